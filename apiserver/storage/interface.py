@@ -1,0 +1,177 @@
+"""The storage that the API server needs: a revisioned key-value store with transactions, leases and a watch.
+
+It is etcd's model, in the words of this project. Implementations: `apiserver.storage.etcd` (the real one) and
+`apiserver.storage.memory` (for tests); one contract suite holds for both (tests/contract/test_storage.py).
+
+    StorageError
+    +-- Unavailable         no answer in time, no quorum, no connection. For a *read* nothing happened;
+    |                       a write raises OutcomeUnknown instead, unless it certainly never left.
+    +-- OutcomeUnknown      the write's answer was lost: it may have happened, or may still happen.
+    +-- Compacted           the revision asked for is gone; `compact_revision` is the oldest that is left.
+    +-- OutOfSpace          the store takes no writes until space is freed (etcd's NOSPACE alarm).
+    +-- LeaseNotFound       the lease has expired or was revoked.
+    +-- TooLarge            the request exceeds the store's limit; no retry helps.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+MAX_OPERATIONS = 128
+"""Most writes in one transaction (etcd's default --max-txn-ops)."""
+MAX_BYTES = 1 << 20
+"""Most bytes of values in one transaction (etcd's default --max-request-bytes is 1.5 MiB)."""
+
+
+class StorageError(Exception):
+    """Base of everything that a storage raises."""
+
+
+class Unavailable(StorageError):
+    pass
+
+
+class OutcomeUnknown(StorageError):
+    pass
+
+
+class OutOfSpace(StorageError):
+    pass
+
+
+class LeaseNotFound(StorageError):
+    pass
+
+
+class TooLarge(StorageError):
+    pass
+
+
+class Compacted(StorageError):
+    def __init__(self, compact_revision: int) -> None:
+        super().__init__(f"compacted up to revision {compact_revision}")
+        self.compact_revision = compact_revision
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One version of one key. `version` counts its writes since it was created, from 1."""
+
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    version: int
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on another key: it exists and was created at exactly this revision. That is a fencing token."""
+
+    key: str
+    create_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One compare-and-swap: happens only if `key` was last modified at `expected` and all `guards` hold."""
+
+    key: str
+    value: bytes | None
+    """None deletes the key."""
+    expected: int
+    """The mod_revision that the key must have; 0: it must not exist."""
+    guards: tuple[Guard, ...] = ()
+    lease: int = 0
+    """Attach the key to this lease; 0 to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """All writes of the transaction happened, at this one revision."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No write happened. `current` has the state of every key that was compared (guards too), None where it is absent."""
+
+    revision: int
+    current: Mapping[str, KeyValue | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some keys in order, as they were at `revision`. `more`: the range goes on after the last of them."""
+
+    revision: int
+    items: Sequence[KeyValue]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A key was put (`value` set; `create_revision == mod_revision` when it is new) or deleted (`value` None)."""
+
+    key: str
+    value: bytes | None
+    create_revision: int
+    mod_revision: int
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Whole revisions: everything that changed up to `revision` and was not in the batches before, in order.
+    Without changes it is a sign of life: nothing else happened up to `revision`."""
+
+    revision: int
+    changes: Sequence[Change]
+
+
+class Storage(Protocol):
+    """Every method has a deadline of its own (the implementation's) and raises StorageError only."""
+
+    async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
+        """The key now (linearizable), or as it was at `revision`. Raises Compacted."""
+        ...
+
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        """Keys that begin with `prefix`, in order, those after `after`, at `revision` (0: now). Raises Compacted."""
+        ...
+
+    async def current_revision(self) -> int:
+        """The store's revision now (linearizable)."""
+        ...
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        """All of the writes or none. Keys are distinct; at most MAX_OPERATIONS and MAX_BYTES. Raises OutcomeUnknown."""
+        ...
+
+    def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+        """Every change of every key from `start_revision` on, in order, whole revisions only, until closed.
+
+        Raises Compacted when `start_revision` is gone, Unavailable when the stream breaks or falls silent: resume after
+        the last `Changes.revision`.
+        """
+        ...
+
+    async def compact(self, revision: int) -> None:
+        """Forgets versions before `revision`. Raises Compacted when that has happened already."""
+        ...
+
+    async def grant_lease(self, ttl: int) -> int:
+        """A new lease that runs out `ttl` seconds after its last renewal; its id."""
+        ...
+
+    async def renew_lease(self, lease: int) -> float:
+        """Renews; the seconds it is good for from now. Raises LeaseNotFound."""
+        ...
+
+    async def revoke_lease(self, lease: int) -> None:
+        """Ends the lease and deletes its keys. A lease that is gone already is no error."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The API: generated messages (from proto/) and pure helpers around them. Imports nothing else of pinnace."""

@@ -1,0 +1,117 @@
+from pinnace.api import meta_v1_pb2 as _meta_v1_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Election(_message.Message):
+    __slots__ = ("name", "holder", "token", "since", "session")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    holder: str
+    token: int
+    since: _meta_v1_pb2.MicroTime
+    session: int
+    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
+
+class GetElectionRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ListElectionsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListElectionsResponse(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Election]
+    def __init__(self, items: _Optional[_Iterable[_Union[Election, _Mapping]]] = ...) -> None: ...
+
+class CampaignRequest(_message.Message):
+    __slots__ = ("open", "heartbeat", "resign")
+    class Open(_message.Message):
+        __slots__ = ("election", "holder", "session", "token")
+        ELECTION_FIELD_NUMBER: _ClassVar[int]
+        HOLDER_FIELD_NUMBER: _ClassVar[int]
+        SESSION_FIELD_NUMBER: _ClassVar[int]
+        TOKEN_FIELD_NUMBER: _ClassVar[int]
+        election: str
+        holder: str
+        session: int
+        token: int
+        def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ..., token: _Optional[int] = ...) -> None: ...
+    class Heartbeat(_message.Message):
+        __slots__ = ("sequence",)
+        SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        sequence: int
+        def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+    class Resign(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    RESIGN_FIELD_NUMBER: _ClassVar[int]
+    open: CampaignRequest.Open
+    heartbeat: CampaignRequest.Heartbeat
+    resign: CampaignRequest.Resign
+    def __init__(self, open: _Optional[_Union[CampaignRequest.Open, _Mapping]] = ..., heartbeat: _Optional[_Union[CampaignRequest.Heartbeat, _Mapping]] = ..., resign: _Optional[_Union[CampaignRequest.Resign, _Mapping]] = ...) -> None: ...
+
+class CampaignResponse(_message.Message):
+    __slots__ = ("opened", "heartbeat", "elected", "observed", "lost", "resigned")
+    class Opened(_message.Message):
+        __slots__ = ("session", "interval_ms", "validity_ms")
+        SESSION_FIELD_NUMBER: _ClassVar[int]
+        INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+        VALIDITY_MS_FIELD_NUMBER: _ClassVar[int]
+        session: int
+        interval_ms: int
+        validity_ms: int
+        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., validity_ms: _Optional[int] = ...) -> None: ...
+    class HeartbeatAck(_message.Message):
+        __slots__ = ("sequence",)
+        SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        sequence: int
+        def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+    class Elected(_message.Message):
+        __slots__ = ("token",)
+        TOKEN_FIELD_NUMBER: _ClassVar[int]
+        token: int
+        def __init__(self, token: _Optional[int] = ...) -> None: ...
+    class Observed(_message.Message):
+        __slots__ = ("holder", "token")
+        HOLDER_FIELD_NUMBER: _ClassVar[int]
+        TOKEN_FIELD_NUMBER: _ClassVar[int]
+        holder: str
+        token: int
+        def __init__(self, holder: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+    class Lost(_message.Message):
+        __slots__ = ("reason",)
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        reason: str
+        def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    class Resigned(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    ELECTED_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    RESIGNED_FIELD_NUMBER: _ClassVar[int]
+    opened: CampaignResponse.Opened
+    heartbeat: CampaignResponse.HeartbeatAck
+    elected: CampaignResponse.Elected
+    observed: CampaignResponse.Observed
+    lost: CampaignResponse.Lost
+    resigned: CampaignResponse.Resigned
+    def __init__(self, opened: _Optional[_Union[CampaignResponse.Opened, _Mapping]] = ..., heartbeat: _Optional[_Union[CampaignResponse.HeartbeatAck, _Mapping]] = ..., elected: _Optional[_Union[CampaignResponse.Elected, _Mapping]] = ..., observed: _Optional[_Union[CampaignResponse.Observed, _Mapping]] = ..., lost: _Optional[_Union[CampaignResponse.Lost, _Mapping]] = ..., resigned: _Optional[_Union[CampaignResponse.Resigned, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,66 @@
+"""Kubernetes quantities: "500m", "1.5Gi", "3k", "1e3".
+
+Exact: amounts are integers, in thousandths for cpu and in units for everything else, rounded up as Kubernetes does.
+Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
+
+from pinnace.api.resource_v1_pb2 import Quantity
+
+_SYNTAX = re.compile(r"^([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d{1,3}))?$")
+_SUFFIX = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"),
+    "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
+    "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
+    "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40), "Pi": Decimal(2**50), "Ei": Decimal(2**60),
+}  # fmt: skip
+MAX = 2**63 - 1
+"""Amounts are 64-bit integers, as in Kubernetes."""
+
+
+class QuantityError(ValueError):
+    """The text is not a quantity; the message says why."""
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Decimal:
+    """The exact value. Raises QuantityError."""
+    match = _SYNTAX.match(text)
+    if match is None or len(text) > 64:
+        raise QuantityError(f'"{text[:64]}" is not a quantity; expected a number with an optional suffix, like 500m or 1.5Gi')
+    sign, digits, suffix, exponent = match.groups()
+    value = Decimal(digits) * (_SUFFIX[suffix] if suffix else Decimal(1))
+    if exponent:
+        value = value.scaleb(int(exponent))
+    if value * 1000 > MAX * 1000:
+        raise QuantityError(f'"{text}" is larger than 2^63-1')
+    return -value if sign == "-" else value
+
+
+@lru_cache(maxsize=4096)
+def amount(resource: str, text: str) -> int:
+    """The amount of a resource as an integer: millicores for cpu, bytes or a count for the rest; rounded up."""
+    value = parse(text)
+    return int((value * 1000 if resource == "cpu" else value).to_integral_value(ROUND_CEILING))
+
+
+def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    """The amounts of a resource list, by resource name."""
+    return {name: amount(name, quantity.string) for name, quantity in quantities.items()}
+
+
+def format_amount(resource: str, value: int) -> str:
+    """The shortest usual spelling: 1500 -> "1500m" or "2" of cpu; 536870912 -> "512Mi" of memory."""
+    if resource == "cpu":
+        return f"{value}m" if value % 1000 else str(value // 1000)
+    if resource in ("memory", "ephemeral-storage"):
+        for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+            unit = int(_SUFFIX[suffix])
+            if value and value % unit == 0:
+                return f"{value // unit}{suffix}"
+    return str(value)

@@ -1,0 +1,121 @@
+"""The table of resources that the API serves. Server, client and CLI are generic over it: a new resource is a row here,
+a service in proto/, and a strategy in apiserver.registry."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from pinnace.api import (
+    coordination_v1_pb2,
+    core_v1_pb2,
+    events_pb2,
+    leases_pb2,
+    namespaces_pb2,
+    nodes_pb2,
+    pods_pb2,
+    priorityclasses_pb2,
+    scheduling_v1_pb2,
+)
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+
+
+class Object(Protocol):
+    """Any API object: a protobuf message with ObjectMeta as field 1. `spec` and `status` exist where the kind has them."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...  # noqa: N802 (protobuf's name)
+
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, eq=False)
+class Resource(Generic[T]):
+    """One kind of object. `messages` is the generated module of its service; requests are named after the kind."""
+
+    plural: str
+    kind: str
+    api_version: str
+    message: type[T]
+    service: str
+    """Full name of the gRPC service, such as "pinnace.v1.Pods"."""
+    messages: Any
+    namespaced: bool
+    has_status: bool = False
+    short_names: tuple[str, ...] = ()
+
+    def request(self, prefix: str, suffix: str = "Request") -> type[Message]:
+        """The message class `<prefix><Kind><suffix>`: request("Create") is CreatePodRequest."""
+        found: type[Message] = getattr(self.messages, f"{prefix}{self.kind}{suffix}")
+        return found
+
+    @property
+    def watch_response(self) -> type[Message]:
+        return self.request("", "WatchResponse")
+
+    @property
+    def prefix(self) -> str:
+        """Keys of all objects of this resource in etcd begin with this."""
+        return f"/registry/{self.plural}/"
+
+    def key(self, namespace: str, name: str) -> str:
+        """The etcd key of one object. `namespace` is ignored for cluster-scoped resources."""
+        return f"/registry/{self.plural}/{namespace}/{name}" if self.namespaced else f"/registry/{self.plural}/{name}"
+
+    def key_of(self, obj: Object) -> str:
+        return self.key(obj.metadata.namespace, obj.metadata.name)
+
+
+PODS = Resource(
+    "pods", "Pod", "v1", core_v1_pb2.Pod, "pinnace.v1.Pods", pods_pb2,
+    namespaced=True, has_status=True, short_names=("po",),
+)  # fmt: skip
+NODES = Resource(
+    "nodes", "Node", "v1", core_v1_pb2.Node, "pinnace.v1.Nodes", nodes_pb2,
+    namespaced=False, has_status=True, short_names=("no",),
+)  # fmt: skip
+NAMESPACES = Resource(
+    "namespaces", "Namespace", "v1", core_v1_pb2.Namespace, "pinnace.v1.Namespaces", namespaces_pb2,
+    namespaced=False, short_names=("ns",),
+)  # fmt: skip
+EVENTS = Resource(
+    "events", "Event", "v1", core_v1_pb2.Event, "pinnace.v1.Events", events_pb2,
+    namespaced=True, short_names=("ev",),
+)  # fmt: skip
+PRIORITY_CLASSES = Resource(
+    "priorityclasses", "PriorityClass", "scheduling.k8s.io/v1", scheduling_v1_pb2.PriorityClass,
+    "pinnace.v1.PriorityClasses", priorityclasses_pb2, namespaced=False, short_names=("pc",),
+)  # fmt: skip
+LEASES = Resource(
+    "leases", "Lease", "coordination.k8s.io/v1", coordination_v1_pb2.Lease, "pinnace.v1.Leases", leases_pb2,
+    namespaced=True,
+)  # fmt: skip
+
+ALL: tuple[Resource[Any], ...] = (PODS, NODES, NAMESPACES, EVENTS, PRIORITY_CLASSES, LEASES)
+
+
+def by_kind(kind: str, api_version: str) -> Resource[Any] | None:
+    return next((r for r in ALL if r.kind == kind and r.api_version == api_version), None)
+
+
+def by_name(name: str) -> Resource[Any] | None:
+    """Finds a resource as people type it: plural, singular, kind or short name, in any case."""
+    wanted = name.lower()
+    return next((r for r in ALL if wanted in names(r)), None)
+
+
+def names(resource: Resource[Any]) -> Iterator[str]:
+    yield from (resource.plural, resource.kind.lower(), *resource.short_names)
+
+
+ELECTIONS_PREFIX = "/registry/elections/"
+
+
+def election_key(name: str) -> str:
+    return ELECTIONS_PREFIX + name
+
+
+NODE_LEASE_NAMESPACE = "kube-node-lease"

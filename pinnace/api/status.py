@@ -1,0 +1,95 @@
+"""Refusals on the wire: google.rpc.Status with details, built in one place and read in one place.
+
+The server turns its exceptions into these (apiserver.services.errors), the client turns these into its exceptions
+(pinnace.client.errors). Codes are those of gRPC; `reason` is the machine's word for why, in CamelCase.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
+
+DOMAIN = "pinnace"
+
+
+class Code(IntEnum):
+    """The gRPC status codes that the API uses (google.rpc.Code)."""
+
+    OK = 0
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that is wrong with an object: `field` is its path, such as "spec.containers[0].name"."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a Status says."""
+
+    code: Code
+    reason: str
+    message: str
+    violations: tuple[Violation, ...] = ()
+    retry_after: float | None = None
+    """Seconds after which the same call may succeed; None: it will not."""
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Facts for machines, such as ("compactRevision", "812")."""
+
+
+def encode(refusal: Refusal) -> status_pb2.Status:
+    status = status_pb2.Status(code=int(refusal.code), message=refusal.message)
+    status.details.add().Pack(
+        error_details_pb2.ErrorInfo(reason=refusal.reason, domain=DOMAIN, metadata=dict(refusal.metadata))
+    )
+    if refusal.violations:
+        bad = error_details_pb2.BadRequest()
+        for violation in refusal.violations:
+            bad.field_violations.add(field=violation.field, description=violation.message)
+        status.details.add().Pack(bad)
+    if refusal.retry_after is not None:
+        delay = Duration()
+        delay.FromMilliseconds(int(refusal.retry_after * 1000))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return status
+
+
+def decode(status: status_pb2.Status) -> Refusal:
+    info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    has_retry = False
+    for detail in status.details:
+        if not detail.Unpack(info) and not detail.Unpack(bad):
+            has_retry = detail.Unpack(retry) or has_retry
+    return Refusal(
+        code=Code(status.code) if status.code in Code else Code.INTERNAL,
+        reason=info.reason,
+        message=status.message,
+        violations=tuple(Violation(v.field, v.description) for v in bad.field_violations),
+        retry_after=retry.retry_delay.ToMilliseconds() / 1000 if has_retry else None,
+        metadata=tuple(sorted(info.metadata.items())),
+    )
+
+
+def summarize(violations: Iterable[Violation]) -> str:
+    return "; ".join(str(violation) for violation in violations)

@@ -1,0 +1,54 @@
+"""Building protobuf messages out of encoded parts.
+
+An object is encoded once, when it is written, and from then on travels as bytes: protobuf lets us put the rest around it.
+
+* A singular message field that occurs twice is merged. Every API object has `metadata = 1`, and `resourceVersion = 6` in it;
+  so `value + stamp(revision)` *is* the object with its resourceVersion set, whatever kind it is.
+* Repeated fields of two messages that are concatenated are concatenated. So a list is its header and its items one after
+  another, and a watch response is its events one after another, in any grouping.
+
+Source: https://protobuf.dev/programming-guides/encoding/#last-one-wins
+"""
+
+from collections.abc import Iterable
+
+from pinnace.api.verbs_pb2 import WatchEventType
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def field(number: int, payload: bytes) -> bytes:
+    """A length-delimited field (a message, string or bytes) with its tag."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def stamp(revision: int) -> bytes:
+    """What sets `metadata.resourceVersion` when it is appended to an encoded object."""
+    return field(1, field(6, str(revision).encode()))
+
+
+def watch_event(kind: WatchEventType, stamped: bytes) -> bytes:
+    """One event, encoded as field 1 (`events`) of any WatchResponse. `stamped` is an object with its resourceVersion."""
+    return field(1, b"\x08" + varint(kind) + field(2, stamped))
+
+
+def watch_response(events: Iterable[bytes], revision: int) -> bytes:
+    """A WatchResponse of events from `watch_event`; without any it is a bookmark. Everything up to `revision` is told."""
+    return b"".join(events) + field(2, str(revision).encode())
+
+
+def list_response(items: Iterable[bytes], revision: int, continue_token: str = "", remaining: int | None = None) -> bytes:
+    """A `<Kind>List` of stamped objects."""
+    meta = field(2, str(revision).encode())
+    if continue_token:
+        meta += field(3, continue_token.encode())
+    if remaining is not None:
+        meta += b"\x20" + varint(remaining)
+    return field(1, meta) + b"".join(field(2, item) for item in items)

@@ -1,0 +1,1 @@
+"""What every process needs: clock, backoff, supervised loops, logging, signals, health. Imports nothing else of pinnace."""

@@ -1,0 +1,77 @@
+"""/metrics, /livez and /readyz over HTTP, from a thread of their own.
+
+The answer of /livez and /readyz comes from the event loop, with a deadline: a process whose loop is stuck is not alive,
+however well its thread can answer.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+Check = Callable[[], str | None]
+"""Called on the event loop. None: fine. A string: what is wrong."""
+LOOP_DEADLINE = 2.0
+
+
+class StatusServer:
+    """Serves from construction with `start` until `stop`. `address` is host:port, the real one when port 0 was asked for."""
+
+    def __init__(self, host: str, port: int, ready: Mapping[str, Check], loop: asyncio.AbstractEventLoop) -> None:
+        handler = type("Handler", (_Handler,), {"ready": dict(ready), "loop": loop})
+        self._server = ThreadingHTTPServer((host, port), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="status-http", daemon=True)
+        self.address = f"{host}:{self._server.server_address[1]}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    ready: Mapping[str, Check]
+    loop: asyncio.AbstractEventLoop
+    timeout = 5  # seconds for a peer to send its request
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        if path == "/metrics":
+            self._answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+        elif path == "/livez":
+            self._verdict({})
+        elif path in ("/readyz", "/healthz"):
+            self._verdict(self.ready)
+        else:
+            self._answer(404, b"try /metrics, /livez or /readyz\n")
+
+    def _verdict(self, checks: Mapping[str, Check]) -> None:
+        async def ask() -> dict[str, str | None]:
+            return {name: check() for name, check in checks.items()}
+
+        question = ask()
+        try:
+            results = asyncio.run_coroutine_threadsafe(question, self.loop).result(LOOP_DEADLINE)
+        except (TimeoutError, RuntimeError):
+            question.close()
+            self._answer(503, b"[-] event loop: no answer\n")
+            return
+        lines = [f"[{'-' if wrong else '+'}] {name}: {wrong or 'ok'}\n" for name, wrong in results.items()]
+        bad = any(results.values())
+        self._answer(503 if bad else 200, ("".join(lines) + ("not ready\n" if bad else "ok\n")).encode())
+
+    def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (http.server's name)
+        pass

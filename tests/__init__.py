@@ -1,0 +1,1 @@
+"""Tests: unit, contract, integration, compose. `tests.builders` makes objects."""

@@ -31,7 +31,8 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0
             return 1
         stopping.cancel()
         if error := task.exception():
-            log.critical("failed", exc_info=error)
+            expected = isinstance(error, OSError)  # a port that is taken, a file that is not there: no bug of ours
+            log.critical("%s", error if expected else "failed", exc_info=None if expected else error)
             return 1
         return 0
 

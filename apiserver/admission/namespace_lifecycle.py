@@ -1,0 +1,24 @@
+"""NamespaceLifecycle: objects are created only in namespaces that exist and are not ending."""
+
+from apiserver.cacher.resource import ResourceCache
+from apiserver.registry.errors import Rejected
+from pinnace.api.core_v1_pb2 import Namespace
+from pinnace.api.resources import NAMESPACES, Object, Resource
+from pinnace.api.status import Code, Refusal
+
+
+class NamespaceLifecycle:
+    def __init__(self, namespaces: ResourceCache[Namespace]) -> None:
+        self._namespaces = namespaces
+
+    def admit(self, resource: Resource[Object], obj: Object) -> None:
+        if not resource.namespaced:
+            return
+        name = obj.metadata.namespace
+        entry = self._namespaces.get(NAMESPACES.key("", name))
+        if entry is None:
+            message = f'namespaces "{name}" not found'
+            raise Rejected(Refusal(Code.NOT_FOUND, "NamespaceNotFound", message))
+        if entry.obj.metadata.HasField("deletionTimestamp"):
+            message = f'namespace "{name}" is being terminated: nothing new can be created in it'
+            raise Rejected(Refusal(Code.FAILED_PRECONDITION, "NamespaceTerminating", message))

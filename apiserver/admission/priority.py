@@ -1,0 +1,56 @@
+"""Priority: resolves a pod's priorityClassName into spec.priority and spec.preemptionPolicy.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+"""
+
+from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.selection import Selection
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS, PRIORITY_CLASSES, Object, Resource
+from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.status import Violation
+
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+DEFAULT_POLICY = "PreemptLowerPriority"
+
+
+class Priority:
+    def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
+        self._classes = classes
+        self._everything = Selection.parse(PRIORITY_CLASSES, "", "", "")
+
+    def admit(self, resource: Resource[Object], obj: Object) -> None:
+        if not isinstance(obj, Pod):
+            return
+        spec = obj.spec
+        value, policy = self._resolve(obj)
+        if spec.HasField("priority") and spec.priority != value:
+            message = f"Forbidden: the integer value of priority ({spec.priority}) must not be provided in pod spec; "
+            message += f"priority admission controller computed {value} from the given PriorityClass name"
+            raise Rejected(errors.invalid(PODS, obj.metadata.name, [Violation("spec.priority", message)]))
+        spec.priority = value
+        if not spec.HasField("preemptionPolicy"):
+            spec.preemptionPolicy = policy
+
+    def _resolve(self, pod: Pod) -> tuple[int, str]:
+        name = pod.spec.priorityClassName
+        if name in SYSTEM_CLASSES:
+            return SYSTEM_CLASSES[name], DEFAULT_POLICY
+        if not name:
+            default = self._default()
+            if default is None:
+                return 0, DEFAULT_POLICY
+            pod.spec.priorityClassName = default.metadata.name
+            return default.value, default.preemptionPolicy or DEFAULT_POLICY
+        entry = self._classes.get(PRIORITY_CLASSES.key("", name))
+        if entry is None:
+            violation = Violation("spec.priorityClassName", f'no PriorityClass with name "{name}" was found')
+            raise Rejected(errors.invalid(PODS, pod.metadata.name, [violation]))
+        return entry.obj.value, entry.obj.preemptionPolicy or DEFAULT_POLICY
+
+    def _default(self) -> PriorityClass | None:
+        """The class for pods that name none: of several the one with the lowest value, as Kubernetes does."""
+        found = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
+        return min(found, key=lambda each: each.value, default=None)

@@ -1,0 +1,75 @@
+"""How the registry refuses: one exception that carries a `Refusal`, and the usual refusals by name.
+
+The wording is Kubernetes', so that what people have learnt to read stays readable.
+"""
+
+from typing import Any
+
+from apiserver.storage.interface import LeaseNotFound, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
+from pinnace.api.resources import Resource
+from pinnace.api.status import Code, Refusal, Violation, summarize
+
+RETRY_AFTER = 0.1
+"""Seconds that we ask a client to wait before it tries again what failed for lack of etcd."""
+
+
+class Rejected(Exception):
+    """The request is refused; nothing was written."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def not_found(resource: Resource[Any], name: str) -> Refusal:
+    return Refusal(Code.NOT_FOUND, "NotFound", f'{resource.plural} "{name}" not found')
+
+
+def already_exists(resource: Resource[Any], name: str) -> Refusal:
+    return Refusal(Code.ALREADY_EXISTS, "AlreadyExists", f'{resource.plural} "{name}" already exists')
+
+
+def stale(resource: Resource[Any], name: str, given: str, now: int) -> Refusal:
+    message = f'{resource.plural} "{name}": resourceVersion {given} is stale, now {now}'
+    return Refusal(Code.ABORTED, "Conflict", message, metadata=(("resourceVersion", str(now)),))
+
+
+def uid_mismatch(resource: Resource[Any], name: str, given: str, now: str) -> Refusal:
+    message = f'{resource.plural} "{name}": uid {given} is not that of the object, which is {now}: it is a namesake'
+    return Refusal(Code.ABORTED, "UIDMismatch", message)
+
+
+def contended(resource: Resource[Any], name: str) -> Refusal:
+    message = f'{resource.plural} "{name}": too many others are writing it; try again'
+    return Refusal(Code.ABORTED, "Contended", message, retry_after=RETRY_AFTER)
+
+
+def invalid(resource: Resource[Any], name: str, violations: list[Violation]) -> Refusal:
+    message = f'{resource.kind} "{name}" is invalid: {summarize(violations)}'
+    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(violations))
+
+
+def bad_request(message: str) -> Refusal:
+    return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message)
+
+
+def fenced(election: str, token: int) -> Refusal:
+    message = f'token {token} does not lead election "{election}" any more: stand down'
+    return Refusal(Code.FAILED_PRECONDITION, "Fenced", message)
+
+
+def from_storage(error: StorageError) -> Refusal:
+    """The refusal of a request that the storage could not carry out."""
+    match error:
+        case OutcomeUnknown():
+            message = f"the outcome is unknown, it may have happened: {error}; read before you repeat it"
+            return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
+        case OutOfSpace():
+            message = "etcd is out of space: reads and deletes work; compact, defragment and disarm the alarm"
+            return Refusal(Code.RESOURCE_EXHAUSTED, "OutOfSpace", message)
+        case TooLarge():
+            return Refusal(Code.INVALID_ARGUMENT, "TooLarge", f"the object is too large to store: {error}")
+        case LeaseNotFound():
+            return Refusal(Code.FAILED_PRECONDITION, "LeaseNotFound", str(error))
+        case _:
+            return Refusal(Code.UNAVAILABLE, "StorageUnavailable", f"etcd: {error}", retry_after=RETRY_AFTER)

@@ -1,0 +1,206 @@
+"""Optimistic concurrency, once for every verb: read, step, compare-and-swap, and again when somebody was faster.
+
+A mutation is a pure `step` from the present version of one object to its next. The engine first tries from the cache, which
+costs no read. What it promises:
+
+* A write commits only against the very version that its step saw.
+* A step's refusal is final only if the version it saw came from etcd (linearizable): a refusal that rests on the cache is
+  checked by reading first. So a lagging cache can cost time, but never a wrong answer.
+* Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Literal, TypeVar
+
+from apiserver.cacher.entry import Entry
+from apiserver.cacher.resource import ResourceCache
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from apiserver.storage.committer import Committer, Conflict, GuardFailed
+from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
+from pinnace.api import wire
+from pinnace.api.resources import Object, Resource
+from pinnace.api.status import Refusal
+
+T = TypeVar("T", bound=Object)
+
+MAX_ROUNDS = 16
+"""Rounds before a mutation gives up with Contended. Every lost round means that somebody else's write succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version(Generic[T]):
+    """The present state of an object. `obj` carries its resourceVersion and must not be changed."""
+
+    obj: T
+    revision: int
+    value: bytes
+    """As stored: `obj` encoded, without its resourceVersion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Generic[T]):
+    """Store this: an object of the step's own, without a resourceVersion."""
+
+    obj: T
+    lease: int = 0
+
+
+class Sign(Enum):
+    """Next states that are not an object."""
+
+    REMOVE = "delete the key"
+    KEEP = "nothing to do: the present state is what was wanted"
+
+
+Next = Put[T] | Literal[Sign.REMOVE, Sign.KEEP]
+Step = Callable[[Version[T] | None], Next[T]]
+"""Raises Rejected. May be called several times, each time with a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation(Generic[T]):
+    key: str
+    name: str
+    """For messages."""
+    step: Step[T]
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A mutation that is done. `value` is the encoded object as stored, without its resourceVersion."""
+
+    name: str
+    uid: str
+    revision: int
+    value: bytes
+
+    @property
+    def encoded(self) -> bytes:
+        return self.value + wire.stamp(self.revision)
+
+
+Outcome = Stored | Refusal
+
+
+class Mutator(Generic[T]):
+    """The engine, for one resource."""
+
+    def __init__(self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: Committer) -> None:
+        self._resource = resource
+        self._cache = cache
+        self._storage = storage
+        self._committer = committer
+
+    async def run(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
+        """The outcome of each, in order. Never raises for a single item."""
+        attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key))) for mutation in mutations]
+        open_: Sequence[_Attempt[T]] = attempts
+        for _ in range(MAX_ROUNDS):
+            for attempt in open_:
+                attempt.advance(dry_run)
+            await self._read([attempt for attempt in open_ if attempt.must_read])
+            await self._commit([attempt for attempt in open_ if attempt.write is not None])
+            open_ = [attempt for attempt in open_ if attempt.outcome is None]
+            if not open_:
+                break
+        return [attempt.outcome or errors.contended(self._resource, attempt.mutation.name) for attempt in attempts]
+
+    async def _read(self, attempts: Sequence["_Attempt[T]"]) -> None:
+        async def read(attempt: _Attempt[T]) -> None:
+            try:
+                attempt.authoritative(self._decode(await self._storage.get(attempt.mutation.key)))
+            except StorageError as error:
+                attempt.outcome = errors.from_storage(error)
+
+        if attempts:
+            await asyncio.gather(*(read(attempt) for attempt in attempts))
+
+    async def _commit(self, attempts: Sequence["_Attempt[T]"]) -> None:
+        if not attempts:
+            return
+        results = await self._committer.commit_many([attempt.write for attempt in attempts if attempt.write])
+        for attempt, result in zip(attempts, results, strict=True):
+            match result:
+                case int():
+                    attempt.committed(result)
+                case Conflict():
+                    attempt.authoritative(self._decode(result.current))
+                case GuardFailed():
+                    attempt.outcome = guard_refusal(result.guard)
+                case _:
+                    attempt.outcome = errors.from_storage(result)
+
+    def _decode(self, current: KeyValue | None) -> Version[T] | None:
+        if current is None:
+            return None
+        obj = self._resource.message()
+        obj.ParseFromString(current.value + wire.stamp(current.mod_revision))  # type: ignore[attr-defined]
+        return Version(obj, current.mod_revision, current.value)
+
+
+def guard_refusal(guard: Guard) -> Refusal:
+    return errors.fenced(guard.key.rpartition("/")[2], guard.create_revision)
+
+
+def _cached(entry: Entry[T] | None) -> Version[T] | None:
+    return None if entry is None else Version(entry.obj, entry.mod_revision, entry.value)
+
+
+class _Attempt(Generic[T]):
+    """One mutation on its way. After `advance` it has an outcome, or must be read, or has a write to commit."""
+
+    __slots__ = ("_final", "_uid", "_value", "_version", "must_read", "mutation", "outcome", "write")
+
+    def __init__(self, mutation: Mutation[T], version: Version[T] | None) -> None:
+        self.mutation = mutation
+        self._version = version
+        self._final = False  # is the version etcd's, or only the cache's?
+        self._uid, self._value = "", b""
+        self.outcome: Outcome | None = None
+        self.write: Write | None = None
+        self.must_read = False
+
+    def authoritative(self, version: Version[T] | None) -> None:
+        """The state as etcd has it."""
+        self._version, self._final = version, True
+        self.must_read, self.write = False, None
+
+    def committed(self, revision: int) -> None:
+        self.outcome = Stored(self.mutation.name, self._uid, revision, self._value)
+
+    def advance(self, dry_run: bool) -> None:
+        """Takes the step from the version that is known. Does not change an attempt that has an outcome."""
+        if self.outcome is not None:
+            return
+        try:
+            step = self.mutation.step(self._version)
+        except Rejected as rejected:
+            if self._final:
+                self.outcome = rejected.refusal
+            else:
+                self.must_read = True
+            return
+        if step is Sign.KEEP and not self._final:
+            self.must_read = True
+        elif isinstance(step, Put):
+            self._store(step.obj.metadata.uid, step.obj.SerializeToString(), step.lease, dry_run)
+        else:
+            assert self._version is not None, "only what is there can be kept or removed"
+            self._uid, self._value = self._version.obj.metadata.uid, self._version.value
+            if step is Sign.KEEP or dry_run:
+                self.committed(self._version.revision)
+            else:
+                self.write = Write(self.mutation.key, None, self._version.revision, self.mutation.guards)
+
+    def _store(self, uid: str, value: bytes, lease: int, dry_run: bool) -> None:
+        expected = 0 if self._version is None else self._version.revision
+        self._uid, self._value = uid, value
+        if dry_run:
+            self.committed(expected)
+        else:
+            self.write = Write(self.mutation.key, value, expected, self.mutation.guards, lease)

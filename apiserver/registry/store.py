@@ -1,0 +1,175 @@
+"""The verbs of one resource, the same for all: defaults and validation are the strategy's, concurrency is the mutator's."""
+
+import random
+import uuid
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from apiserver.admission import Chain
+from apiserver.registry import errors
+from apiserver.registry.deletion import copy, delete_step
+from apiserver.registry.errors import Rejected
+from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
+from apiserver.registry.strategy import Strategy
+from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.resources import Object, Resource
+from pinnace.api.status import Refusal, Violation
+from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.runtime.clock import Clock
+
+T = TypeVar("T", bound=Object)
+NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
+MAX_GENERATED_PREFIX = 58
+
+
+class Store(Generic[T]):
+    """Writes of one resource. Methods that take many objects answer per item and never fail because of one."""
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        strategy: Strategy[T],
+        admission: Chain,
+        mutator: Mutator[T],
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self.resource = resource
+        self.strategy = strategy
+        self._admission = admission
+        self._mutator = mutator
+        self._clock = clock
+        self._rng = rng
+
+    async def create(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
+        return await self.mutate([self._creation(obj) for obj in objs], dry_run=dry_run)
+
+    async def update(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
+        """Replaces spec and metadata."""
+        return await self.mutate([self._update(obj, status=False) for obj in objs], dry_run=dry_run)
+
+    async def update_status(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
+        """Replaces status; nothing else of the objects is looked at but name, uid and resourceVersion."""
+        return await self.mutate([self._update(obj, status=True) for obj in objs], dry_run=dry_run)
+
+    async def delete(self, requests: Sequence[DeleteRequest]) -> list[Outcome]:
+        return await self.mutate(
+            [self._deletion(request.namespace, request.name, request.options) for request in requests],
+            dry_run=bool(requests) and all(request.options.dryRun for request in requests),
+        )
+
+    async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
+        """Runs the mutations among the items, and puts their outcomes in place."""
+        done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
+        return [each if isinstance(each, Refusal) else next(done) for each in items]
+
+    def complete(self, obj: T) -> None:
+        """Makes a client's object one of ours: admission, defaults, validation, identity. Raises Rejected."""
+        metadata = obj.metadata
+        if metadata.resourceVersion:
+            raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
+        if not self.resource.namespaced:
+            metadata.namespace = ""
+        elif not metadata.namespace:
+            metadata.namespace = "default"
+        if not metadata.name and metadata.generateName:
+            suffix = "".join(self._rng.choices(NAME_ALPHABET, k=5))
+            metadata.name = metadata.generateName[:MAX_GENERATED_PREFIX] + suffix
+        self._admission.admit(self.resource, obj)  # type: ignore[arg-type]
+        self.strategy.prepare_create(obj)
+        if violations := self.strategy.validate(obj):
+            raise Rejected(errors.invalid(self.resource, metadata.name or metadata.generateName, violations))
+        metadata.uid = str(uuid.uuid4())
+        metadata.generation = 1
+        metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
+        metadata.ClearField("deletionTimestamp")
+        metadata.ClearField("deletionGracePeriodSeconds")
+
+    def _creation(self, obj: T) -> Mutation[T] | Refusal:
+        try:
+            self.complete(obj)
+        except Rejected as rejected:
+            return rejected.refusal
+        name = obj.metadata.name
+
+        def step(version: Version[T] | None) -> Next[T]:
+            if version is not None:
+                raise Rejected(errors.already_exists(self.resource, name))
+            return Put(obj)
+
+        return Mutation(self.resource.key_of(obj), name, step)
+
+    def _update(self, obj: T, *, status: bool) -> Mutation[T] | Refusal:
+        wanted = obj.metadata
+        name = wanted.name
+        if not name:
+            return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
+        if self.resource.namespaced and not wanted.namespace:
+            wanted.namespace = "default"
+
+        def step(version: Version[T] | None) -> Next[T]:
+            if version is None:
+                raise Rejected(errors.not_found(self.resource, name))
+            old = version.obj
+            if wanted.uid and wanted.uid != old.metadata.uid:
+                raise Rejected(errors.uid_mismatch(self.resource, name, wanted.uid, old.metadata.uid))
+            if wanted.resourceVersion and wanted.resourceVersion != str(version.revision):
+                raise Rejected(errors.stale(self.resource, name, wanted.resourceVersion, version.revision))
+            return self._next(copy(self.resource, obj), old, status=status)
+
+        return Mutation(self.resource.key_of(obj), name, step)
+
+    def _next(self, new: T, old: T, *, status: bool) -> Next[T]:
+        if status:
+            self.strategy.prepare_status_update(new, old)
+            violations = self.strategy.validate_status_update(new, old)
+        else:
+            _keep_identity(new, old)
+            self.strategy.prepare_update(new, old)
+            violations = self.strategy.validate_update(new, old)
+        if violations:
+            raise Rejected(errors.invalid(self.resource, old.metadata.name, violations))
+        new.metadata.resourceVersion = old.metadata.resourceVersion
+        if new == old:
+            return Sign.KEEP
+        new.metadata.resourceVersion = ""
+        if _released(new):
+            return Sign.REMOVE
+        if not status and getattr(new, "spec", None) != getattr(old, "spec", None):
+            new.metadata.generation = old.metadata.generation + 1
+        return Put(new)
+
+    def _deletion(self, namespace: str, name: str, options: DeleteOptions) -> Mutation[T]:
+        key = self.resource.key(namespace or "default", name)
+        return Mutation(key, name, lambda version: delete_step(self.resource, name, options, version, self._clock.time()))
+
+
+def single(outcomes: list[Outcome]) -> Stored:
+    """The outcome of a call with one item; raises Rejected when it was refused."""
+    (outcome,) = outcomes
+    if isinstance(outcome, Refusal):
+        raise Rejected(outcome)
+    return outcome
+
+
+def _keep_identity(new: Object, old: Object) -> None:
+    """What an update cannot change, and need not repeat."""
+    metadata = new.metadata
+    metadata.uid = old.metadata.uid
+    metadata.generation = old.metadata.generation
+    metadata.generateName = old.metadata.generateName
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if old.metadata.HasField(name):  # type: ignore[arg-type]
+            getattr(metadata, name).CopyFrom(getattr(old.metadata, name))
+        else:
+            metadata.ClearField(name)  # type: ignore[arg-type]
+    if old.metadata.HasField("deletionGracePeriodSeconds"):
+        metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
+
+
+def _released(obj: Object) -> bool:
+    """Was the last finalizer just removed from an object that only waited for that?"""
+    metadata = obj.metadata
+    return metadata.HasField("deletionTimestamp") and not metadata.finalizers and metadata.deletionGracePeriodSeconds == 0

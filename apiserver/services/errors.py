@@ -1,0 +1,95 @@
+"""The border between the API server's exceptions and gRPC: each is translated here, once.
+
+Rejected (registry)          as it says
+CacheError
++-- Expired                  OUT_OF_RANGE        list again
++-- SlowWatcher              ABORTED             resume
++-- ShuttingDown             UNAVAILABLE         resume elsewhere, at once
++-- CacheBehind              UNAVAILABLE         try again
++-- BadToken                 INVALID_ARGUMENT
+SelectorError                INVALID_ARGUMENT
+StorageError                 see apiserver.registry.errors.from_storage
+anything else                INTERNAL, logged with its traceback: it is a bug
+"""
+
+import logging
+from typing import NoReturn
+
+import grpc.aio
+
+from apiserver.cacher.errors import BadToken, CacheBehind, Expired, ShuttingDown, SlowWatcher
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from apiserver.storage.interface import Compacted, StorageError
+from pinnace.api.selectors import SelectorError
+from pinnace.api.status import Code, Refusal, Violation, encode
+
+log = logging.getLogger(__name__)
+
+DETAILS_KEY = "grpc-status-details-bin"
+MAX_DETAILS = 5000
+"""Bytes of details in the trailers: many peers refuse more than 8 KiB of metadata in all."""
+MAX_MESSAGE = 1000
+
+
+def to_refusal(error: Exception, method: str) -> Refusal:
+    match error:
+        case Rejected():
+            return error.refusal
+        case Expired():
+            return _expired(error.oldest)
+        case Compacted():
+            return _expired(error.compact_revision)
+        case SlowWatcher():
+            message = f"the reader fell behind and its queue overflowed; resume from resourceVersion {error.resume}"
+            facts = (("resourceVersion", str(error.resume)),)
+            return Refusal(Code.ABORTED, "SlowWatcher", message, retry_after=0.0, metadata=facts)
+        case ShuttingDown():
+            return shutting_down()
+        case CacheBehind():
+            return Refusal(Code.UNAVAILABLE, "CacheBehind", str(error), retry_after=errors.RETRY_AFTER)
+        case BadToken() | SelectorError():
+            return errors.bad_request(str(error))
+        case StorageError():
+            return errors.from_storage(error)
+        case _:
+            log.exception("%s: a bug", method, exc_info=error)
+            return Refusal(Code.INTERNAL, "InternalError", f"internal error: {type(error).__name__}: {error}")
+
+
+def shutting_down() -> Refusal:
+    return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is going away: go on with another", retry_after=0.0)
+
+
+def _expired(oldest: int) -> Refusal:
+    message = f"the resourceVersion is too old, the oldest that is left is {oldest}: list again"
+    return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))
+
+
+async def abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
+    """Ends the call with the refusal."""
+    details = ((DETAILS_KEY, encode(_shorten(refusal)).SerializeToString()),)
+    await context.abort(_GRPC[refusal.code], refusal.message[:MAX_MESSAGE], details)
+    raise AssertionError("abort raises")
+
+
+def _shorten(refusal: Refusal) -> Refusal:
+    """Leaves out violations that no peer would take; says how many."""
+    room, kept = MAX_DETAILS, list[Violation]()
+    for violation in refusal.violations:
+        room -= len(violation.field) + len(violation.message) + 16
+        if room < 0:
+            kept.append(Violation("", f"... and {len(refusal.violations) - len(kept)} more"))
+            break
+        kept.append(violation)
+    return Refusal(
+        refusal.code,
+        refusal.reason,
+        refusal.message[:MAX_MESSAGE],
+        tuple(kept),
+        refusal.retry_after,
+        refusal.metadata,
+    )
+
+
+_GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}

@@ -1,0 +1,20 @@
+"""Events: the standard verbs, and Record."""
+
+from typing import Any
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.registry.events import EventRegistry
+from apiserver.registry.store import Store
+from apiserver.services.resource import ResourceService, batch, bounded
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.events_pb2 import CreateEventBatchRequest
+from pinnace.api.verbs_pb2 import BatchResponse
+
+
+class EventService(ResourceService[Event]):
+    def __init__(self, store: Store[Event], cacher: Cacher, events: EventRegistry) -> None:
+        super().__init__(store, cacher)
+        self._events = events
+
+    async def record(self, request: CreateEventBatchRequest, context: Any) -> BatchResponse:
+        return batch(await self._events.record(bounded(request.items)))

@@ -1,0 +1,21 @@
+"""Nodes: the standard verbs, and the heartbeats of fleets."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.registry.store import Store
+from apiserver.services.heartbeats import HeartbeatsService
+from apiserver.services.resource import ResourceService
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.nodes_pb2 import HeartbeatResponse
+
+
+class NodeService(ResourceService[Node]):
+    def __init__(self, store: Store[Node], cacher: Cacher, heartbeats: HeartbeatsService) -> None:
+        super().__init__(store, cacher)
+        self._heartbeats = heartbeats
+
+    async def heartbeat(self, requests: Any, context: Any) -> AsyncIterator[HeartbeatResponse]:
+        async for response in self._heartbeats.heartbeat(requests, context):
+            yield response

@@ -1,0 +1,128 @@
+"""The gRPC service of a resource: the standard verbs, for any of them. Translates messages, decides nothing."""
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Generic, TypeVar
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.listing import ListQuery
+from apiserver.cacher.selection import Selection
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from apiserver.registry.mutation import Outcome
+from apiserver.registry.store import Store, single
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.resources import Object
+from pinnace.api.status import Refusal, encode
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteBatchRequest, DeleteRequest, GetRequest, ListRequest, WatchRequest
+
+T = TypeVar("T", bound=Object)
+READ_TIMEOUT = 5.0
+"""Seconds that a read may wait for the cache, when the caller's deadline is later."""
+MAX_BATCH = 1000
+"""Items of one batch request."""
+
+
+class ResourceService(Generic[T]):
+    def __init__(self, store: Store[T], cacher: Cacher) -> None:
+        self.store = store
+        self._cacher = cacher
+        self._resource = store.resource
+        self._cache = cacher.of(store.resource)
+
+    async def create(self, request: Any, context: Any) -> bytes:
+        outcomes = await self.store.create([request.object], dry_run=bool(request.options.dryRun))
+        return single(outcomes).encoded
+
+    async def create_batch(self, request: Any, context: Any) -> BatchResponse:
+        return batch(await self.store.create(bounded(request.items), dry_run=bool(request.options.dryRun)))
+
+    async def get(self, request: GetRequest, context: Any) -> bytes:
+        if not request.name:
+            raise Rejected(errors.bad_request("name: which one? A get needs a name"))
+        await self._reach(request.options.resourceVersion, context)
+        entry = self._cache.get(self._resource.key(request.namespace or "default", request.name))
+        if entry is None:
+            raise Rejected(errors.not_found(self._resource, request.name))
+        return entry.stamped
+
+    async def list(self, request: ListRequest, context: Any) -> bytes:
+        options = request.options
+        query = ListQuery(
+            selection=self._selection(request.namespace, options),
+            limit=options.limit,
+            continue_token=getattr(options, "continue"),
+            resource_version=options.resourceVersion,
+            match=options.resourceVersionMatch,
+        )
+        return await self._cache.list(query)
+
+    async def watch(self, request: WatchRequest, context: Any) -> AsyncIterator[bytes]:
+        options = request.options
+        since = _revision(options.resourceVersion) or None
+        if since is not None:
+            await self._cacher.wait_for(since, patience(context))
+        watcher = self._cache.watch(self._selection(request.namespace, options), since)
+        try:
+            async for response in watcher:
+                yield response
+        finally:
+            watcher.close()
+
+    async def update(self, request: Any, context: Any) -> bytes:
+        outcomes = await self.store.update([request.object], dry_run=bool(request.options.dryRun))
+        return single(outcomes).encoded
+
+    async def update_status(self, request: Any, context: Any) -> bytes:
+        outcomes = await self.store.update_status([request.object], dry_run=bool(request.options.dryRun))
+        return single(outcomes).encoded
+
+    async def update_status_batch(self, request: Any, context: Any) -> BatchResponse:
+        return batch(await self.store.update_status(bounded(request.items), dry_run=bool(request.options.dryRun)))
+
+    async def delete(self, request: DeleteRequest, context: Any) -> bytes:
+        return single(await self.store.delete([request])).encoded
+
+    async def delete_batch(self, request: DeleteBatchRequest, context: Any) -> BatchResponse:
+        return batch(await self.store.delete(bounded(request.items)))
+
+    async def _reach(self, resource_version: str, context: Any) -> None:
+        """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
+        if not resource_version:
+            await self._cacher.fresh(patience(context))
+        elif wanted := _revision(resource_version):
+            await self._cacher.wait_for(wanted, patience(context))
+
+    def _selection(self, namespace: str, options: ListOptions) -> Selection:
+        return Selection.parse(self._resource, namespace, options.labelSelector, options.fieldSelector)
+
+
+def batch(outcomes: Iterable[Outcome]) -> BatchResponse:
+    response = BatchResponse()
+    add = response.items.add
+    for outcome in outcomes:
+        if isinstance(outcome, Refusal):
+            add(error=encode(outcome))
+        else:
+            add(name=outcome.name, uid=outcome.uid, resourceVersion=str(outcome.revision))
+    return response
+
+
+def bounded(items: Any) -> Any:
+    """The items of a batch, unless they are too many."""
+    if len(items) > MAX_BATCH:
+        raise Rejected(errors.bad_request(f"{len(items)} items in one batch: send at most {MAX_BATCH}"))
+    return items
+
+
+def patience(context: Any) -> float:
+    """Seconds that a handler may wait."""
+    remaining: float | None = context.time_remaining()
+    return READ_TIMEOUT if remaining is None else max(0.0, min(READ_TIMEOUT, remaining))
+
+
+def _revision(text: str) -> int:
+    if not text:
+        return 0
+    if not text.isdigit() or len(text) > 18:
+        raise Rejected(errors.bad_request(f'resourceVersion "{text[:32]}" is not a number that this server gave out'))
+    return int(text)

@@ -1,0 +1,54 @@
+# Every target explains itself: `make help`.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format proto up down bench compose-test clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
+
+setup: .venv/.installed ## Make .venv with everything in it (again only when pyproject.toml has changed)
+
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"pinnace needs Python 3.11 or later, this is {sys.version.split()[0]}; try make PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (a minute, the first time)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: setup ## Start a cluster, kill its leading scheduler three times, and print the verdict
+	@$(BIN)/pinnace demo failover
+
+test: setup ## Run the unit, contract and integration tests (real etcd, real processes; under five minutes)
+	@$(BIN)/pytest -m 'not compose'
+
+check: setup ## Check form, types, import rules and generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/proto.py --check
+
+format: setup ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: setup ## Generate pinnace/api/*_pb2.py from proto/
+	$(BIN)/python tools/proto.py
+
+up: setup ## Start a local cluster in the background (options: make up ARGS="--nodes 100")
+	@$(BIN)/pinnace up --detach $(ARGS)
+
+down: setup ## Stop it
+	@$(BIN)/pinnace down $(ARGS)
+
+bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
+	@$(BIN)/pinnace bench $(or $(ROW),throughput) $(ARGS)
+
+compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
+	@$(BIN)/pytest -m compose tests/compose
+
+clean: ## Remove what the other targets made here
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

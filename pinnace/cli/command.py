@@ -1,0 +1,102 @@
+"""The shapes of commands: `Verb`, a command with examples and the global flags, and `LazyGroup`, which imports a verb's module
+only when the verb is used.
+
+The module of verb `x` is `pinnace.cli.verbs.x`, and has the command as its attribute `x` (`node` may be a group).
+"""
+
+import difflib
+import textwrap
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from pinnace.cli.settings import Settings, global_options
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+class Verb(click.Command):
+    """A command that also takes the global flags. Its callback gets the Settings as first argument."""
+
+    def __init__(self, name: str | None, *, examples: str = "", **attributes: Any) -> None:
+        attributes.setdefault("context_settings", CONTEXT)
+        super().__init__(name, **attributes)
+        self.examples = textwrap.dedent(examples).strip("\n")
+        self.global_params = global_options()
+        own = {name for param in self.params for name in param.opts}
+        self.params += [param for param in self.global_params if not own & set(param.opts)]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write(textwrap.indent(self.examples, "  ") + "\n")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        own = [param for param in options if param not in self.global_params]
+        for title, params in (("Options", own), ("Global options", self.global_params)):
+            records = [record for param in params if param in options and (record := param.get_help_record(ctx))]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Callable[..., Any]], Verb]:
+    """Decorator: makes a function with click's arguments and options the command `name`. The docstring is the help text, its
+    first line the summary. `examples`: lines of shell, with comments."""
+
+    def decorate(function: Callable[..., Any]) -> Verb:
+        made = click.command(name, cls=Verb, examples=examples, **attributes)(click.pass_obj(function))
+        assert isinstance(made, Verb)
+        return made
+
+    return decorate
+
+
+class LazyGroup(click.Group):
+    """Knows its verbs by name and summary, by section; loads them from `package` when they are used."""
+
+    def __init__(self, name: str, *, package: str, sections: Mapping[str, Mapping[str, str]], **attributes: Any) -> None:
+        attributes.setdefault("context_settings", CONTEXT)
+        super().__init__(name, params=global_options(), **attributes)
+        self._package = package
+        self._sections = sections
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [verb for verbs in self._sections.values() for verb in verbs]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        found: click.Command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
+        return found
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
+            raise click.UsageError(f'unknown command "{name}"{did_you_mean(name, self.list_commands(ctx))}', ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, verbs in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        verbs = [(verb, text) for section in self._sections.values() for verb, text in section.items()]
+        return [CompletionItem(verb, help=text) for verb, text in verbs if verb.startswith(incomplete)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        ctx.ensure_object(Settings)
+        return super().invoke(ctx)
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """ "; did you mean "x"?", or nothing when no known word is near."""
+    near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    return f'; did you mean "{near[0]}"?' if near else ""

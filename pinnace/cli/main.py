@@ -1,0 +1,62 @@
+"""`pinnace`: the entry point. Finds the verb, runs it, and turns however it ends into an exit code."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from pinnace.cli.command import LazyGroup
+from pinnace.cli.errors import guarded
+from pinnace.cli.settings import Settings
+
+SECTIONS = {
+    "A local cluster": {
+        "up": "Start a local cluster of real processes.",
+        "status": "Show the processes of a local cluster.",
+        "down": "Stop a local cluster.",
+        "demo": "Watch a scheduler die and another take over.",
+        "bench": "Measure a cluster, with verdicts.",
+    },
+    "Objects": {
+        "get": "Show objects in a table, or as YAML or JSON.",
+        "describe": "Show all about objects, with their events.",
+        "apply": "Create or change objects to match manifests.",
+        "delete": "Delete objects.",
+        "label": "Set or remove labels.",
+        "events": "Show what happened, oldest first.",
+    },
+    "Nodes and leaders": {
+        "cordon": "Keep new pods off nodes.",
+        "uncordon": "Let new pods onto nodes again.",
+        "taint": "Set or remove taints of nodes.",
+        "node": "Add virtual nodes to a fleet, or list nodes.",
+        "leader": "Show who leads an election.",
+        "logs": "Show the log of a component of a local cluster.",
+    },
+    "Other": {
+        "version": "Show the version of this program and of the server.",
+        "completion": "Print a script that completes commands in a shell.",
+    },
+}
+
+HELP = """A small, real cluster control plane: the verbs that kubectl taught everyone, and a few that nobody else has.
+
+Flags may stand before or after the verb. Every verb explains itself: pinnace VERB --help."""
+
+cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, help=HELP)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line (without the program's name). Returns the exit code."""
+    settings = Settings(no_color=bool(os.environ.get("NO_COLOR")))
+    color = False if settings.no_color else None
+    words = list(arguments) or ["--help"]
+    return guarded(lambda: cli.main(words, prog_name="pinnace", standalone_mode=False, obj=settings, color=color), settings)
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The flags that every verb takes, as values."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(slots=True)
+class Settings:
+    """What was asked for, before or after the verb; None where nothing was said."""
+
+    server: str | None = None
+    """ "host:port[,host:port]": goes before the configuration file."""
+    context: str | None = None
+    namespace: str | None = None
+    timeout: float | None = None
+    """Seconds for the whole command."""
+    verbose: int = 0
+    no_color: bool = False
+
+
+class Duration(click.ParamType):
+    """ "90", "90s", "1m30s", "500ms", "2h": seconds as a float, more than 0."""
+
+    name = "duration"
+    _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012 (never changed)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            seconds = float(text)
+        elif re.fullmatch(r"(\d+(\.\d+)?(ms|s|m|h))+", text):
+            seconds = sum(float(n) * self._UNITS[unit] for n, unit in re.findall(r"([\d.]+)(ms|s|m|h)", text))
+        else:
+            self.fail(f'"{text}" is not a duration; expected something like 30s, 1m30s or 2h', param, ctx)
+        if seconds <= 0:
+            self.fail(f'"{text}" leaves no time; expected more than 0', param, ctx)
+        return seconds
+
+
+DURATION = Duration()
+
+
+def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keeps a flag that was given. The verb's flags are parsed after the group's, so the one after the verb wins."""
+    if value and param.name:
+        settings = ctx.ensure_object(Settings)
+        setattr(settings, param.name, value)
+        if settings.no_color:
+            ctx.find_root().color = ctx.color = False
+
+
+def global_options() -> list[click.Parameter]:
+    """New option objects for one command; they store into the context's Settings and are not passed to its callback."""
+
+    def option(*names: str, **attributes: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=_store, **attributes)
+
+    return [
+        option("--server", metavar="HOST:PORT[,...]", help="API servers to talk to, instead of the configured ones."),
+        option("--context", metavar="NAME", help="The context of the configuration file to use."),
+        option("-n", "--namespace", metavar="NAME", help="The namespace to work in."),
+        option("--timeout", type=DURATION, metavar="DURATION", help="Give up after this long, such as 10s or 2m."),
+        option("-v", "--verbose", count=True, help="Log what is done; tracebacks for errors."),
+        option("--no-color", is_flag=True, help="No colours (also: the environment variable NO_COLOR)."),
+    ]

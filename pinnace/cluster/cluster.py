@@ -1,0 +1,219 @@
+"""A local cluster of real processes: start it, look at it, kill parts of it, start them again, take it down.
+
+    up -> state written -> etcd -> API servers -> schedulers, kubelets -> nodes Ready, a leader -> (runs on its own) -> down
+
+A process is in the state from when it is planned. So whatever dies at whatever moment, this program included, `down` finds what
+still runs. A start that fails or is cancelled takes down what it has started.
+"""
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from pinnace.cluster import processes, procfs, startup, view
+from pinnace.cluster.errors import AlreadyRunning, ClusterError, NoCluster, StartFailed, StartTimeout
+from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.ports import Ports
+from pinnace.cluster.progress import SILENT, Progress
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ClusterSpec, plan
+from pinnace.cluster.startup import Missing
+from pinnace.cluster.state import ClusterState, planned
+from pinnace.cluster.view import ProcessStatus
+
+START_TIMEOUT = 60.0
+POLL = 0.05
+NODES_POLL = 0.2
+Hook = Callable[[ClusterState], Awaitable[None]]
+
+
+class Cluster:
+    """One cluster in one folder. Make one from a spec to start it, or `load` the one that is there."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.folder = Folder(spec.data_dir)
+        self._state: ClusterState | None = None
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._missing = Missing("its processes to start", "")
+
+    @classmethod
+    def load(cls, data_dir: Path) -> "Cluster":
+        """The cluster in this folder, whether or not its processes still run. Raises NoCluster, FolderError."""
+        state = Folder(data_dir).read()
+        if state is None:
+            raise NoCluster(f"there is no cluster in {data_dir}", hint="start one with `pinnace up`")
+        cluster = cls(replace(state.spec, data_dir=data_dir))
+        cluster._state = state
+        return cluster
+
+    @property
+    def state(self) -> ClusterState:
+        if self._state is None:
+            raise NoCluster(f"the cluster in {self.spec.data_dir} has not been started")
+        return self._state
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The addresses of the API servers, host:port."""
+        return self.state.endpoints
+
+    async def up(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None) -> None:
+        """Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is called when etcd is
+        ready and nothing else runs yet. Raises ClusterError; then nothing is left behind."""
+        binary = _etcd(progress)
+        made = self.folder.create()
+        try:
+            with self.folder.locked():
+                self._claim(binary, made)
+                try:
+                    async with self._deadline(timeout):
+                        await self._start_all(progress, with_etcd)
+                except BaseException:
+                    await self._stop_and_remove()
+                    raise
+        except BaseException:
+            self.folder.prune(made)
+            raise
+
+    async def down(self, grace: float = processes.GRACE) -> list[str]:
+        """Ends all processes and removes all that the cluster has left. The names of processes that had to be killed."""
+        with self.folder.locked():
+            self._state = self.folder.read() or self.state
+            killed = await self._stop_and_remove(grace)
+        self.folder.prune(self.state.made)
+        return killed
+
+    async def status(self) -> list[ProcessStatus]:
+        return await view.status(self.state)
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Sends a signal to one process. Raises KeyError, or ClusterError when it does not run."""
+        process = processes.running(self.state.find(name))
+        if process is None or not procfs.send_signal(process, number):
+            raise ClusterError(f"{name} does not run")
+
+    async def start(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
+        """Starts a process that has ended, at the address it had; returns when it is ready. Raises KeyError, ClusterError."""
+        with self.folder.locked():
+            self._state = self.folder.read() or self.state
+            if processes.running(self.state.find(name)):
+                raise ClusterError(f"{name} runs already")
+            self._spawn(name)
+        async with self._deadline(timeout):
+            await self._until(lambda: startup.readiness([self.state.find(name)]), [name], SILENT)
+
+    def _claim(self, binary: EtcdBinary, made: Sequence[Path]) -> None:
+        """Makes the folder this cluster's. A state whose processes are all dead is stale, and is replaced."""
+        stale = self.folder.read()
+        if stale is not None:
+            pids = [str(process.pid) for process in map(processes.running, stale.processes) if process]
+            if pids:
+                raise AlreadyRunning(
+                    f"a cluster runs in {self.folder.path} already ({len(pids)} processes, such as pid {pids[0]})",
+                    hint="stop it with `pinnace down`, or choose another folder with --data-dir",
+                )
+            self.folder.remove()
+        made = made or (stale.made if stale else ())
+        state = planned(self.spec, plan(self.spec, binary, Ports().next), made, time.time())
+        self.folder.claim(state)
+        self._state = state
+
+    async def _start_all(self, progress: Progress, with_etcd: Hook | None) -> None:
+        await self._start_stage((ETCD,), progress)
+        if with_etcd:
+            await with_etcd(self.state)
+        await self._start_stage((APISERVER,), progress)
+        await self._start_stage((SCHEDULER, KUBELET), progress)
+        names = [record.name for record in self.state.processes]
+        connection = Connection(self.endpoints)
+        client = Client(connection)
+        try:
+            if self.spec.nodes:
+                await self._until(lambda: startup.nodes(client, self.spec.nodes), names, progress, poll=NODES_POLL)
+                progress.done(f"{self.spec.nodes:,} nodes are Ready")
+            if self.spec.schedulers:
+                await self._until(lambda: startup.leader(client), names, progress)
+                if election := await view.try_leader(client):
+                    progress.done(f"{election.holder} leads (token {election.token})")
+        finally:
+            await connection.close()
+
+    async def _start_stage(self, components: Sequence[str], progress: Progress) -> None:
+        names = [record.name for record in self.state.processes if record.component in components]
+        for name in names:
+            self._spawn(name)
+        await self._until(lambda: startup.readiness([self.state.find(name) for name in names]), names, progress)
+        if names:
+            progress.done(f"{', '.join(names)} ready")
+
+    def _spawn(self, name: str) -> None:
+        if name in self._children:
+            self._children[name].wait()  # it has ended: this only reaps it
+        child = self._children[name] = processes.spawn(self.state.find(name).plan, self.folder.log(name))
+        process = procfs.identify(child.pid)
+        if process is None:
+            raise self._ended(name)
+        self._state = self.state.with_process(name, process)
+        self.folder.write(self._state)
+
+    async def _until(
+        self,
+        question: Callable[[], Awaitable[Missing | None]],
+        names: Sequence[str],
+        progress: Progress,
+        *,
+        poll: float = POLL,
+    ) -> None:
+        """Returns when nothing is missing. Raises StartFailed as soon as one of the named processes has ended."""
+        while missing := await question():
+            for name in names:
+                if not processes.running(self.state.find(name)):
+                    raise self._ended(name)
+            self._missing = missing
+            progress.waiting(missing.what)
+            await asyncio.sleep(poll)
+
+    @asynccontextmanager
+    async def _deadline(self, seconds: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise StartTimeout(
+                f"still waiting after {seconds:g} s for {self._missing.what}",
+                process=self._missing.process,
+                log_tail=self.folder.log_tail(self._missing.process),
+                hint="give it more time with --timeout",
+            ) from None
+
+    def _ended(self, name: str) -> StartFailed:
+        child = self._children.get(name)
+        code = child.poll() if child else None
+        how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        return StartFailed(f"{name} {how} while it was starting", process=name, log_tail=self.folder.log_tail(name))
+
+    async def _stop_and_remove(self, grace: float = processes.GRACE) -> list[str]:
+        killed = await processes.stop(self.state.processes, grace)
+        for child in self._children.values():
+            child.wait()
+        self.folder.remove()
+        return killed
+
+
+def _etcd(progress: Progress) -> EtcdBinary:
+    try:
+        binary = find_etcd()
+    except EtcdMissing as error:
+        raise ClusterError(str(error)) from error
+    if binary.fallback:
+        version = ".".join(map(str, binary.version))
+        progress.done(f"etcd {version} is used for want of a better one: it can lose writes when it is killed")
+    return binary

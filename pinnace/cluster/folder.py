@@ -1,0 +1,134 @@
+"""The folder of a local cluster, and who may change it.
+
+    <data_dir>/cluster.json   the state
+    <data_dir>/lock           held (flock) by the `up` or `down` that is at work; a killed one lets go of it by dying
+    <data_dir>/logs/          one log a process
+    <data_dir>/etcd/          the data of the etcd members
+
+Only these are ever written or removed, and `etcd/` and `logs/` only together with the state that says they are ours.
+"""
+
+import fcntl
+import os
+import shutil
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pinnace.cluster import state as states
+from pinnace.cluster.errors import Busy, FolderError
+from pinnace.cluster.spec import etcd_folder
+from pinnace.cluster.state import ClusterState, StateError
+
+
+class Folder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._state = path / "cluster.json"
+        self._lock = path / "lock"
+        self._logs = path / "logs"
+
+    def create(self) -> list[Path]:
+        """Makes sure that it is there and can be written to; the folders that had to be made, outermost first."""
+        missing = [folder for folder in (*reversed(self.path.parents), self.path) if not folder.exists()]
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(error) from error
+        return missing
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps every other `up` and `down` out of the folder, which exists. Raises Busy at once when one is at work."""
+        try:
+            handle = self._acquire()
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            yield
+        finally:
+            self._lock.unlink(missing_ok=True)
+            os.close(handle)
+
+    def _acquire(self) -> int:
+        while True:
+            handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+                os.close(handle)
+                raise Busy(
+                    f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
+                    hint="wait until it is done",
+                ) from None
+            with suppress(FileNotFoundError):
+                if os.fstat(handle).st_ino == self._lock.stat().st_ino:
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, str(os.getpid()).encode(), 0)
+                    return handle
+            os.close(handle)  # the holder before us removed the file between our open and our lock
+
+    def read(self) -> ClusterState | None:
+        """None when there is no state. Raises FolderError when there is one that cannot be understood."""
+        try:
+            return states.decode(self._state.read_text())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
+        except StateError as error:
+            raise FolderError(
+                f"{self._state} cannot be understood: {error}",
+                hint="end its processes by hand, remove the folder, and start again",
+            ) from error
+
+    def write(self, state: ClusterState) -> None:
+        """All or nothing: a reader sees the state before or after."""
+        draft = self._state.with_suffix(".tmp")
+        try:
+            draft.write_text(states.encode(state))
+            draft.replace(self._state)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def claim(self, state: ClusterState) -> None:
+        """Writes the first state of a cluster, and makes what it needs. Raises FolderError when data is there already that
+        no state accounts for: it is not ours to remove."""
+        for folder in (etcd_folder(self.path), self._logs):
+            if folder.exists():
+                raise FolderError(
+                    f"{folder} is there already, and belongs to no cluster that pinnace knows",
+                    hint="choose another folder with --data-dir, or remove it",
+                )
+        self.write(state)
+        for folder in (etcd_folder(self.path), self._logs):
+            folder.mkdir(mode=0o700)
+
+    def remove(self) -> None:
+        """Removes all that a cluster has left here. The folder itself stays: it holds the lock."""
+        for folder in (etcd_folder(self.path), self._logs):
+            shutil.rmtree(folder, ignore_errors=True)
+        self._state.unlink(missing_ok=True)
+
+    def prune(self, made: Sequence[Path]) -> None:
+        """Removes folders that `create` has made, innermost first, up to the first that is not empty. Without the lock."""
+        with suppress(OSError):
+            for folder in reversed(made):
+                folder.rmdir()
+
+    def log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def log_tail(self, name: str, lines: int = 15) -> list[str]:
+        try:
+            with self.log(name).open(errors="replace") as log:
+                return [line.rstrip("\n") for line in deque(log, lines)]
+        except OSError:
+            return []
+
+    def _unusable(self, error: OSError) -> FolderError:
+        return FolderError(
+            f"{self.path} cannot be used: {error.strerror or error}", hint="choose another folder with --data-dir"
+        )

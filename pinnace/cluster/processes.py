@@ -1,0 +1,83 @@
+"""Starting and stopping the processes of a cluster.
+
+Each runs in a session of its own: it survives the terminal, and a Ctrl-C meant for `pinnace up` does not reach it.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pinnace.cluster import procfs
+from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.etcd import etcd_environment
+from pinnace.cluster.ports import is_free
+from pinnace.cluster.procfs import Identity
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, Plan
+from pinnace.cluster.state import ProcessRecord
+
+STOPPING_ORDER = ((KUBELET, SCHEDULER), (APISERVER,), (ETCD,))
+"""Schedulers resign and kubelets close their sessions through API servers that still serve."""
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+POLL = 0.02
+
+
+def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
+    """Starts it, with its output appended to `log`. The caller keeps the handle, so that the process is reaped when it ends.
+    Raises ClusterError when it cannot be started, or another program has its address."""
+    for address in sorted({plan.address, plan.http}):
+        if not is_free(address):
+            raise ClusterError(
+                f"{address}, the address of {plan.name}, is taken by another program",
+                hint="see which with `ss -ltnp`, or start the cluster anew: pinnace down, pinnace up",
+            )
+    try:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                plan.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent,
+                env=etcd_environment(os.environ), start_new_session=True,
+            )  # fmt: skip
+    except OSError as error:
+        raise ClusterError(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error
+
+
+def running(record: ProcessRecord) -> Identity | None:
+    """The process of the record if it runs. One whose start was not written down any more, because `up` was killed at that very
+    moment, is found by its command line, which no other process shares."""
+    if record.process is None:
+        return procfs.find(record.plan.argv)
+    return record.process if procfs.alive(record.process) else None
+
+
+async def stop(records: Sequence[ProcessRecord], grace: float = GRACE) -> list[str]:
+    """Ends them all, in order; the names of those that had to be killed. Afterwards none of them runs."""
+    killed: list[str] = []
+    for components in STOPPING_ORDER:
+        group = {r.name: process for r in records if r.component in components and (process := running(r))}
+        for process in group.values():
+            procfs.send_signal(process, signal.SIGTERM)
+            procfs.send_signal(process, signal.SIGCONT)  # a stopped process would not see the other
+        if await gone(group.values(), grace):
+            continue
+        for name, process in group.items():
+            if procfs.send_signal(process, signal.SIGKILL):
+                killed.append(name)
+        if not await gone(group.values(), grace):
+            stuck = ", ".join(f"{name} (pid {p.pid})" for name, p in group.items() if procfs.alive(p))
+            raise ClusterError(f"{stuck} cannot be killed", hint="look at what it waits for: cat /proc/PID/stack")
+    return killed
+
+
+async def gone(processes: Iterable[Identity], timeout: float) -> bool:
+    """Waits until none of them runs. False: some still did after `timeout` seconds."""
+    waiting = list(processes)
+    deadline = time.monotonic() + timeout
+    while waiting := [process for process in waiting if procfs.alive(process)]:
+        if time.monotonic() >= deadline:
+            return False
+        await asyncio.sleep(POLL)
+    return True

@@ -1,0 +1,37 @@
+"""Whether a process of the cluster is ready: what it says itself, over HTTP."""
+
+import asyncio
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, build_opener
+
+from pinnace.cluster.etcd import is_healthy
+from pinnace.cluster.spec import ETCD, Plan
+
+PROBE_TIMEOUT = 2.5
+"""Seconds; a little more than a component takes to find that its own event loop is stuck."""
+_direct = build_opener(ProxyHandler({}))
+"""Opens loopback addresses whatever http_proxy says."""
+
+
+async def problem(plan: Plan, timeout: float = PROBE_TIMEOUT) -> str | None:
+    """None: it is ready. Otherwise why it is not, in its own words."""
+    return await asyncio.to_thread(_problem, plan, timeout)
+
+
+def _problem(plan: Plan, timeout: float) -> str | None:
+    if plan.component == ETCD:
+        return None if is_healthy(plan.http, timeout) else "not healthy"
+    try:
+        with _direct.open(f"http://{plan.http}/readyz", timeout=timeout):
+            return None
+    except HTTPError as error:
+        with error:
+            return complaint(error.read().decode(errors="replace"))
+    except (URLError, OSError) as error:
+        return f"no answer ({getattr(error, 'reason', error)})"
+
+
+def complaint(answer: str) -> str:
+    """What the failed checks of a /readyz say, on one line: "[-] cache: not loaded" is "cache: not loaded"."""
+    failed = [line.removeprefix("[-]").strip() for line in answer.splitlines() if line.startswith("[-]")]
+    return "; ".join(failed) or "not ready"

@@ -1,0 +1,118 @@
+"""What a local cluster consists of, and the command line of each of its processes. Pure: nothing is started here."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from pinnace.cluster.errors import SpecError
+from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
+
+ETCD, APISERVER, SCHEDULER, KUBELET = "etcd", "apiserver", "scheduler", "kubelet"
+COMPONENTS = (ETCD, APISERVER, SCHEDULER, KUBELET)
+"""In the order in which they start."""
+ELECTION = "scheduler"
+"""The election that the schedulers hold."""
+NODE_PREFIX = "node-"
+
+
+def default_data_dir() -> Path:
+    """Source: https://specifications.freedesktop.org/basedir-spec/latest/ (a relative XDG_STATE_HOME is to be ignored)."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "pinnace" / "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """How many of each. Without schedulers, or without nodes, it is still a cluster: benchmarks want that. Raises SpecError."""
+
+    nodes: int = 10
+    kubelets: int = 1
+    schedulers: int = 3
+    apiservers: int = 2
+    etcd_members: int = 1
+    data_dir: Path = field(default_factory=default_data_dir)
+
+    def __post_init__(self) -> None:
+        if self.etcd_members not in (1, 3):
+            raise SpecError(f"etcd cannot have {self.etcd_members} members here", hint="use --etcd-members 1 or 3")
+        if self.apiservers < 1:
+            raise SpecError(f"{self.apiservers} API servers make no cluster", hint="use --apiservers 1 or more")
+        if self.schedulers < 0:
+            raise SpecError(f"{self.schedulers} schedulers cannot be", hint="use --schedulers 1 or more")
+        if self.nodes < 0 or self.kubelets < (1 if self.nodes else 0):
+            raise SpecError(f"{self.kubelets} kubelets cannot run {self.nodes} nodes", hint="use 1 or more of each")
+        if self.kubelets > self.nodes:
+            raise SpecError(
+                f"{self.kubelets} kubelets are too many for {self.nodes} nodes: each runs at least one",
+                hint=f"use --nodes {self.kubelets} or more, or fewer kubelets",
+            )
+
+    def counts(self) -> dict[str, int]:
+        """The numbers, by name: what the state file keeps."""
+        return {name: value for name, value in asdict(self).items() if name != "data_dir"}
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], data_dir: Path) -> "ClusterSpec":
+        return cls(**counts, data_dir=data_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One process that is to run. `name` is unique in the cluster: it names the log and, of a scheduler, the candidate.
+    `address` is where its clients find it, `http` where it says whether it is ready; they differ for API servers only."""
+
+    component: str
+    name: str
+    address: str
+    http: str
+    argv: tuple[str, ...]
+
+
+def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int]) -> list[Plan]:
+    """The processes of a cluster, in the order in which they start. `port` gives another free port at each call."""
+
+    def address() -> str:
+        return f"127.0.0.1:{port()}"
+
+    names = [f"{ETCD}-{i}" for i in range(spec.etcd_members)]
+    members = [EtcdMember(name, etcd_folder(spec.data_dir) / name, port(), port()) for name in names]
+    plans = [Plan(ETCD, m.name, m.endpoint, m.endpoint, tuple(etcd_command(binary, m, members))) for m in members]
+    stores = ",".join(member.endpoint for member in members)
+
+    servers = [(f"{APISERVER}-{i}", address(), address()) for i in range(spec.apiservers)]
+    for name, listen, http in servers:
+        argv = _module(APISERVER, "--name", name, "--listen", listen, "--http", http, "--etcd", stores)
+        plans.append(Plan(APISERVER, name, listen, http, argv))
+    endpoints = ",".join(listen for _, listen, _ in servers)
+
+    for i in range(spec.schedulers):
+        name, http = f"{SCHEDULER}-{i}", address()
+        plans.append(
+            Plan(SCHEDULER, name, http, http, _module(SCHEDULER, "--name", name, "--server", endpoints, "--http", http))
+        )
+
+    for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets)):
+        name, http = f"{KUBELET}-{i}", address()
+        argv = _module(
+            KUBELET, "--name", name, "--server", endpoints, "--http", http,
+            "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
+        )  # fmt: skip
+        plans.append(Plan(KUBELET, name, http, http, argv))
+    return plans
+
+
+def etcd_folder(data_dir: Path) -> Path:
+    return data_dir / "etcd"
+
+
+def shares(total: int, parts: int) -> list[tuple[int, int]]:
+    """`total` things dealt out to `parts` as evenly as can be: (index of the first, count) of each part."""
+    bounds = [total * i // parts for i in range(parts + 1)] if parts else []
+    return [(first, end - first) for first, end in pairwise(bounds)]
+
+
+def _module(component: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"{component}.main", *arguments)

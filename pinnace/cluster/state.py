@@ -1,0 +1,108 @@
+"""What is remembered of a local cluster: <data_dir>/cluster.json. Values and their JSON form; no I/O."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pinnace.cluster.procfs import Identity
+from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
+
+FORMAT = 1
+
+
+class StateError(ValueError):
+    """The text is no state of a cluster that this version knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """One process of the cluster. `process` is None from the moment it is planned until it has been started."""
+
+    plan: Plan
+    process: Identity | None = None
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def component(self) -> str:
+        return self.plan.component
+
+    @property
+    def pid(self) -> int:
+        """0: never started."""
+        return self.process.pid if self.process else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """`created` in Unix seconds. `made` are the folders that were created for it, outermost first."""
+
+    spec: ClusterSpec
+    created: float
+    made: tuple[Path, ...]
+    processes: tuple[ProcessRecord, ...]
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The addresses of the API servers."""
+        return [record.plan.address for record in self.processes if record.component == APISERVER]
+
+    def find(self, name: str) -> ProcessRecord:
+        """Raises KeyError."""
+        for record in self.processes:
+            if record.name == name:
+                return record
+        raise KeyError(name)
+
+    def of(self, component: str) -> list[ProcessRecord]:
+        return [record for record in self.processes if record.component == component]
+
+    def with_process(self, name: str, process: Identity) -> "ClusterState":
+        return replace(self, processes=tuple(replace(r, process=process) if r.name == name else r for r in self.processes))
+
+
+def planned(spec: ClusterSpec, plans: Sequence[Plan], made: Sequence[Path], now: float) -> ClusterState:
+    """The state before anything has been started."""
+    return ClusterState(spec, now, tuple(made), tuple(ProcessRecord(plan) for plan in plans))
+
+
+def encode(state: ClusterState) -> str:
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "created": state.created,
+            "data_dir": str(state.spec.data_dir),
+            "spec": state.spec.counts(),
+            "made": [str(folder) for folder in state.made],
+            "processes": [
+                {**asdict(record.plan), "process": asdict(record.process) if record.process else None}
+                for record in state.processes
+            ],
+        },
+        indent=2,
+    )
+
+
+def decode(text: str) -> ClusterState:
+    """Raises StateError."""
+    try:
+        found = json.loads(text)
+        if found["format"] != FORMAT:
+            raise StateError(f"it has format {found['format']}, this version of pinnace knows {FORMAT}")
+        return ClusterState(
+            spec=ClusterSpec.of(found["spec"], Path(found["data_dir"])),
+            created=float(found["created"]),
+            made=tuple(Path(folder) for folder in found["made"]),
+            processes=tuple(
+                ProcessRecord(
+                    Plan(p["component"], p["name"], p["address"], p["http"], tuple(p["argv"])),
+                    Identity(**p["process"]) if p["process"] else None,
+                )
+                for p in found["processes"]
+            ),
+        )
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise StateError(f"{type(error).__name__}: {error}") from error

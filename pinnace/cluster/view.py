@@ -1,0 +1,79 @@
+"""What a cluster looks like from outside: its processes, who leads, how many nodes are Ready."""
+
+import asyncio
+from dataclasses import dataclass
+
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.elections_pb2 import Election
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError, NotFound
+from pinnace.cluster.processes import running
+from pinnace.cluster.ready import problem
+from pinnace.cluster.spec import ELECTION, SCHEDULER
+from pinnace.cluster.state import ClusterState, ProcessRecord
+
+CALL_TIMEOUT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """`pid` is 0 when it does not run. `problem` says why it is not ready. `leader`: it holds the schedulers' election."""
+
+    component: str
+    name: str
+    pid: int
+    address: str
+    ready: bool
+    leader: bool
+    problem: str = ""
+
+
+async def status(state: ClusterState) -> list[ProcessStatus]:
+    """Every process of the cluster, in the order in which they start."""
+    connection = Connection(state.endpoints)
+    try:
+        problems, election = await asyncio.gather(
+            asyncio.gather(*map(unready, state.processes)), try_leader(Client(connection))
+        )
+    finally:
+        await connection.close()
+    return [_status(record, why, election) for record, why in zip(state.processes, problems, strict=True)]
+
+
+def _status(record: ProcessRecord, why: str, election: Election | None) -> ProcessStatus:
+    process = running(record)
+    leads = record.component == SCHEDULER and election is not None and election.holder == record.name
+    pid = process.pid if process else 0
+    return ProcessStatus(record.component, record.name, pid, record.plan.address, not why, leads, why)
+
+
+async def unready(record: ProcessRecord) -> str:
+    """Why it is not ready; "" when it is."""
+    return await problem(record.plan) or "" if running(record) else "not running"
+
+
+async def leader(client: Client) -> Election | None:
+    """Who holds the schedulers' election; None: nobody. Raises ApiError."""
+    try:
+        return await client.elections.get(ELECTION)
+    except NotFound:
+        return None
+
+
+async def try_leader(client: Client) -> Election | None:
+    """As `leader`; None also when no API server answers in time."""
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT):
+            return await leader(client)
+    except (ApiError, TimeoutError):
+        return None
+
+
+async def ready_nodes(client: Client) -> int:
+    """How many nodes are Ready. Raises ApiError."""
+    return sum(map(is_ready, (await client.nodes.list()).items))
+
+
+def is_ready(node: Node) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

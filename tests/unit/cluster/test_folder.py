@@ -1,0 +1,116 @@
+"""The state, the lock and the cleaning up of a cluster's folder."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinnace.cluster import state as states
+from pinnace.cluster.errors import Busy, FolderError
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.procfs import Identity
+from pinnace.cluster.spec import ClusterSpec, Plan
+from pinnace.cluster.state import ClusterState, StateError, planned
+
+PLANS = [
+    Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "apiserver.main")),
+    Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("python", "-m", "scheduler.main")),
+]
+PROCESS = Identity(7, 42, "boot")
+
+
+def a_state(folder: Path) -> ClusterState:
+    return planned(ClusterSpec(data_dir=folder), PLANS, [], 1000.5).with_process("scheduler-0", PROCESS)
+
+
+def test_a_state_survives_being_written(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert folder.read() is None
+    folder.write(a_state(tmp_path))
+    assert folder.read() == a_state(tmp_path)
+
+
+def test_a_state_knows_what_was_started_and_where_the_servers_are(tmp_path: Path) -> None:
+    state = a_state(tmp_path)
+    assert state.find("scheduler-0").process == PROCESS and state.find("apiserver-0").process is None
+    assert state.endpoints == ["127.0.0.1:1"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}', '{"format": 1, "spec": {"nodes": "x"}}'])
+def test_a_state_that_cannot_be_understood_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(StateError):
+        states.decode(text)
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(FolderError) as refused:
+        Folder(tmp_path).read()
+    assert refused.value.hint
+
+
+def test_only_one_may_work_in_a_folder(tmp_path: Path) -> None:
+    with Folder(tmp_path).locked(), pytest.raises(Busy, match=str(os.getpid())), Folder(tmp_path).locked():
+        pass
+    with Folder(tmp_path).locked():
+        pass
+    assert not list(tmp_path.iterdir()), "the lock is gone"
+
+
+def test_the_lock_of_a_killed_process_is_stale(tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from pinnace.cluster.folder import Folder
+with Folder(Path({str(tmp_path)!r})).locked():
+    print(flush=True)
+    input()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(Busy, match=str(holder.pid)), Folder(tmp_path).locked():
+            pass
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(10)
+    assert (tmp_path / "lock").exists()
+    with Folder(tmp_path).locked():
+        pass
+
+
+def test_nothing_is_left_of_a_folder_that_was_made_for_the_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    folder = Folder(path)
+    made = folder.create()
+    assert made == [tmp_path / "a", path]
+    with folder.locked():
+        folder.claim(a_state(path))
+        (path / "etcd" / "data").write_text("x")
+        folder.log("scheduler-0").write_text("line 1\nline 2\nline 3\n")
+        assert folder.log_tail("scheduler-0", 2) == ["line 2", "line 3"]
+        folder.remove()
+    folder.prune(made)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_somebody_else_put_into_the_folder_stays(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "a")
+    made = folder.create()
+    (tmp_path / "a" / "notes.txt").write_text("mine")
+    folder.claim(a_state(tmp_path / "a"))
+    folder.remove()
+    folder.prune(made)
+    assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["notes.txt"]
+
+
+def test_data_of_unknown_origin_is_never_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "etcd").mkdir()
+    with pytest.raises(FolderError, match="belongs to no cluster"):
+        Folder(tmp_path).claim(a_state(tmp_path))
+    assert Folder(tmp_path).read() is None
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="cannot be used") as refused:
+        Folder(tmp_path / "file" / "x").create()
+    assert "--data-dir" in refused.value.hint

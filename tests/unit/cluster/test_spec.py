@@ -1,0 +1,85 @@
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from pinnace.cluster.errors import SpecError
+from pinnace.cluster.etcd import EtcdBinary
+from pinnace.cluster.spec import ClusterSpec, default_data_dir, plan, shares
+
+BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 9), fallback=False)
+
+
+def ports() -> Callable[[], int]:
+    numbers = count(20_000)
+    return lambda: next(numbers)
+
+
+def argument(argv: tuple[str, ...], name: str) -> str:
+    return argv[argv.index(name) + 1]
+
+
+def test_plans_every_process_in_starting_order() -> None:
+    plans = plan(ClusterSpec(nodes=10, kubelets=3, data_dir=Path("/d")), BINARY, ports())
+    assert [p.name for p in plans] == [
+        "etcd-0", "apiserver-0", "apiserver-1", "scheduler-0", "scheduler-1", "scheduler-2",
+        "kubelet-0", "kubelet-1", "kubelet-2",
+    ]  # fmt: skip
+
+
+def test_no_two_processes_share_an_address() -> None:
+    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
+    addresses = [address for p in plans for address in {p.address, p.http}]
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_kubelets_share_the_nodes_without_gap_or_overlap() -> None:
+    fleets = [
+        p for p in plan(ClusterSpec(nodes=10, kubelets=3, data_dir=Path("/d")), BINARY, ports()) if p.component == "kubelet"
+    ]
+    dealt = [(int(argument(p.argv, "--first-index")), int(argument(p.argv, "--nodes"))) for p in fleets]
+    assert [index for first, number in dealt for index in range(first, first + number)] == list(range(10))
+
+
+def test_every_part_knows_all_of_what_it_talks_to() -> None:
+    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports())
+    by_name = {p.name: p for p in plans}
+    stores = [by_name[f"etcd-{i}"].address for i in range(3)]
+    servers = [by_name[f"apiserver-{i}"].address for i in range(2)]
+    assert argument(by_name["apiserver-1"].argv, "--etcd").split(",") == stores
+    assert argument(by_name["scheduler-2"].argv, "--server").split(",") == servers
+    assert argument(by_name["kubelet-0"].argv, "--server").split(",") == servers
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"etcd_members": 2}, {"etcd_members": 0}, {"apiservers": 0}, {"schedulers": -1}, {"nodes": -1},
+        {"nodes": 5, "kubelets": 0}, {"nodes": 2, "kubelets": 3},
+    ],
+)  # fmt: skip
+def test_refuses_what_cannot_be_and_names_the_way_out(counts: dict[str, int]) -> None:
+    with pytest.raises(SpecError) as refused:
+        ClusterSpec(**counts)
+    assert refused.value.hint
+
+
+def test_a_cluster_without_schedulers_and_nodes_can_be() -> None:
+    assert ClusterSpec(nodes=0, kubelets=0, schedulers=0).apiservers == 2
+
+
+@pytest.mark.parametrize(("total", "parts"), [(10, 3), (1, 1), (1000, 7), (5, 5), (0, 0), (0, 1)])
+def test_shares_are_even_and_complete(total: int, parts: int) -> None:
+    dealt = shares(total, parts)
+    counts = [number for _, number in dealt]
+    assert sum(counts) == total and len(dealt) == parts
+    assert not counts or max(counts) - min(counts) <= 1
+
+
+def test_default_folder_follows_the_base_directory_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert default_data_dir() == Path("/state/pinnace/default")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert default_data_dir() == Path("/home/ada/.local/state/pinnace/default")

@@ -1,0 +1,14 @@
+"""Storage in etcd, over gRPC channels of our own and the messages and stubs that aetcd generated. Nothing else here knows etcd.
+
+storage.py     EtcdStorage: the interface, one call each
+members.py     channels to several endpoints, and which one is used now
+errors.py      etcd's errors -> StorageError, once
+codec.py       messages <-> the interface's values (pure)
+watch.py       the watch stream: whole revisions, compaction, silence
+space.py       getting out of NOSPACE after a compaction
+"""
+
+from apiserver.storage.etcd.members import EtcdTls
+from apiserver.storage.etcd.storage import EtcdStorage
+
+__all__ = ["EtcdStorage", "EtcdTls"]

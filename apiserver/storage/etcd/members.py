@@ -1,0 +1,81 @@
+"""The connections to etcd's members: one channel an endpoint, one of them in use.
+
+Calls go to the current member. Whoever finds it failing says `leave(member)`, and everybody goes to the next one: the members
+are equal, and the one that answers is as good as any.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from aetcd.rpc import KVStub, LeaseStub, MaintenanceStub, WatchStub
+
+REQUIRE_LEADER = (("hasleader", "true"),)
+"""Metadata that makes a member without a leader refuse (UNAVAILABLE) before it does anything, and end its watches."""
+
+OPTIONS = (
+    # etcd ends connections that are pinged more often than every 5 s (its --grpc-keepalive-min-time). What finds a dead one
+    # sooner is the timeout: it bounds how long *any* sent byte may stay unacknowledged (TCP_USER_TIMEOUT), and a watch says
+    # something every second.
+    ("grpc.keepalive_time_ms", 6000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Also the time that one attempt to connect may take.
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # etcd bounds what it sends by what it took, and pages and fragments are bounded by the request.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdTls:
+    """Paths of PEM files: the CA that signed etcd's certificate, and our own certificate and key."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.ca.read_bytes(), self.key.read_bytes(), self.cert.read_bytes())
+
+
+class Member:
+    """The stubs of one endpoint (host:port). Connects on first use."""
+
+    def __init__(self, endpoint: str, tls: EtcdTls | None) -> None:
+        self.endpoint = endpoint
+        self._channel = (
+            grpc.aio.secure_channel(endpoint, tls.credentials(), OPTIONS)
+            if tls
+            else grpc.aio.insecure_channel(endpoint, OPTIONS)
+        )
+        self.kv = KVStub(self._channel)
+        self.lease = LeaseStub(self._channel)
+        self.watch = WatchStub(self._channel)
+        self.maintenance = MaintenanceStub(self._channel)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class Members:
+    def __init__(self, endpoints: Sequence[str], tls: EtcdTls | None) -> None:
+        if not endpoints:
+            raise ValueError("no etcd endpoint given; expected something like 127.0.0.1:2379")
+        self.all = [Member(endpoint, tls) for endpoint in endpoints]
+        self.current = self.all[0]
+
+    def leave(self, member: Member) -> None:
+        """`member` failed: go to the next one, unless somebody has done so already."""
+        if member is self.current:
+            self.current = self.all[(self.all.index(member) + 1) % len(self.all)]
+
+    async def close(self) -> None:
+        for member in self.all:
+            await member.close()

@@ -1,0 +1,161 @@
+"""EtcdStorage: the storage interface over etcd.
+
+Every call has a deadline. A read that fails for the member's sake goes to the next member, within the deadline. A write goes
+to another member only when this one certainly did not take it; a write whose answer is lost raises OutcomeUnknown at once.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+
+import grpc
+from aetcd.rpc import (
+    CompactionRequest,
+    LeaseGrantRequest,
+    LeaseKeepAliveRequest,
+    LeaseRevokeRequest,
+    RangeRequest,
+)
+
+from apiserver.storage.etcd import codec
+from apiserver.storage.etcd.errors import RevisionCompacted, Trouble, classify, describe
+from apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdTls, Member, Members
+from apiserver.storage.etcd.watch import oldest_revision, watch
+from apiserver.storage.interface import (
+    Changes,
+    Committed,
+    Compacted,
+    KeyValue,
+    LeaseNotFound,
+    OutcomeUnknown,
+    Page,
+    Refused,
+    Unavailable,
+    Write,
+)
+
+Attempt = Callable[[Member, float], Any]
+"""Starts one call to a member, with a timeout in seconds; awaitable."""
+
+
+class EtcdStorage:
+    """Made inside a running event loop; connects on first use. `endpoints` are host:port, `timeout` is for each call."""
+
+    def __init__(self, endpoints: Sequence[str], *, tls: EtcdTls | None = None, timeout: float = 5.0) -> None:
+        self._members = Members(endpoints, tls)
+        self._timeout = timeout
+
+    async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
+        return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision)))
+
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        first = max(prefix.encode(), after.encode() + b"\0") if after else prefix.encode()
+        end = codec.prefix_end(prefix.encode())
+        response = await self._range(RangeRequest(key=first, range_end=end, limit=limit, revision=revision))
+        return Page(revision or response.header.revision, [codec.decode_key_value(kv) for kv in response.kvs], response.more)
+
+    async def current_revision(self) -> int:
+        response = await self._range(RangeRequest(key=codec.ALL_KEYS, count_only=True))
+        return int(response.header.revision)
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        request = codec.encode_transaction(writes)
+        response = await self._write(lambda member, timeout: member.kv.Txn(request, timeout=timeout, metadata=REQUIRE_LEADER))
+        return codec.decode_transaction(response, writes)
+
+    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+        member = self._members.current
+        try:
+            async with aclosing(watch(member, start_revision)) as batches:
+                async for batch in batches:
+                    yield batch
+        except Unavailable:
+            self._members.leave(member)
+            raise
+
+    async def compact(self, revision: int) -> None:
+        request = CompactionRequest(revision=revision)
+        try:
+            await self._write(lambda member, timeout: member.kv.Compact(request, timeout=timeout, metadata=REQUIRE_LEADER))
+        except RevisionCompacted:
+            raise await self._compacted(revision) from None
+
+    async def grant_lease(self, ttl: int) -> int:
+        request = LeaseGrantRequest(TTL=ttl)
+        response = await self._write(
+            lambda member, timeout: member.lease.LeaseGrant(request, timeout=timeout, metadata=REQUIRE_LEADER)
+        )
+        return int(response.ID)
+
+    async def renew_lease(self, lease: int) -> float:
+        loop = asyncio.get_running_loop()
+        sent = loop.time()
+        ttl = await self._read(lambda member, timeout: _keep_alive(member, lease, timeout))
+        if ttl <= 0:
+            raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
+        return float(ttl - (loop.time() - sent))
+
+    async def revoke_lease(self, lease: int) -> None:
+        request = LeaseRevokeRequest(ID=lease)
+        with suppress(LeaseNotFound):
+            await self._write(
+                lambda member, timeout: member.lease.LeaseRevoke(request, timeout=timeout, metadata=REQUIRE_LEADER)
+            )
+
+    async def close(self) -> None:
+        await self._members.close()
+
+    async def _range(self, request: RangeRequest) -> Any:
+        try:
+            return await self._read(lambda member, timeout: member.kv.Range(request, timeout=timeout, metadata=REQUIRE_LEADER))
+        except RevisionCompacted:
+            raise await self._compacted(request.revision) from None
+
+    async def _read(self, attempt: Attempt) -> Any:
+        """Tries every member once, each with its share of the time that is left. Also for writes that may be repeated."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        for left in range(len(self._members.all), 0, -1):
+            member = self._members.current
+            try:
+                return await attempt(member, (deadline - asyncio.get_running_loop().time()) / left)
+            except grpc.aio.AioRpcError as error:
+                self._blame(member, error)
+                failure = f"{member.endpoint}: {describe(error)}"
+        raise Unavailable(failure)
+
+    async def _write(self, attempt: Attempt) -> Any:
+        """Tries members until one takes it; the first of them has all the time there is."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        for _ in self._members.all:
+            member = self._members.current
+            try:
+                return await attempt(member, deadline - asyncio.get_running_loop().time())
+            except grpc.aio.AioRpcError as error:
+                failure = f"{member.endpoint}: {describe(error)}"
+                if self._blame(member, error) is Trouble.LOST:
+                    raise OutcomeUnknown(failure) from None
+        raise Unavailable(failure)
+
+    def _blame(self, member: Member, error: grpc.aio.AioRpcError) -> Trouble:
+        """Leaves a member that is in trouble; raises when it is the request that is wrong."""
+        verdict = classify(error)
+        if not isinstance(verdict, Trouble):
+            raise verdict from None
+        self._members.leave(member)
+        return verdict
+
+    async def _compacted(self, asked: int) -> Compacted:
+        oldest = await oldest_revision(self._members.current, self._timeout)
+        return Compacted(oldest or asked + 1)
+
+
+async def _keep_alive(member: Member, lease: int, timeout: float) -> int:
+    """The lease's TTL in seconds, renewed; 0 when it is gone."""
+    call = member.lease.LeaseKeepAlive(metadata=REQUIRE_LEADER, timeout=timeout)
+    try:
+        await call.write(LeaseKeepAliveRequest(ID=lease))
+        response = await call.read()
+        return 0 if response is grpc.aio.EOF else int(response.TTL)
+    finally:
+        call.cancel()

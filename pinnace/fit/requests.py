@@ -1,0 +1,112 @@
+"""What a pod asks of its node.
+
+Amounts are integers: millicores of cpu, bytes, or a count. They are capped at MAX_AMOUNT, so that the sums of a node's pods
+stay far inside 64 bits; an amount that large fits no node, because a node's amounts are capped below it.
+
+Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec
+from pinnace.api.quantity import amount, amounts
+
+MAX_AMOUNT = 1 << 50
+ANY_IP = "0.0.0.0"
+PODS = "pods"
+_FIRST = (PODS, "cpu", "memory", "ephemeral-storage")
+
+DEFAULT_CPU = 100
+"""Millicores that scores assume for a container that requests no cpu."""
+DEFAULT_MEMORY = 200 << 20
+"""Bytes that scores assume for a container that requests no memory."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """A port of the node itself."""
+
+    ip: str
+    protocol: str
+    port: int
+
+    def conflicts(self, other: "HostPort") -> bool:
+        return (
+            self.port == other.port
+            and self.protocol == other.protocol
+            and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """`amounts`: (resource, amount > 0), in the order in which refusals are told; "pods" is always the first."""
+
+    amounts: tuple[tuple[str, int], ...]
+    ports: tuple[HostPort, ...] = ()
+    scored: tuple[int, int] = (DEFAULT_CPU, DEFAULT_MEMORY)
+    """(cpu, memory) as scores count the pod: never nothing, so that pods without requests are spread too."""
+
+
+def pod_requests(pod: Pod) -> Requests:
+    """Cached by the spec's bytes: pods of one template cost one computation."""
+    return _of_bytes(pod.spec.SerializeToString())
+
+
+@lru_cache(maxsize=16384)
+def _of_bytes(spec: bytes) -> Requests:
+    return spec_requests(PodSpec.FromString(spec))
+
+
+def spec_requests(spec: PodSpec) -> Requests:
+    real = _combine(spec, {})
+    scored = _combine(spec, {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY})
+    names = sorted(real, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    return Requests(
+        amounts=((PODS, 1), *((name, _cap(real[name])) for name in names if real[name] > 0 and name != PODS)),
+        ports=tuple(sorted(set(_host_ports(spec)))),
+        scored=(_cap(scored["cpu"]) or DEFAULT_CPU, _cap(scored["memory"]) or DEFAULT_MEMORY),
+    )
+
+
+def _combine(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
+    """The pod's amounts. `missing` stands in for what a container does not request."""
+    running = Counter[str]()  # containers and sidecars, once all of them run
+    for container in spec.containers:
+        running.update(_container(container, missing))
+    sidecars, largest = Counter[str](), Counter[str]()
+    for container in spec.initContainers:
+        own = _container(container, missing)
+        if container.restartPolicy == "Always":
+            sidecars.update(own)
+            own = sidecars
+        else:
+            own = own + sidecars
+        largest |= own
+    running.update(sidecars)
+    total = running | largest
+    total.update(amounts(spec.overhead))
+    return total
+
+
+def _container(container: Container, missing: Mapping[str, int]) -> Counter[str]:
+    resources = container.resources
+    stated = {**resources.limits, **resources.requests}
+    return Counter({**missing, **{name: amount(name, quantity.string) for name, quantity in stated.items()}})
+
+
+def _host_ports(spec: PodSpec) -> Iterable[HostPort]:
+    """Of the containers and the sidecars; init containers are gone before they could be in anybody's way."""
+    sidecars = [container for container in spec.initContainers if container.restartPolicy == "Always"]
+    for container in (*spec.containers, *sidecars):
+        for port in container.ports:
+            number = port.hostPort or (port.containerPort if spec.hostNetwork else 0)
+            if number:
+                yield HostPort(port.hostIP or ANY_IP, port.protocol or "TCP", number)
+
+
+def _cap(value: int) -> int:
+    return min(value, MAX_AMOUNT)

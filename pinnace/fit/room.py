@@ -1,0 +1,102 @@
+"""The scalar form: one pod and one node."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.quantity import amounts
+from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
+
+PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
+
+
+def reason_of(resource: str) -> str:
+    """A refusal for want of this resource, in the words of kube-scheduler."""
+    return "Too many pods" if resource == PODS else f"Insufficient {resource}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason why a pod does not fit. Without a `resource` it is about host ports."""
+
+    resource: str = ""
+    requested: int = 0
+    used: int = 0
+    capacity: int = 0
+
+    @property
+    def reason(self) -> str:
+        """As kube-scheduler words it: "Insufficient cpu"."""
+        return reason_of(self.resource) if self.resource else PORTS_REASON
+
+    @property
+    def admission_reason(self) -> str:
+        """As the kubelet words it in status.reason: "OutOfcpu"."""
+        return f"OutOf{self.resource}" if self.resource else "NodePorts"
+
+    @property
+    def admission_message(self) -> str:
+        """As the kubelet words it in status.message."""
+        if not self.resource:
+            return f"Predicate NodePorts failed: {PORTS_REASON}"
+        return (
+            f"Node didn't have enough resource: {self.resource}, "
+            f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
+        )
+
+
+class Room:
+    """What one node has, and what its pods use. For those who ask often; `check` builds one for a single question."""
+
+    def __init__(self, allocatable: Mapping[str, int]) -> None:
+        self.allocatable = allocatable
+        self._used = Counter[str]()
+        self._ports = Counter[HostPort]()
+
+    def add(self, requests: Requests) -> None:
+        """Counts a pod, whether it fits or not."""
+        self._used.update(dict(requests.amounts))
+        self._ports.update(requests.ports)
+
+    def remove(self, requests: Requests) -> None:
+        """Takes back an `add` of equal requests."""
+        self._used.subtract(dict(requests.amounts))
+        self._ports.subtract(requests.ports)
+
+    def refusals(self, requests: Requests) -> list[Refusal]:
+        """Everything that is in the way of one more pod; empty: it fits."""
+        found = []
+        for resource, wanted in requests.amounts:
+            capacity, used = self.allocatable.get(resource, 0), self._used[resource]
+            if wanted > capacity - used:
+                found.append(Refusal(resource, wanted, used, capacity))
+        if requests.ports and self._taken(requests.ports):
+            found.append(Refusal())
+        return found
+
+    def _taken(self, ports: Iterable[HostPort]) -> bool:
+        taken = [port for port, pods in self._ports.items() if pods > 0]
+        return any(wanted.conflicts(port) for wanted in ports for port in taken)
+
+
+def allocatable(node: Node) -> dict[str, int]:
+    """What the node's pods may use, by resource name."""
+    return {name: min(amount, MAX_AMOUNT - 1) for name, amount in amounts(node.status.allocatable).items()}
+
+
+def is_terminal(pod: Pod) -> bool:
+    """A pod that has finished uses nothing any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def check(pod: Pod, node: Node, pods_on_node: Iterable[Pod]) -> list[Refusal]:
+    """Everything that keeps `pod` off `node` beside the pods that are there; empty: it fits.
+
+    `pods_on_node` may include finished pods and `pod` itself (by uid): they do not count.
+    """
+    room = Room(allocatable(node))
+    for other in pods_on_node:
+        if not is_terminal(other) and other.metadata.uid != pod.metadata.uid:
+            room.add(pod_requests(other))
+    return room.refusals(pod_requests(pod))

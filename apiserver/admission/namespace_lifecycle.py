@@ -21,4 +21,4 @@ class NamespaceLifecycle:
             raise Rejected(Refusal(Code.NOT_FOUND, "NamespaceNotFound", message))
         if entry.obj.metadata.HasField("deletionTimestamp"):
             message = f'namespace "{name}" is being terminated: nothing new can be created in it'
-            raise Rejected(Refusal(Code.FAILED_PRECONDITION, "NamespaceTerminating", message))
+            raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespaceTerminating", message))

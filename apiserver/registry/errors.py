@@ -5,7 +5,7 @@ The wording is Kubernetes', so that what people have learnt to read stays readab
 
 from typing import Any
 
-from apiserver.storage.interface import LeaseNotFound, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
+from apiserver.storage.interface import OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.status import Code, Refusal, Violation, summarize
 
@@ -69,7 +69,5 @@ def from_storage(error: StorageError) -> Refusal:
             return Refusal(Code.RESOURCE_EXHAUSTED, "OutOfSpace", message)
         case TooLarge():
             return Refusal(Code.INVALID_ARGUMENT, "TooLarge", f"the object is too large to store: {error}")
-        case LeaseNotFound():
-            return Refusal(Code.FAILED_PRECONDITION, "LeaseNotFound", str(error))
         case _:
             return Refusal(Code.UNAVAILABLE, "StorageUnavailable", f"etcd: {error}", retry_after=RETRY_AFTER)

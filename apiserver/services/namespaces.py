@@ -27,12 +27,13 @@ class NamespaceService(ResourceService[Namespace]):
 
     async def delete(self, request: DeleteRequest, context: Any) -> bytes:
         if request.name in PERMANENT:
-            raise Rejected(_refusal("NamespacePermanent", f'namespaces "{request.name}" is forbidden: it may not be deleted'))
+            message = f'namespaces "{request.name}" is forbidden: it may not be deleted'
+            raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
         await self._all.fresh(patience(context))
         if left := self._left_in(request.name):
             what = ", ".join(f"{count} {plural}" for plural, count in left.items())
             message = f'namespaces "{request.name}" still holds {what}: delete them first'
-            raise Rejected(_refusal("NamespaceNotEmpty", message))
+            raise Rejected(Refusal(Code.ABORTED, "NamespaceNotEmpty", message))
         return await super().delete(request, context)
 
     def _left_in(self, namespace: str) -> Mapping[str, int]:
@@ -42,7 +43,3 @@ class NamespaceService(ResourceService[Namespace]):
             if resource.namespaced and resource is not EVENTS
         }
         return {plural: count for plural, count in counts.items() if count}
-
-
-def _refusal(reason: str, message: str) -> Refusal:
-    return Refusal(Code.FAILED_PRECONDITION, reason, message)

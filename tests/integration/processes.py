@@ -1,0 +1,61 @@
+"""Components as real processes, one by one: for tests that need a cluster with a part missing."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tests.conftest import die_with_parent, free_port
+
+READY_TIMEOUT = 20.0
+
+
+class Component:
+    """One process of ours. `address` is its gRPC address, for an API server."""
+
+    def __init__(self, folder: Path, module: str, name: str, *arguments: str) -> None:
+        self.name = name
+        self.address = f"127.0.0.1:{free_port()}"
+        self._http = f"127.0.0.1:{free_port()}"
+        self._log = folder / f"{name}.log"
+        listen = ["--listen", self.address] if module == "apiserver" else []
+        command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self._http, *listen, *arguments]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+
+    async def ready(self) -> None:
+        """Waits for /readyz."""
+        async with asyncio.timeout(READY_TIMEOUT):
+            while not await asyncio.to_thread(self._is_ready):
+                if self.process.poll() is not None:
+                    raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{self.log()}")
+                await asyncio.sleep(0.02)
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.terminate()
+        return self.process.wait(15)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def _is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self._http}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+def pinnace(server: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the command line as a user would."""
+    command = [sys.executable, "-m", "pinnace.cli.main", "--server", server, *arguments]
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, env=environment, check=False)

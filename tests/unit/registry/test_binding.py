@@ -1,0 +1,75 @@
+import pytest
+
+from apiserver.registry.binding import FENCE_ANNOTATION, bind
+from apiserver.registry.errors import Rejected
+from apiserver.registry.mutation import Put, Version
+from apiserver.storage.interface import Guard
+from pinnace.api.core_v1_pb2 import Binding, ObjectReference, Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.status import Code
+from tests.builders import make_pod
+
+NOW = 1_700_000_000.0
+FENCE = Fence(election="scheduler", token=42)
+
+
+def binding(name: str = "a", node: str = "n1", uid: str = "", kind: str = "Node") -> Binding:
+    return Binding(metadata=ObjectMeta(namespace="default", name=name, uid=uid), target=ObjectReference(kind=kind, name=node))
+
+
+def bound(pod: Pod, item: Binding, fence: Fence | None = FENCE) -> Pod:
+    result = bind(item, fence, NOW).step(Version(pod, 5, b""))
+    assert isinstance(result, Put)
+    return result.obj
+
+
+def test_sets_the_node_and_the_condition_once() -> None:
+    pod = make_pod("a").build()
+    pod.status.conditions.add(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes")
+    result = bound(pod, binding())
+    assert result.spec.nodeName == "n1"
+    (condition,) = result.status.conditions
+    assert (condition.status, condition.reason, condition.message) == ("True", "", "")
+    assert not pod.spec.nodeName, "the cached object is not touched"
+
+
+def test_the_fence_is_compared_and_left_on_the_pod() -> None:
+    assert bind(binding(), FENCE, NOW).guards == (Guard("/registry/elections/scheduler", 42),)
+    assert bound(make_pod("a").build(), binding()).metadata.annotations[FENCE_ANNOTATION] == "scheduler/42"
+
+
+def test_by_hand_there_is_no_fence() -> None:
+    assert bind(binding(), None, NOW).guards == ()
+    assert FENCE_ANNOTATION not in bound(make_pod("a").build(), binding(), None).metadata.annotations
+
+
+@pytest.mark.parametrize(
+    ("pod", "item", "reason"),
+    [
+        (make_pod("a").node("n1").build(), binding(), "AlreadyBound"),
+        (make_pod("a").node("n2").build(), binding(), "AlreadyBound"),
+        (make_pod("a").uid("new").build(), binding(uid="old"), "UIDMismatch"),
+        (make_pod("a").terminating().build(), binding(), "Deleting"),
+    ],
+)
+def test_refused(pod: Pod, item: Binding, reason: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        bound(pod, item)
+    assert (caught.value.refusal.code, caught.value.refusal.reason) == (Code.ABORTED, reason)
+
+
+@pytest.mark.parametrize(
+    ("item", "fence"),
+    [
+        (binding(name=""), FENCE),
+        (binding(node=""), FENCE),
+        (binding(kind="Pod"), FENCE),
+        (binding(), Fence(election="scheduler")),
+        (binding(), Fence(token=3)),
+    ],
+)
+def test_nonsense(item: Binding, fence: Fence) -> None:
+    with pytest.raises(Rejected) as caught:
+        bind(item, fence, NOW)
+    assert caught.value.refusal.code == Code.INVALID_ARGUMENT

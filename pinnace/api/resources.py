@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from pinnace.api import (
@@ -55,6 +56,12 @@ class Resource(Generic[T]):
     @property
     def watch_response(self) -> type[Message]:
         return self.request("", "WatchResponse")
+
+    @property
+    def list_message(self) -> type[Message]:
+        """The message class `<Kind>List`."""
+        message: Any = self.message
+        return message_factory.GetMessageClass(message.DESCRIPTOR.file.message_types_by_name[f"{self.kind}List"])
 
     @property
     def prefix(self) -> str:

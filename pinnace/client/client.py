@@ -1,0 +1,275 @@
+"""Typed clients of the API: one per resource, generic over the table of resources.
+
+Every method raises ApiError. Writes that may not be repeated raise OutcomeUnknown when their answer was lost: creates, binds,
+updates without a resourceVersion, deletes without a uid. A write that is safe to repeat was perhaps carried out by an attempt
+whose answer was lost, and then reports a Conflict or NotFound of its own making: read to learn which.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Binding, Event, Namespace, Node, Pod
+from pinnace.api.elections_pb2 import Election, GetElectionRequest, ListElectionsRequest, ListElectionsResponse
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.pods_pb2 import BindBatchRequest, Fence
+from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
+from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.verbs_pb2 import (
+    BatchItem,
+    BatchResponse,
+    DeleteBatchRequest,
+    DeleteRequest,
+    GetRequest,
+    ListRequest,
+    WatchEventType,
+    WatchRequest,
+)
+from pinnace.client.connection import Connection, Stream
+from pinnace.client.errors import Conflict, Expired, unavailable
+
+T = TypeVar("T", bound=Object)
+
+Outcomes: TypeAlias = list[BatchItem]
+"""One item for each of the request, in order: `item.HasField("error")`, see errors.from_status."""
+
+LIST_ATTEMPTS = 3
+"""How often a paged list begins anew when its snapshot has expired between two pages."""
+MODIFY_ATTEMPTS = 10
+WATCH_SILENCE = 15.0
+"""Seconds without even a bookmark (servers send one every five) after which a watch counts as broken."""
+_DRY_RUN = ["All"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A snapshot: the objects as they were at one revision. A watch from `resource_version` misses nothing."""
+
+    items: list[T]
+    resource_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBatch(Generic[T]):
+    """Whole revisions of changes, in order. Without events it is a bookmark.
+
+    `resource_version`: everything up to it has been told; resume from there. 0: a part of the initial state, more follows.
+    The objects belong to one parsed message: do not change them.
+    """
+
+    events: list[tuple[WatchEventType, T]]
+    resource_version: int
+
+
+class ResourceClient(Generic[T]):
+    """The standard verbs of one resource. `namespace` is ignored for cluster-scoped resources."""
+
+    def __init__(self, connection: Connection, resource: Resource[T]) -> None:
+        self.resource = resource
+        self._connection = connection
+
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
+        request = self._object_request("Create", obj, dry_run)
+        return await self._call_for_object("Create", request, retry=False)
+
+    async def create_batch(self, objs: Sequence[T]) -> Outcomes:
+        """At most 1,000 objects."""
+        return await self._batch("CreateBatch", self.resource.request("Create", "BatchRequest")(items=objs), retry=False)
+
+    async def get(self, name: str, namespace: str = "") -> T:
+        return await self._call_for_object("Get", GetRequest(namespace=namespace, name=name), retry=True)
+
+    async def list(
+        self, namespace: str = "", *, labels: str = "", fields: str = "", page_size: int = 500, resource_version: str = ""
+    ) -> Listing[T]:
+        """All pages of one snapshot; without a namespace, of all. `resource_version` as in ListOptions: empty is the latest."""
+        options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=page_size, resourceVersion=resource_version)
+        for attempt in range(1, LIST_ATTEMPTS + 1):
+            try:
+                return await self._pages(ListRequest(namespace=namespace, options=options))
+            except Expired:
+                if attempt == LIST_ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def watch(
+        self,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: int | None = None,
+        not_before: int = 0,
+    ) -> AsyncGenerator[WatchBatch[T], None]:
+        """The changes after `resource_version`; without one, the present objects as ADDED events first, in parts.
+
+        One stream from one server. It ends with an ApiError; resuming is up to the caller (see informer.py). A server that is
+        behind `not_before`, or falls silent, is left for the next: Unavailable.
+        """
+        options = ListOptions(labelSelector=labels, fieldSelector=fields, allowWatchBookmarks=True)
+        if resource_version is not None:
+            options.resourceVersion = str(resource_version)
+        request = WatchRequest(namespace=namespace, options=options)
+        message: Any = self.resource.watch_response
+        stream: Stream[Any] = await self._connection.stream(self._method("Watch"), request, message)
+        try:
+            while (response := await stream.read(WATCH_SILENCE)) is not None:
+                revision = int(response.resourceVersion or 0)
+                if 0 < revision < not_before:
+                    stream.abandon()
+                    raise unavailable(f"API server {stream.endpoint} is at revision {revision}, behind {not_before}")
+                yield WatchBatch([(event.type, event.object) for event in response.events], revision)
+        finally:
+            stream.cancel()
+        raise unavailable(f"API server {stream.endpoint} ended the watch")
+
+    async def update(self, obj: T, *, dry_run: bool = False) -> T:
+        """Replaces spec and metadata. With metadata.resourceVersion a compare-and-swap, without the last write wins."""
+        return await self._update("Update", obj, dry_run)
+
+    async def update_status(self, obj: T) -> T:
+        """Replaces status only, by the same rules."""
+        return await self._update("UpdateStatus", obj, False)
+
+    async def update_status_batch(self, objs: Sequence[T]) -> Outcomes:
+        """At most 1,000 objects."""
+        request = self.resource.request("Update", "BatchRequest")(items=objs)
+        return await self._batch("UpdateStatusBatch", request, retry=all(obj.metadata.resourceVersion for obj in objs))
+
+    async def delete(
+        self,
+        name: str,
+        namespace: str = "",
+        *,
+        grace: int | None = None,
+        uid: str = "",
+        resource_version: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """The object as it was last. `grace` in seconds: 0 removes at once, None is the object's own default."""
+        request = delete_request(name, namespace, grace=grace, uid=uid, resource_version=resource_version, dry_run=dry_run)
+        return await self._call_for_object("Delete", request, retry=bool(uid))
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:
+        """At most 1,000 objects; see `delete_request`."""
+        retry = all(request.options.preconditions.uid for request in requests)
+        return await self._batch("DeleteBatch", DeleteBatchRequest(items=requests), retry=retry)
+
+    async def modify(self, name: str, namespace: str, change: Callable[[T], None]) -> T:
+        """Reads, lets `change` alter the object in place, and updates; again on a Conflict, so `change` may run repeatedly."""
+
+        async def attempt() -> T:
+            obj = await self.get(name, namespace)
+            change(obj)
+            return await self.update(obj)
+
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(Conflict),
+            wait=wait_random_exponential(multiplier=0.01, max=0.5),
+            stop=stop_after_attempt(MODIFY_ATTEMPTS),
+            reraise=True,
+        )
+        return await attempts(attempt)
+
+    async def _pages(self, request: ListRequest) -> Listing[T]:
+        items = []
+        while True:
+            page: Any = await self._connection.call(self._method("List"), request, self.resource.list_message)
+            items.extend(page.items)
+            token = getattr(page.metadata, "continue")
+            if not token:
+                return Listing(items, int(page.metadata.resourceVersion))
+            setattr(request.options, "continue", token)
+
+    async def _update(self, verb: str, obj: T, dry_run: bool) -> T:
+        request = self._object_request("Update", obj, dry_run)
+        return await self._call_for_object(verb, request, retry=bool(obj.metadata.resourceVersion))
+
+    def _object_request(self, verb: str, obj: T, dry_run: bool) -> Any:
+        request: Any = self.resource.request(verb)(object=obj)
+        if dry_run:
+            request.options.dryRun[:] = _DRY_RUN
+        return request
+
+    async def _batch(self, verb: str, request: Any, *, retry: bool) -> Outcomes:
+        return list((await self._connection.call(self._method(verb), request, BatchResponse, retry=retry)).items)
+
+    async def _call_for_object(self, verb: str, request: Message, *, retry: bool) -> T:
+        message: Any = self.resource.message
+        obj: T = await self._connection.call(self._method(verb), request, message, retry=retry)
+        return obj
+
+    def _method(self, verb: str) -> str:
+        return f"/{self.resource.service}/{verb}"
+
+
+class PodClient(ResourceClient[Pod]):
+    async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> Outcomes:
+        """Sends pods to nodes, at most 1,000, each alone. A broken fence fails every item with Fenced."""
+        return await self._batch("BindBatch", BindBatchRequest(items=bindings, fence=fence), retry=False)
+
+
+class EventClient(ResourceClient[Event]):
+    async def record(self, events: Sequence[Event]) -> Outcomes:
+        """At most 1,000 events; those that exist already are merged, so a lost answer is an OutcomeUnknown."""
+        return await self._batch("Record", self.resource.request("Create", "BatchRequest")(items=events), retry=False)
+
+
+class ElectionClient:
+    """Reads elections. To stand in one: election.py."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get(self, name: str) -> Election:
+        """Who leads. Raises NotFound when nobody does."""
+        return await self._connection.call("/pinnace.v1.Elections/Get", GetElectionRequest(name=name), Election)
+
+    async def list(self) -> list[Election]:
+        """The elections that have a leader."""
+        method = "/pinnace.v1.Elections/List"
+        return list((await self._connection.call(method, ListElectionsRequest(), ListElectionsResponse)).items)
+
+
+class Client:
+    """All of the API over one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.pods = PodClient(connection, PODS)
+        self.nodes: ResourceClient[Node] = ResourceClient(connection, NODES)
+        self.namespaces: ResourceClient[Namespace] = ResourceClient(connection, NAMESPACES)
+        self.events = EventClient(connection, EVENTS)
+        self.priority_classes: ResourceClient[PriorityClass] = ResourceClient(connection, PRIORITY_CLASSES)
+        self.leases: ResourceClient[Lease] = ResourceClient(connection, LEASES)
+        self.elections = ElectionClient(connection)
+
+    def of(self, resource: Resource[T]) -> ResourceClient[T]:
+        """The client of any resource."""
+        return ResourceClient(self.connection, resource)
+
+
+def delete_request(
+    name: str,
+    namespace: str = "",
+    *,
+    grace: int | None = None,
+    uid: str = "",
+    resource_version: str = "",
+    dry_run: bool = False,
+) -> DeleteRequest:
+    """A delete; with `uid` or `resource_version` it is refused with a Conflict unless the object has them."""
+    request = DeleteRequest(namespace=namespace, name=name)
+    if grace is not None:
+        request.options.gracePeriodSeconds = grace
+    if uid:
+        request.options.preconditions.uid = uid
+    if resource_version:
+        request.options.preconditions.resourceVersion = resource_version
+    if dry_run:
+        request.options.dryRun[:] = _DRY_RUN
+    return request

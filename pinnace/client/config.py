@@ -1,0 +1,174 @@
+"""Where the API servers are: the client's configuration, in the kubeconfig format.
+
+Looked for in this order: the argument (`--server`), $PINNACE_SERVER, the file $PINNACE_CONFIG, and the user's file
+($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config). `server` of a cluster may name several API servers,
+separated by commas; a scheme is allowed and ignored.
+
+    apiVersion: v1
+    kind: Config
+    clusters: [{name: pinnace, cluster: {server: "127.0.0.1:7443,127.0.0.1:7444", extensions: [...]}}]
+    contexts: [{name: pinnace, context: {cluster: pinnace, user: pinnace}}]
+    users: [{name: pinnace, user: {}}]
+    current-context: pinnace
+
+A cluster that `pinnace up` started has an extension {name: pinnace, extension: {dataDir: ...}} that says where it lives.
+Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HINT = "start a local cluster with `pinnace up`, or name an API server with --server HOST:PORT"
+DEFAULT_PORT = 7443
+EXTENSION = "pinnace"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `hint` says what to do about it."""
+
+    def __init__(self, message: str, hint: str = HINT) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    endpoints: tuple[str, ...]
+    """ "host:port" of each API server."""
+    namespace: str = "default"
+    context: str = ""
+    """Empty when the servers were named directly."""
+    data_dir: Path | None = None
+    """Of a local cluster that `pinnace up` started."""
+
+
+def load(server: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ) -> ClientConfig:
+    """Raises ConfigError."""
+    named = server or environ.get("PINNACE_SERVER", "")
+    if named:
+        return ClientConfig(parse_endpoints(named))
+    path = config_path(environ)
+    document = _read(path)
+    name = context or document.get("current-context", "")
+    if not name:
+        raise ConfigError(f"{path}: there is no current-context")
+    entry = _named(document, "contexts", "context", name, path)
+    cluster = _named(document, "clusters", "cluster", entry.get("cluster", ""), path)
+    servers = cluster.get("server")
+    if not isinstance(servers, str):
+        raise ConfigError(f'{path}: cluster "{entry.get("cluster")}" has no server')
+    return ClientConfig(parse_endpoints(servers), entry.get("namespace") or "default", name, _data_dir(cluster))
+
+
+def config_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """The file that is read and written: $PINNACE_CONFIG, or the user's."""
+    if named := environ.get("PINNACE_CONFIG"):
+        return Path(named)
+    home = environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "pinnace" / "config"
+
+
+def parse_endpoints(text: str) -> tuple[str, ...]:
+    """ "https://a:7443,b" is ("a:7443", "b:7443"). Raises ConfigError."""
+    endpoints = tuple(_endpoint(part.strip()) for part in text.split(",") if part.strip())
+    if not endpoints:
+        raise ConfigError(f'"{text}" names no API server')
+    return endpoints
+
+
+def write_context(
+    name: str, endpoints: Sequence[str], data_dir: Path | None, *, environ: Mapping[str, str] = os.environ
+) -> Path:
+    """Adds or replaces cluster, user and context `name`, makes it the current one, and keeps all others."""
+    path = config_path(environ)
+    document = _read(path) if path.exists() else {"apiVersion": "v1", "kind": "Config"}
+    cluster: dict[str, Any] = {"server": ",".join(endpoints)}
+    if data_dir is not None:
+        cluster["extensions"] = [{"name": EXTENSION, "extension": {"dataDir": str(data_dir)}}]
+    _put(document, "clusters", name, {"cluster": cluster})
+    _put(document, "users", name, {"user": {}})
+    _put(document, "contexts", name, {"context": {"cluster": name, "user": name}})
+    document["current-context"] = name
+    _write(path, document)
+    return path
+
+
+def remove_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
+    """Removes cluster, user and context `name`; what is not there is no error."""
+    path = config_path(environ)
+    if not path.exists():
+        return
+    document = _read(path)
+    for section in ("clusters", "users", "contexts"):
+        document[section] = [entry for entry in _entries(document, section) if entry.get("name") != name]
+    if document.get("current-context") == name:
+        document["current-context"] = ""
+    _write(path, document)
+
+
+def _endpoint(text: str) -> str:
+    address = text.partition("://")[2] if "://" in text else text
+    address = address.rstrip("/")
+    host, colon, port = address.rpartition(":")
+    if not colon:
+        host, port = address, str(DEFAULT_PORT)
+    if not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in address:
+        raise ConfigError(f'"{text}" is not HOST:PORT')
+    return f"{host}:{port}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"no cluster to talk to: {path} does not exist") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}", f"repair or remove {path}") from None
+    if not isinstance(document, dict) or document.get("kind") != "Config":
+        raise ConfigError(f"{path}: not a client configuration (kind: Config)", f"repair or remove {path}")
+    return document
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    """Replaces the file as a whole: a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yaml.safe_dump(dict(document), file, sort_keys=False)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _entries(document: Mapping[str, Any], section: str) -> list[dict[str, Any]]:
+    return [entry for entry in document.get(section) or [] if isinstance(entry, dict)]
+
+
+def _named(document: Mapping[str, Any], section: str, key: str, name: str, path: Path) -> Mapping[str, Any]:
+    for entry in _entries(document, section):
+        if entry.get("name") == name and isinstance(entry.get(key), dict):
+            found: Mapping[str, Any] = entry[key]
+            return found
+    known = ", ".join(str(entry.get("name")) for entry in _entries(document, section)) or "none"
+    raise ConfigError(f'{path}: there is no {key} "{name}" (known: {known})')
+
+
+def _put(document: dict[str, Any], section: str, name: str, value: Mapping[str, Any]) -> None:
+    others = [entry for entry in _entries(document, section) if entry.get("name") != name]
+    document[section] = [*others, {"name": name, **value}]
+
+
+def _data_dir(cluster: Mapping[str, Any]) -> Path | None:
+    for entry in _entries(cluster, "extensions"):
+        extension = entry.get("extension")
+        if entry.get("name") == EXTENSION and isinstance(extension, dict) and extension.get("dataDir"):
+            return Path(extension["dataDir"])
+    return None

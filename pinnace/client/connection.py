@@ -1,0 +1,238 @@
+"""One connection to several equal API servers.
+
+It keeps to one server and moves on to the next when that one cannot be reached, breaks, or says that it is going away. A
+server that swallows packets is found by HTTP/2 keepalive, in three seconds.
+
+What it guarantees about repetition: a call is sent again only when nothing can have happened (there was no connection, or the
+server says so with RetryInfo), or when its caller declares that repeating does no harm. Otherwise a lost answer is
+`OutcomeUnknown`. To tell the two apart, a call is only sent on a connection that is up.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay
+
+from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout, Unavailable, from_rpc, outcome_unknown, unavailable
+from pinnace.runtime.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+CONNECT_TIMEOUT = 1.0
+"""Seconds that one server is given to accept a connection, before the next is tried."""
+MAX_MESSAGE = 64 << 20
+"""Bytes of the largest response that is taken."""
+OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),  # the least that gRPC takes
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),  # each Connection has sockets of its own
+)
+
+
+class Peer:
+    """One API server: an address, and a channel that is made when it is first needed."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._channel: grpc.aio.Channel | None = None
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self.endpoint, options=OPTIONS)
+        return self._channel
+
+    async def connect(self) -> bool:
+        """Is there a connection? Waits for one that is being made, at most CONNECT_TIMEOUT."""
+        state = self.channel.get_state(try_to_connect=True)
+        if state is grpc.ChannelConnectivity.READY:
+            return True
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+                    await self.channel.wait_for_state_change(state)
+                    state = self.channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            return False
+        return state is grpc.ChannelConnectivity.READY
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+
+class Stream(Generic[R]):
+    """What one server sends, until it ends or fails. Never resumed here. `cancel` it when done."""
+
+    def __init__(self, connection: "Connection", peer: Peer, call: Any) -> None:
+        self._connection = connection
+        self._peer = peer
+        self._call = call
+
+    @property
+    def endpoint(self) -> str:
+        return self._peer.endpoint
+
+    async def read(self, silence: float | None = None) -> R | None:
+        """The next response; None at the end of the stream. Raises ApiError.
+
+        A server that sends nothing for `silence` seconds is left for the next: Unavailable.
+        """
+        try:
+            async with asyncio.timeout(silence):
+                response = await self._call.read()
+        except TimeoutError:
+            self.abandon()
+            raise unavailable(f"API server {self.endpoint} fell silent for {silence:.0f} s") from None
+        except asyncio.CancelledError:
+            if _cancelling():
+                raise
+            raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
+        except grpc.aio.AioRpcError as error:
+            raise self._connection.failed(self._peer, error) from None
+        return None if response is grpc.aio.EOF else response
+
+    def abandon(self) -> None:
+        """Breaks the stream off, and moves the connection on to another server."""
+        self._connection.move_on(self._peer)
+        self.cancel()
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+class Duplex(Stream[R], Generic[Q, R]):
+    """A stream in both directions."""
+
+    async def write(self, request: Q) -> None:
+        """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended."""
+        try:
+            await self._call.write(request)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
+
+
+class Connection:
+    """Needs a running event loop from its first call on. Safe to share by everything in one process."""
+
+    def __init__(self, endpoints: Sequence[str], *, rng: random.Random | None = None) -> None:
+        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers."""
+        if not endpoints:
+            raise ValueError("no API server to connect to: name at least one host:port")
+        self._rng = rng or random.Random()
+        self._peers = [Peer(endpoint) for endpoint in self._rng.sample(list(endpoints), len(endpoints))]
+        self._current = 0
+
+    @property
+    def endpoint(self) -> str:
+        """The server that the next call goes to."""
+        return self._peers[self._current].endpoint
+
+    async def call(self, method: str, request: Message, response: type[R], *, timeout: float = 10.0, retry: bool = True) -> R:
+        """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
+
+        What certainly did not happen is tried again, on the next server, until `timeout`. With `retry`, so is a call whose
+        answer was lost: say so only of reads and of writes that may happen twice.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        attempts = AsyncRetrying(
+            retry=retry_if_exception(lambda error: _repeatable(error, retry)),
+            wait=_Wait(self._rng),
+            stop=stop_before_delay(timeout),
+            reraise=True,
+        )
+        result: R = await attempts(self._attempt, method, request, response, deadline, retry)
+        return result
+
+    async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
+        """Asks one server for a stream of responses."""
+        peer = await self._connected()
+        call = peer.channel.unary_stream(method, type(request).SerializeToString, response.FromString)(request)
+        return Stream(self, peer, call)
+
+    async def duplex(self, method: str, request: type[Q], response: type[R]) -> Duplex[Q, R]:
+        """Opens a stream in both directions to one server."""
+        peer = await self._connected()
+        call = peer.channel.stream_stream(method, request.SerializeToString, response.FromString)()
+        return Duplex(self, peer, call)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(peer.close() for peer in self._peers))
+
+    def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError:
+        """The error of a call to `peer`, as ours. Moves on when the peer is to blame."""
+        failure = from_rpc(error)
+        if isinstance(failure, Unavailable):
+            self.move_on(peer)
+        return failure
+
+    def move_on(self, peer: Peer) -> None:
+        """Leaves `peer` for the next, unless somebody has done so already."""
+        if len(self._peers) > 1 and self._peers[self._current] is peer:
+            self._current = (self._current + 1) % len(self._peers)
+            log.info("leaving API server %s for %s", peer.endpoint, self.endpoint)
+
+    async def _connected(self) -> Peer:
+        """The first server, from the current one on, that there is a connection to. Raises Unavailable: nothing was sent."""
+        for _ in self._peers:
+            peer = self._peers[self._current]
+            if await peer.connect():
+                return peer
+            self.move_on(peer)
+        endpoints = ", ".join(peer.endpoint for peer in self._peers)
+        raise unavailable(f"cannot connect to the API server at {endpoints}")
+
+    async def _attempt(self, method: str, request: Message, response: type[R], deadline: float, retry: bool) -> R:
+        peer = await self._connected()
+        remaining = deadline - asyncio.get_running_loop().time()
+        call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, response.FromString)
+        try:
+            answer: R = await call(request, timeout=max(remaining, 0.001))
+        except grpc.aio.AioRpcError as error:
+            failure = self.failed(peer, error)
+            if isinstance(failure, Unavailable) and failure.retry_after is None and not retry:
+                raise outcome_unknown(failure) from None
+            raise failure from None
+        return answer
+
+
+def _cancelling() -> bool:
+    """Is it this task that is being cancelled, and not only the call that it waits for?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _repeatable(error: BaseException, retry: bool) -> bool:
+    """May the call be sent again? Only what is OutcomeUnknown depends on `retry`: of any other Unavailable nothing happened."""
+    if isinstance(error, OutcomeUnknown):
+        return retry
+    return isinstance(error, Unavailable) and not isinstance(error, Timeout)
+
+
+class _Wait:
+    """How long to wait before the next attempt: as long as the server asks, and a little longer each time."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._backoff = Backoff(initial=0.02, maximum=0.5, rng=rng)
+
+    def __call__(self, state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        return max(asked or 0.0, self._backoff.next())

@@ -1,0 +1,239 @@
+"""Standing for election, and leading, as a client of Elections.Campaign.
+
+    waiting --Elected--> leading --Lost, or no answer for `validity`--> waiting, with a new session
+       |                    |
+       |   stream broken: go on with another API server, keeping session and token
+       +-------------- resign ---------------> stopped
+
+The candidate may act while `token` is not None: until `validity` seconds after it *sent* the last heartbeat that was
+answered, by its own monotonic clock. The server counts from when it *received* that heartbeat, and longer; so the candidate
+stands down first. `token` is computed when it is asked for: it is right even if the event loop was stalled meanwhile. A
+lapse is final: that token never comes back.
+
+None of this is what keeps a deposed leader from doing harm: the fence is (see Fence in pods.proto).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
+from pinnace.client.connection import Connection, Duplex
+from pinnace.client.errors import ApiError, unavailable
+from pinnace.client.pulse import Pulse
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.race import race
+from pinnace.runtime.supervise import supervise
+
+log = logging.getLogger(__name__)
+
+METHOD = "/pinnace.v1.Elections/Campaign"
+OPEN_TIMEOUT = 1.0
+"""Seconds that a server may take to open a session."""
+PATIENCE = 0.5
+"""Seconds without an answer after which the candidate tries another server. Well below the validity: there must be time to
+get through to that one."""
+RESIGN_TIMEOUT = 1.0
+
+Stream = Duplex[CampaignRequest, CampaignResponse]
+
+
+class Term:
+    """One leadership: its token, and until when it may be used. Pure; times are monotonic seconds."""
+
+    def __init__(self, token: int, until: float) -> None:
+        self.token = token
+        self.until = until
+
+    def valid(self, now: float) -> bool:
+        return now < self.until
+
+    def extend(self, until: float, now: float) -> bool:
+        """False: it has lapsed before, and stays so."""
+        if not self.valid(now):
+            return False
+        self.until = max(self.until, until)
+        return True
+
+
+class Candidate:
+    """Stands in one election. `on_elected(token)` and `on_lost(reason)` are called on the event loop, in turn, once each per
+    term; they must not block. `on_lost` comes as soon as the loop is free; whoever acts asks for `token` each time."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        election: str,
+        holder: str,
+        *,
+        on_elected: Callable[[int], None],
+        on_lost: Callable[[str], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._connection = connection
+        self._election = election
+        self._holder = holder
+        self._on_elected = on_elected
+        self._on_lost = on_lost
+        self._clock = clock
+        self._session = 0
+        self._validity = 0.0
+        self._answered = 0.0  # when the last message that was answered had been sent
+        self._pulse = Pulse(1.0, PATIENCE, 0.0)
+        self._term: Term | None = None
+        self._leading = asyncio.Event()
+        self._stream: Stream | None = None
+        self._resigning = False
+        self._resigned = asyncio.Event()
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token, while this candidate leads and may act; else None."""
+        term = self._term
+        return term.token if term is not None and term.valid(self._clock.monotonic()) else None
+
+    @property
+    def healthy(self) -> str | None:
+        """None, or what is wrong, for /readyz."""
+        return None if self._session and self._stream else f'no session with an API server for election "{self._election}"'
+
+    async def run(self) -> None:
+        """Campaigns until cancelled or resigned."""
+        campaigning = supervise(
+            f'election "{self._election}"',
+            self._campaign,
+            retry_on=(ApiError,),
+            backoff=Backoff(initial=0.02, maximum=0.25),
+            clock=self._clock,
+        )
+        try:
+            await race(campaigning, self._stand_down_in_time(), self._resigned.wait())
+        finally:
+            self._lose("stopped")
+
+    async def resign(self) -> None:
+        """Gives up leadership and stops campaigning: at once here, and within RESIGN_TIMEOUT on the server."""
+        self._resigning = True
+        self._lose("resigned")
+        if self._stream is not None:
+            await self._stream.write(CampaignRequest(resign=CampaignRequest.Resign()))
+            try:
+                async with asyncio.timeout(RESIGN_TIMEOUT):
+                    await self._resigned.wait()
+            except TimeoutError:
+                log.warning('election "%s": no answer to the resignation', self._election)
+        self._resigned.set()
+
+    async def _campaign(self) -> None:
+        """One session, or a part of it, with one server. Ends with an ApiError."""
+        stream = await self._connection.duplex(METHOD, CampaignRequest, CampaignResponse)
+        try:
+            await self._open(stream)
+            self._stream = stream
+            await race(self._listen(stream), self._beat(stream))
+        finally:
+            self._stream = None
+            stream.cancel()
+
+    async def _open(self, stream: Stream) -> None:
+        """Opens a session, or resumes the one that there is."""
+        term = self._term
+        sent = self._clock.monotonic()
+        await stream.write(
+            CampaignRequest(
+                open=CampaignRequest.Open(
+                    election=self._election,
+                    holder=self._holder,
+                    session=self._session,
+                    token=term.token if term else 0,
+                )
+            )
+        )
+        response = await stream.read(OPEN_TIMEOUT)
+        if response is None:
+            raise unavailable(f"API server {stream.endpoint} ended the campaign")
+        if not response.HasField("opened"):
+            self._handle(response)
+            raise unavailable(f"API server {stream.endpoint} did not open a session")
+        opened = response.opened
+        now = self._clock.monotonic()
+        self._session = opened.session
+        self._validity = opened.validity_ms / 1000
+        self._pulse = Pulse(opened.interval_ms / 1000, PATIENCE, now)
+        self._extend(sent, now)
+
+    async def _listen(self, stream: Stream) -> None:
+        while (response := await stream.read()) is not None:
+            self._handle(response)
+        raise unavailable(f"API server {stream.endpoint} ended the campaign")
+
+    async def _beat(self, stream: Stream) -> None:
+        while self._session:
+            sequence = self._pulse.beat(self._clock.monotonic())
+            await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=sequence)))
+            await self._clock.sleep(self._pulse.interval)
+            if self._pulse.silent(self._clock.monotonic()):
+                stream.abandon()
+                raise unavailable(f"API server {stream.endpoint} does not answer heartbeats")
+        raise unavailable("the term has lapsed; begin a new session")
+
+    async def _stand_down_in_time(self) -> None:
+        """Ends a term that has lapsed, whether there is a stream or not."""
+        while True:
+            await self._leading.wait()
+            remaining = self._term.until - self._clock.monotonic() if self._term else 0.0
+            if remaining > 0:
+                await self._clock.sleep(remaining)
+            else:
+                self._lapse()
+
+    def _handle(self, response: CampaignResponse) -> None:
+        match response.WhichOneof("kind"):
+            case "heartbeat":
+                now = self._clock.monotonic()
+                sent = self._pulse.answered(response.heartbeat.sequence, now)
+                if sent is not None:
+                    self._extend(sent, now)
+            case "elected":
+                self._win(response.elected.token)
+            case "observed":
+                observed = response.observed
+                log.info('election "%s": %s leads with token %d', self._election, observed.holder, observed.token)
+            case "lost":
+                self._session = 0
+                self._lose(response.lost.reason)
+                raise unavailable(f"the session is over: {response.lost.reason}")
+            case "resigned":
+                self._resigned.set()
+
+    def _extend(self, sent: float, now: float) -> None:
+        self._answered = max(self._answered, sent)
+        if self._term is not None and not self._term.extend(self._answered + self._validity, now):
+            self._lapse()
+
+    def _win(self, token: int) -> None:
+        if self._resigning or (self._term is not None and self._term.token == token):
+            return
+        self._lose("elected anew")
+        term = Term(token, self._answered + self._validity)
+        if not term.valid(self._clock.monotonic()):
+            self._session = 0
+            raise unavailable("elected, but the last answered heartbeat is too old to act on it")
+        self._term = term
+        self._leading.set()
+        log.info('election "%s": elected with token %d', self._election, token)
+        self._on_elected(token)
+
+    def _lapse(self) -> None:
+        self._session = 0
+        self._lose(f"no heartbeat was answered for {self._validity:.1f} s")
+
+    def _lose(self, reason: str) -> None:
+        """Ends the term, if there is one."""
+        if self._term is None:
+            return
+        log.warning('election "%s": token %d is lost: %s', self._election, self._term.token, reason)
+        self._term = None
+        self._leading.clear()
+        self._on_lost(reason)

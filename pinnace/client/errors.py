@@ -1,0 +1,171 @@
+"""What a call to the API server can raise.
+
+    ApiError                    carries the server's Refusal: code, reason, message, violations
+    +-- NotFound
+    +-- AlreadyExists
+    +-- Conflict                ABORTED: a stale resourceVersion or a precondition; read again and retry
+    +-- Invalid                 INVALID_ARGUMENT: `violations` has everything that is wrong
+    +-- Expired                 OUT_OF_RANGE: the revision or page token is gone; list again
+    +-- Fenced                  FAILED_PRECONDITION: another leader has been elected; stop
+    +-- Forbidden
+    +-- Unauthenticated
+    +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, or a message is too large
+    +-- Unavailable             no server, or a server that cannot serve now; nothing happened
+    |   +-- Timeout             the deadline passed without an answer (of a read, or before anything was sent)
+    |   +-- OutcomeUnknown      a write was sent and its answer lost: it may have happened; read before you repeat it
+    +-- Unimplemented
+    +-- Internal                a bug of the server, or of this library
+
+gRPC's errors are turned into these in one place, `from_rpc`.
+"""
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from google.rpc import status_pb2
+
+from pinnace.api.status import Code, Refusal, Violation, decode
+
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+class ApiError(Exception):
+    """Base of everything that the client library raises for a call."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+    @property
+    def code(self) -> Code:
+        return self.refusal.code
+
+    @property
+    def reason(self) -> str:
+        """The machine's word for why, such as "NamespaceNotFound"; empty when no API server of ours answered."""
+        return self.refusal.reason
+
+    @property
+    def message(self) -> str:
+        return self.refusal.message
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        return self.refusal.violations
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which the same call may succeed. When set, the server says that nothing happened."""
+        return self.refusal.retry_after
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return self.refusal.metadata
+
+
+class NotFound(ApiError):
+    pass
+
+
+class AlreadyExists(ApiError):
+    pass
+
+
+class Conflict(ApiError):
+    pass
+
+
+class Invalid(ApiError):
+    pass
+
+
+class Expired(ApiError):
+    pass
+
+
+class Fenced(ApiError):
+    pass
+
+
+class Forbidden(ApiError):
+    pass
+
+
+class Unauthenticated(ApiError):
+    pass
+
+
+class Exhausted(ApiError):
+    pass
+
+
+class Unavailable(ApiError):
+    pass
+
+
+class Timeout(Unavailable):
+    pass
+
+
+class OutcomeUnknown(Unavailable):
+    pass
+
+
+class Unimplemented(ApiError):
+    pass
+
+
+class Internal(ApiError):
+    pass
+
+
+_BY_CODE: dict[Code, type[ApiError]] = {
+    Code.INVALID_ARGUMENT: Invalid,
+    Code.DEADLINE_EXCEEDED: Timeout,
+    Code.NOT_FOUND: NotFound,
+    Code.ALREADY_EXISTS: AlreadyExists,
+    Code.PERMISSION_DENIED: Forbidden,
+    Code.RESOURCE_EXHAUSTED: Exhausted,
+    Code.FAILED_PRECONDITION: Fenced,
+    Code.ABORTED: Conflict,
+    Code.OUT_OF_RANGE: Expired,
+    Code.UNIMPLEMENTED: Unimplemented,
+    Code.UNAVAILABLE: Unavailable,
+    Code.UNAUTHENTICATED: Unauthenticated,
+}
+
+
+def from_status(status: status_pb2.Status) -> ApiError:
+    """The error that a Status stands for: of a call, or of one item of a batch."""
+    return from_refusal(decode(status))
+
+
+def from_refusal(refusal: Refusal) -> ApiError:
+    if refusal.code is Code.UNAVAILABLE and refusal.reason == "OutcomeUnknown":
+        return OutcomeUnknown(refusal)
+    return _BY_CODE.get(refusal.code, Internal)(refusal)
+
+
+def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
+    """The error of a call that failed: what the server says in its details, or else what gRPC says."""
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            try:
+                return from_status(status_pb2.Status.FromString(value))
+            except DecodeError:
+                break
+    number = error.code().value[0]
+    if error.code() is grpc.StatusCode.CANCELLED:  # by the peer: it closes its connections
+        number = Code.UNAVAILABLE
+    code = Code(number) if number in Code else Code.INTERNAL
+    return from_refusal(Refusal(code, "", error.details() or error.code().name))
+
+
+def unavailable(message: str) -> Unavailable:
+    """Nothing was sent."""
+    return Unavailable(Refusal(Code.UNAVAILABLE, "", message))
+
+
+def outcome_unknown(cause: ApiError) -> OutcomeUnknown:
+    message = f"the outcome is unknown, it may have happened: {cause.message}; read before you repeat it"
+    return OutcomeUnknown(Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message))

@@ -1,0 +1,150 @@
+"""Recording events about pods and nodes.
+
+    event() --> pending, like ones counted together --every FLUSH_INTERVAL, or when many--> Events.Record
+
+Alike are events of the same object, type, reason and message. `event` never blocks and never raises. What does not fit, or
+cannot be sent, is dropped and counted (metric `pinnace_client_events_dropped_total`): events explain, nothing relies on them.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from prometheus_client import Counter
+
+from pinnace.api.core_v1_pb2 import Event, Node, Pod
+from pinnace.api.times import to_micro_time, to_time
+from pinnace.client.client import EventClient
+from pinnace.client.errors import ApiError, OutcomeUnknown, Unavailable
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+log = logging.getLogger(__name__)
+
+FLUSH_INTERVAL = 0.5
+FLUSH_SIZE = 500
+"""Events of one request; as many that wait are sent at once."""
+MAX_PENDING = 10_000
+"""Different events that may wait."""
+MAX_NAME = 236
+"""Characters of the object's name in the event's: with a dot and the hash, 253 in all."""
+DROPPED = Counter("pinnace_client_events_dropped", "Events that were not recorded, by reason.", ["reason"])
+
+
+class Alike(NamedTuple):
+    """What makes two events one."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """Occurrences; times are Unix time."""
+
+    count: int
+    first: float
+    last: float
+
+
+class Recorder:
+    """`component` and `instance`: who reports, such as "default-scheduler" and its replica."""
+
+    def __init__(self, client: EventClient, component: str, instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = client
+        self._component = component
+        self._instance = instance
+        self._clock = clock
+        self._pending: dict[Alike, Tally] = {}
+        self._full = asyncio.Event()
+
+    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None:
+        """`type_` is Normal or Warning; `reason` one CamelCase word; `message` a sentence, without what differs each time."""
+        metadata = obj.metadata
+        alike = Alike(obj.DESCRIPTOR.name, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
+        now = self._clock.time()
+        self._count(alike, Tally(1, now, now))
+
+    async def run(self) -> None:
+        """Sends until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(FLUSH_INTERVAL):
+                    await self._full.wait()
+            except TimeoutError:
+                pass
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Sends what waits."""
+        pending, self._pending = self._pending, {}
+        self._full.clear()
+        items = list(pending.items())
+        for start in range(0, len(items), FLUSH_SIZE):
+            await self._send(items[start : start + FLUSH_SIZE])
+
+    async def _send(self, items: list[tuple[Alike, Tally]]) -> None:
+        try:
+            outcomes = await self._client.record([self._message(alike, tally) for alike, tally in items])
+        except OutcomeUnknown as error:
+            self._drop(len(items), "OutcomeUnknown", error)
+        except Unavailable as error:
+            log.warning("cannot record events now: %s", error)
+            for alike, tally in items:
+                self._count(alike, tally)
+        except ApiError as error:
+            self._drop(len(items), error.reason or type(error).__name__, error)
+        else:
+            refused = [outcome.error.message for outcome in outcomes if outcome.HasField("error")]
+            if refused:
+                self._drop(len(refused), "Refused", refused[0])
+
+    def _count(self, alike: Alike, tally: Tally) -> None:
+        known = self._pending.get(alike)
+        if known is not None:
+            known.count += tally.count
+            known.first = min(known.first, tally.first)
+            known.last = max(known.last, tally.last)
+        elif len(self._pending) >= MAX_PENDING:
+            DROPPED.labels("Full").inc(tally.count)
+        else:
+            self._pending[alike] = tally
+            if len(self._pending) >= FLUSH_SIZE:
+                self._full.set()
+
+    def _drop(self, count: int, reason: str, error: object) -> None:
+        DROPPED.labels(reason).inc(count)
+        log.warning("%d events were not recorded: %s", count, error)
+
+    def _message(self, alike: Alike, tally: Tally) -> Event:
+        event = Event(
+            reason=alike.reason,
+            message=alike.message,
+            type=alike.type,
+            count=tally.count,
+            firstTimestamp=to_time(tally.first),
+            lastTimestamp=to_time(tally.last),
+            eventTime=to_micro_time(tally.first),
+            reportingComponent=self._component,
+            reportingInstance=self._instance,
+        )
+        event.metadata.namespace = alike.namespace or "default"
+        event.metadata.name = event_name(alike.name, (self._component, *alike))
+        involved = event.involvedObject
+        involved.kind, involved.apiVersion, involved.uid = alike.kind, "v1", alike.uid
+        involved.namespace, involved.name = alike.namespace, alike.name
+        event.source.component, event.source.host = self._component, self._instance
+        return event
+
+
+def event_name(name: str, identity: Iterable[str]) -> str:
+    """The same for like events whoever reports them: a restarted reporter goes on counting where the last one stopped."""
+    digest = hashlib.blake2b("\0".join(identity).encode(), digest_size=8)
+    return f"{name[:MAX_NAME]}.{digest.hexdigest()}"

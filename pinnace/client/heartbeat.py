@@ -1,0 +1,151 @@
+"""Keeping the leases of a fleet's nodes alive, as a client of Nodes.Heartbeat.
+
+A broken stream is resumed on another API server with the same session, so that the leases never vanish while one server is
+left. A session that is lost (its lease ran out while no server could be reached) is replaced by a new one, which makes the
+leases anew. Nodes that a newer session has taken over are given up for good: `on_evicted` is told.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.client.connection import Connection, Duplex
+from pinnace.client.errors import ApiError, unavailable
+from pinnace.client.pulse import Pulse
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.race import race
+from pinnace.runtime.supervise import supervise
+
+log = logging.getLogger(__name__)
+
+METHOD = "/pinnace.v1.Nodes/Heartbeat"
+OPEN_TIMEOUT = 10.0
+"""Seconds that a server may take to write the leases of all nodes."""
+PATIENCE = 1.0
+"""Seconds without an answer after which another server is tried. Well below the leases' TTL."""
+CLOSE_TIMEOUT = 1.0
+
+Stream = Duplex[HeartbeatRequest, HeartbeatResponse]
+
+
+class NodeSession:
+    """`on_evicted(nodes, holder)` is called on the event loop: `holder` has these nodes now; stop acting for them."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        holder: str,
+        nodes: Sequence[str],
+        *,
+        on_evicted: Callable[[Sequence[str], str], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._connection = connection
+        self._holder = holder
+        self._nodes = dict.fromkeys(nodes)
+        self._added: list[str] = []
+        self._on_evicted = on_evicted
+        self._clock = clock
+        self._session = 0
+        self._stream: Stream | None = None
+        self._pulse = Pulse(1.0, PATIENCE, 0.0)
+        self._closing = False
+        self._closed = asyncio.Event()
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        """The nodes that the session keeps alive; evicted ones are gone from it."""
+        return self._nodes.keys()
+
+    @property
+    def healthy(self) -> str | None:
+        """None, or what is wrong, for /readyz. When None, the leases of the nodes that it began with are written."""
+        return None if self._session and self._stream else "no heartbeat session with an API server"
+
+    def add(self, nodes: Sequence[str]) -> None:
+        """Keeps these alive as well: they are sent with the next beat."""
+        self._nodes.update(dict.fromkeys(nodes))
+        self._added.extend(nodes)
+
+    async def run(self) -> None:
+        """Beats until cancelled or closed."""
+        beating = supervise(
+            f"heartbeats of {self._holder}",
+            self._keep_alive,
+            retry_on=(ApiError,),
+            backoff=Backoff(initial=0.02, maximum=0.5),
+            clock=self._clock,
+        )
+        await race(beating, self._closed.wait())
+
+    async def close(self) -> None:
+        """Ends the session: the leases are removed at once. Takes at most CLOSE_TIMEOUT."""
+        self._closing = True
+        if self._stream is not None:
+            await self._stream.write(HeartbeatRequest(close=HeartbeatRequest.Close()))
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT):
+                    await self._closed.wait()
+            except TimeoutError:
+                log.warning("no answer to the end of the heartbeat session; the leases run out by themselves")
+        self._closed.set()
+
+    async def _keep_alive(self) -> None:
+        """One session, or a part of it, with one server. Ends with an ApiError, unless it was closed."""
+        stream = await self._connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+        try:
+            await self._open(stream)
+            self._stream = stream
+            await race(self._listen(stream), self._beat(stream))
+        finally:
+            self._stream = None
+            stream.cancel()
+
+    async def _open(self, stream: Stream) -> None:
+        self._added.clear()
+        opening = HeartbeatRequest.Open(holder=self._holder, nodes=self._nodes, session=self._session)
+        await stream.write(HeartbeatRequest(open=opening))
+        response = await stream.read(OPEN_TIMEOUT)
+        while response is not None and response.HasField("evicted"):
+            self._handle(response)
+            response = await stream.read(OPEN_TIMEOUT)
+        if response is None or not response.HasField("opened"):
+            self._session = 0
+            raise unavailable(f"API server {stream.endpoint} did not open a session")
+        self._session = response.opened.session
+        self._pulse = Pulse(response.opened.interval_ms / 1000, PATIENCE, self._clock.monotonic())
+
+    async def _listen(self, stream: Stream) -> None:
+        while (response := await stream.read()) is not None:
+            self._handle(response)
+        if not self._closing:
+            raise unavailable(f"API server {stream.endpoint} ended the heartbeats")
+        self._closed.set()
+
+    async def _beat(self, stream: Stream) -> None:
+        while True:
+            if self._added:
+                added, self._added = self._added, []
+                await stream.write(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=added)))
+            sequence = self._pulse.beat(self._clock.monotonic())
+            await stream.write(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
+            await self._clock.sleep(self._pulse.interval)
+            if self._pulse.silent(self._clock.monotonic()):
+                stream.abandon()
+                raise unavailable(f"API server {stream.endpoint} does not answer heartbeats")
+
+    def _handle(self, response: HeartbeatResponse) -> None:
+        match response.WhichOneof("kind"):
+            case "ack":
+                self._pulse.answered(response.ack.sequence, self._clock.monotonic())
+            case "evicted":
+                evicted = response.evicted
+                log.warning("%s took over %d nodes, such as %s", evicted.holder, len(evicted.nodes), evicted.nodes[0])
+                for node in evicted.nodes:
+                    self._nodes.pop(node, None)
+                self._on_evicted(list(evicted.nodes), evicted.holder)
+            case "lost":
+                self._session = 0
+                raise unavailable(f"the session is over: {response.lost.reason}")

@@ -1,0 +1,165 @@
+"""An informer: a local copy of one resource that follows the API server, and tells its handlers what changed.
+
+    empty --initial state--> synced --changes--> synced ...
+      ^                        |  stream broken: resume at `revision`, on another server
+      +------ Expired ---------+  (the store stays as it is; the new state is compared with it)
+
+Guarantees: handlers see every object that appears, its latest version, and its disappearance, in revision order; changes of one
+revision arrive in one call; between a broken stream and its resumption nothing is lost or repeated. After Expired,
+intermediate versions may be missed, but the handlers' sum is still the store. `revision` never goes back: a server that is
+behind is left for another.
+
+What it does not promise: that it is up to date. `wait_for` a revision where that matters.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from pinnace.api.resources import Object
+from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.client.client import ResourceClient
+from pinnace.client.errors import ApiError, Expired
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import supervise
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(slots=True)
+class Delta(Generic[T]):
+    """One change. `old`: what the store had before, None where it had nothing. A DELETED `obj` is the object as it was last."""
+
+    kind: WatchEventType
+    obj: T
+    old: T | None
+
+
+Handler = Callable[[Sequence[Delta[T]]], None]
+
+
+class Informer(Generic[T]):
+    """Objects in `store` belong to it: do not change them. Keys are "namespace/name", or "name" where cluster-scoped."""
+
+    def __init__(self, client: ResourceClient[T], *, labels: str = "", fields: str = "", clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = client
+        self._labels = labels
+        self._fields = fields
+        self._clock = clock
+        self._objects: dict[str, T] = {}
+        self._handlers: list[Handler[T]] = []
+        self._resume: int | None = None
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.store: Mapping[str, T] = MappingProxyType(self._objects)
+        self.revision = 0
+        """Everything up to here is in the store. 0: not synced."""
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """`handler` runs on the event loop, after the store has changed, once per response; it must not block or raise."""
+        self._handlers.append(handler)
+
+    async def run(self) -> None:
+        """Follows until cancelled."""
+        await supervise(
+            f"informer of {self._client.resource.plural}",
+            self._follow,
+            retry_on=(ApiError,),
+            backoff=Backoff(initial=0.02, maximum=2.0),
+            clock=self._clock,
+        )
+
+    async def wait_synced(self, timeout: float) -> None:
+        """Returns when the store has its first state. Raises TimeoutError."""
+        await self.wait_for(1, timeout)
+
+    async def wait_for(self, revision: int, timeout: float) -> None:
+        """Returns when everything up to `revision` is in the store and the handlers were told. Raises TimeoutError."""
+        if self.revision >= revision:
+            return
+        waiter = (revision, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter[1]
+        except TimeoutError:
+            resource = self._client.resource.plural
+            raise TimeoutError(f"the informer of {resource} is at revision {self.revision}, not at {revision} yet") from None
+        finally:
+            self._waiters = [each for each in self._waiters if each is not waiter]
+
+    async def _follow(self) -> None:
+        """Follows one stream to its end, which is an ApiError."""
+        initial: dict[str, T] | None = {} if self._resume is None else None
+        watch = self._client.watch(
+            labels=self._labels, fields=self._fields, resource_version=self._resume, not_before=self.revision
+        )
+        async with aclosing(watch) as batches:
+            try:
+                async for batch in batches:
+                    if initial is None:
+                        self._tell(self._apply(batch.events), batch.resource_version)
+                        continue
+                    initial.update((self._key(obj), obj) for _, obj in batch.events)
+                    if batch.resource_version:
+                        self._replace(initial, batch.resource_version)
+                        initial = None
+            except Expired:
+                self._resume = None
+                raise
+
+    def _replace(self, state: dict[str, T], revision: int) -> None:
+        deltas = difference(self._objects, state)
+        self._objects.clear()
+        self._objects.update(state)
+        self._tell(deltas, revision)
+
+    def _apply(self, events: Sequence[tuple[WatchEventType, T]]) -> list[Delta[T]]:
+        objects = self._objects
+        namespaced = self._client.resource.namespaced
+        deltas = []
+        for kind, obj in events:
+            metadata = obj.metadata
+            key = f"{metadata.namespace}/{metadata.name}" if namespaced else metadata.name
+            if kind == WatchEventType.DELETED:
+                old = objects.pop(key, None)
+            else:
+                old = objects.get(key)
+                objects[key] = obj
+            deltas.append(Delta(kind, obj, old))
+        return deltas
+
+    def _tell(self, deltas: Sequence[Delta[T]], revision: int) -> None:
+        self.revision = self._resume = revision
+        if deltas:
+            for handler in self._handlers:
+                handler(deltas)
+        for wanted, waiter in self._waiters:
+            if wanted <= revision and not waiter.done():
+                waiter.set_result(None)
+
+    def _key(self, obj: T) -> str:
+        metadata = obj.metadata
+        return f"{metadata.namespace}/{metadata.name}" if self._client.resource.namespaced else metadata.name
+
+
+def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
+    """What turns one state into the other, deletions first. A namesake (another uid) is a deletion and an addition."""
+    gone, deltas = [], []
+    for key, before in old.items():
+        after = new.get(key)
+        if after is None or after.metadata.uid != before.metadata.uid:
+            gone.append(Delta(WatchEventType.DELETED, before, before))
+        elif after.metadata.resourceVersion != before.metadata.resourceVersion:
+            deltas.append(Delta(WatchEventType.MODIFIED, after, before))
+    for key, after in new.items():
+        known = old.get(key)
+        if known is None or known.metadata.uid != after.metadata.uid:
+            deltas.append(Delta(WatchEventType.ADDED, after, None))
+    return gone + deltas

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 MAX_OPERATIONS = 128
-"""Most writes in one transaction (etcd's default --max-txn-ops)."""
+"""Most writes and distinct guards, together, in one transaction (etcd's default --max-txn-ops)."""
 MAX_BYTES = 1 << 20
 """Most bytes of values in one transaction (etcd's default --max-request-bytes is 1.5 MiB)."""
 
@@ -147,14 +147,16 @@ class Storage(Protocol):
         ...
 
     async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
-        """All of the writes or none. Keys are distinct; at most MAX_OPERATIONS and MAX_BYTES. Raises OutcomeUnknown."""
+        """All of the writes or none. Keys are distinct; at most MAX_OPERATIONS and MAX_BYTES. Raises OutcomeUnknown, and
+        LeaseNotFound when all compares hold and a lease is gone."""
         ...
 
     def watch(self, start_revision: int) -> AsyncIterator[Changes]:
         """Every change of every key from `start_revision` on, in order, whole revisions only, until closed.
 
-        Raises Compacted when `start_revision` is gone, Unavailable when the stream breaks or falls silent: resume after
-        the last `Changes.revision`.
+        The first sign of life comes at once, the next ones when there is nothing to tell for a second or so. A watch can start
+        right after every revision that can still be read: raises Compacted when `start_revision` <= compact_revision (perhaps
+        after a sign of life), Unavailable when the stream breaks or falls silent: resume after the last `Changes.revision`.
         """
         ...
 

@@ -1,0 +1,206 @@
+"""Group commit: writes that wait at the same moment, from whatever request, share one transaction.
+
+    commit_many --> WriteQueue --> group --> transact --> Committed: all have their revision
+                        ^                       |-------> Refused: the losers fail alone, the others go again, before newer ones
+                        |                       |-------> OutcomeUnknown: resolved by reading (apiserver.storage.resolution)
+                        +-----------------------+-------> other errors: of those they concern
+
+Guarantees: a write happens at most once; an answer is given once, and is true: a revision means that it happened there;
+Conflict, GuardFailed and every StorageError but OutcomeUnknown mean that it did not and will not. Writes of one key happen in
+the order of the calls. The writes of one transaction share a revision.
+
+The queue is bounded: beyond MAX_OPEN writes or MAX_OPEN_BYTES new ones are refused with Unavailable, and so is one that has
+waited for WAIT_LIMIT seconds without leaving. A write whose caller has gone away (cancelled) before it left is dropped.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from apiserver.storage.grouping import WriteQueue
+from apiserver.storage.interface import (
+    MAX_BYTES,
+    Committed,
+    LeaseNotFound,
+    OutcomeUnknown,
+    OutOfSpace,
+    Refused,
+    Storage,
+    StorageError,
+    TooLarge,
+    Unavailable,
+    Write,
+)
+from apiserver.storage.outcomes import Conflict, GuardFailed, failure_of
+from apiserver.storage.resolution import resolve
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+__all__ = ["Committer", "Conflict", "GuardFailed", "Outcome"]
+
+Outcome: TypeAlias = int | Conflict | GuardFailed | StorageError
+"""The revision at which a write happened, or why it did not."""
+
+MAX_OPEN = 50_000
+"""Writes that wait or are in flight."""
+MAX_OPEN_BYTES = 256 << 20
+WAIT_LIMIT = 5.0
+"""Seconds that a write may wait before it first leaves."""
+RESOLVE_LIMIT = 10.0
+"""Seconds after which a lost answer stays unknown."""
+
+
+class _Call:
+    """One commit_many: its outcomes so far, and the future that waits for all of them."""
+
+    __slots__ = ("deadline", "future", "missing", "outcomes")
+
+    def __init__(self, size: int, deadline: float) -> None:
+        self.outcomes: list[Outcome] = [0] * size
+        self.missing = size
+        self.deadline = deadline
+        self.future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+
+
+class _Item:
+    __slots__ = ("call", "index", "write")
+
+    def __init__(self, write: Write, call: _Call, index: int) -> None:
+        self.write = write
+        self.call = call
+        self.index = index
+
+    @property
+    def size(self) -> int:
+        return len(self.write.value) if self.write.value else 0
+
+    def settle(self, outcome: Outcome) -> None:
+        call = self.call
+        call.outcomes[self.index] = outcome
+        call.missing -= 1
+        if not call.missing and not call.future.done():
+            call.future.set_result(call.outcomes)
+
+
+class Committer:
+    def __init__(self, storage: Storage, *, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._storage = storage
+        self._max_in_flight = max_in_flight
+        self._clock = clock
+        self._queue: WriteQueue[_Item] = WriteQueue()
+        self._wake = asyncio.Event()
+        self._in_flight = 0
+        self._open = 0
+        self._open_bytes = 0
+        self._stopped = False
+
+    async def run(self) -> None:
+        """Commits until it is cancelled; then what is in flight is answered with OutcomeUnknown, and what waits or comes later
+        with Unavailable. Calls made before it runs wait for it."""
+        try:
+            async with asyncio.TaskGroup() as transactions:
+                while True:
+                    await self._wake.wait()
+                    self._wake.clear()
+                    while self._in_flight < self._max_in_flight and (group := self._next_group()):
+                        self._in_flight += 1
+                        transactions.create_task(self._commit_group(group))
+        finally:
+            self._stopped = True
+            for item in self._queue.drain():
+                item.settle(_stopping())
+
+    async def commit(self, write: Write) -> int:
+        """The revision at which the write happened. Raises Conflict, GuardFailed, StorageError."""
+        (outcome,) = await self.commit_many((write,))
+        if isinstance(outcome, int):
+            return outcome
+        raise outcome
+
+    async def commit_many(self, writes: Sequence[Write]) -> list[Outcome]:
+        """The outcome of each write, in order. They are independent: some may happen and others not."""
+        if not writes:
+            return []
+        call = _Call(len(writes), self._clock.monotonic() + WAIT_LIMIT)
+        for index, write in enumerate(writes):
+            self._enqueue(_Item(write, call, index))
+        self._wake.set()
+        return await call.future
+
+    def _enqueue(self, item: _Item) -> None:
+        size = item.size
+        if self._stopped:
+            item.settle(_stopping())
+        elif size > MAX_BYTES:
+            item.settle(TooLarge(f"{item.write.key} has {size} bytes, at most {MAX_BYTES}"))
+        elif self._open >= MAX_OPEN or self._open_bytes + size > MAX_OPEN_BYTES:
+            item.settle(Unavailable(f"{self._open} writes wait for the store already; try again later"))
+        else:
+            self._open += 1
+            self._open_bytes += size
+            self._queue.add(item)
+
+    def _next_group(self) -> list[_Item]:
+        """The next writes that somebody still waits for; [] when there are none."""
+        while group := self._queue.next_group():
+            now = self._clock.monotonic()
+            wanted = [item for item in group if not item.call.future.done() and now < item.call.deadline]
+            if len(wanted) < len(group):
+                late = Unavailable(f"waited for the store for {WAIT_LIMIT:g} s; try again later")
+                for item in set(group).difference(wanted):
+                    self._finish(item, late)
+            if wanted:
+                return wanted
+        return []
+
+    async def _commit_group(self, group: list[_Item]) -> None:
+        writes = [item.write for item in group]
+        try:
+            try:
+                answer: Committed | Refused | StorageError = await self._storage.transact(writes)
+            except OutcomeUnknown as error:
+                deadline = self._clock.monotonic() + RESOLVE_LIMIT
+                answer = await resolve(self._storage, writes, self._clock, deadline) or error
+        except StorageError as error:
+            answer = error
+        except BaseException:
+            self._settle(group, OutcomeUnknown("the server stopped before the store answered"))
+            raise
+        self._in_flight -= 1
+        self._wake.set()
+        self._settle(group, answer)
+
+    def _settle(self, group: list[_Item], answer: Committed | Refused | StorageError) -> None:
+        """Answers those writes whose outcome this is, and sends the others again."""
+        again: list[_Item] = []
+        for item in group:
+            outcome = outcome_of(item.write, answer)
+            if outcome is None:
+                again.append(item)
+            else:
+                self._finish(item, outcome)
+        self._queue.put_back(again)
+
+    def _finish(self, item: _Item, outcome: Outcome) -> None:
+        self._open -= 1
+        self._open_bytes -= item.size
+        self._queue.release(item)
+        item.settle(outcome)
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the server is stopping; try another one")
+
+
+def outcome_of(write: Write, answer: Committed | Refused | StorageError) -> Outcome | None:
+    """What the answer to its transaction means for one write. None: the answer is not about this one, so it goes again."""
+    match answer:
+        case Committed():
+            return answer.revision
+        case Refused():
+            return failure_of(write, answer.current)
+        case OutOfSpace() if write.value is None:
+            return None
+        case LeaseNotFound() if not write.lease:
+            return None
+        case _:
+            return answer

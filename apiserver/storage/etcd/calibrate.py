@@ -1,0 +1,59 @@
+"""The yardstick of benchmarks: what this etcd, on this machine, gives a Python client that writes one key a transaction.
+
+`python -m apiserver.storage.etcd.calibrate --etcd HOST:PORT` prints JSON. It goes straight to etcd's stubs, not through
+EtcdStorage: a yardstick must not move when the code that it measures does.
+"""
+
+import asyncio
+import json
+import time
+
+import click
+import grpc.aio
+from aetcd.rpc import Compare, DeleteRangeRequest, KVStub, PutRequest, RequestOp, TxnRequest
+
+PREFIX = b"/calibration/"
+VALUE = b"x" * 256
+CALL_TIMEOUT = 10.0
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--etcd", required=True, metavar="HOST:PORT", help="The member to measure.")
+@click.option("--callers", type=click.IntRange(min=1), default=64, help="Transactions in flight.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="How long.")
+def main(etcd: str, callers: int, seconds: float) -> None:
+    """Measure single-operation transactions per second, and leave nothing in etcd."""
+    rate, cpu = asyncio.run(calibrate(etcd, callers, seconds))
+    click.echo(json.dumps({"transactions_per_s": round(rate, 1), "client_cpu_us": round(cpu * 1e6, 1), "callers": callers}))
+
+
+async def calibrate(endpoint: str, callers: int, seconds: float) -> tuple[float, float]:
+    """Transactions per second, and CPU seconds of this client for each."""
+    async with grpc.aio.insecure_channel(endpoint, options=(("grpc.enable_http_proxy", 0),)) as channel:
+        etcd = KVStub(channel)
+        await asyncio.gather(*(_create(etcd, caller, 0) for caller in range(callers)))  # connected, and warm
+        started, cpu = time.monotonic(), time.process_time()
+        counts = await asyncio.gather(*(_create_until(etcd, caller, started + seconds) for caller in range(callers)))
+        elapsed, cpu = time.monotonic() - started, time.process_time() - cpu
+        await etcd.DeleteRange(DeleteRangeRequest(key=PREFIX, range_end=PREFIX[:-1] + b"0"), timeout=CALL_TIMEOUT)
+    return sum(counts) / elapsed, cpu / sum(counts)
+
+
+async def _create_until(etcd: KVStub, caller: int, deadline: float) -> int:
+    number = 0
+    while time.monotonic() < deadline:
+        number += 1
+        await _create(etcd, caller, number)
+    return number
+
+
+async def _create(etcd: KVStub, caller: int, number: int) -> None:
+    """One key that must not exist, as an API object is created."""
+    key = PREFIX + f"{caller}/{number}".encode()
+    absent = Compare(key=key, target=Compare.CREATE, result=Compare.EQUAL, create_revision=0)
+    put = RequestOp(request_put=PutRequest(key=key, value=VALUE))
+    await etcd.Txn(TxnRequest(compare=[absent], success=[put]), timeout=CALL_TIMEOUT)
+
+
+if __name__ == "__main__":
+    main()

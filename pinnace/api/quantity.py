@@ -6,12 +6,12 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/q
 
 import re
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache
 
 from pinnace.api.resource_v1_pb2 import Quantity
 
-_SYNTAX = re.compile(r"^([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d{1,3}))?$")
+_SYNTAX = re.compile(r"^([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d{1,3}))?$", re.ASCII)
 _SUFFIX = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"),
     "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
@@ -19,6 +19,8 @@ _SUFFIX = {
     "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30),
     "Ti": Decimal(2**40), "Pi": Decimal(2**50), "Ei": Decimal(2**60),
 }  # fmt: skip
+_EXACT = Context(prec=200)
+"""More digits than any text of 64 characters with a suffix can need."""
 MAX = 2**63 - 1
 """Amounts are 64-bit integers, as in Kubernetes."""
 
@@ -34,19 +36,19 @@ def parse(text: str) -> Decimal:
     if match is None or len(text) > 64:
         raise QuantityError(f'"{text[:64]}" is not a quantity; expected a number with an optional suffix, like 500m or 1.5Gi')
     sign, digits, suffix, exponent = match.groups()
-    value = Decimal(digits) * (_SUFFIX[suffix] if suffix else Decimal(1))
+    value = _EXACT.multiply(Decimal(digits), _SUFFIX[suffix]) if suffix else Decimal(digits)
     if exponent:
-        value = value.scaleb(int(exponent))
-    if value * 1000 > MAX * 1000:
+        value = value.scaleb(int(exponent), _EXACT)
+    if value > MAX:
         raise QuantityError(f'"{text}" is larger than 2^63-1')
-    return -value if sign == "-" else value
+    return value.copy_negate() if sign == "-" else value
 
 
 @lru_cache(maxsize=4096)
 def amount(resource: str, text: str) -> int:
     """The amount of a resource as an integer: millicores for cpu, bytes or a count for the rest; rounded up."""
     value = parse(text)
-    return int((value * 1000 if resource == "cpu" else value).to_integral_value(ROUND_CEILING))
+    return int((_EXACT.multiply(value, Decimal(1000)) if resource == "cpu" else value).to_integral_value(ROUND_CEILING))
 
 
 def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:

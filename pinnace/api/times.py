@@ -1,8 +1,14 @@
 """Instants: Kubernetes' Time and MicroTime messages, and RFC 3339 text."""
 
+import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[-+]\d\d:\d\d)", re.ASCII)
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""Unix times of the years 1 and 9999."""
 
 
 def to_time(seconds: float) -> Time:
@@ -22,14 +28,18 @@ def to_seconds(instant: Time | MicroTime) -> float:
 
 
 def format_rfc3339(instant: Time | MicroTime) -> str:
-    """ "2026-01-31T12:00:00Z"; with microseconds for MicroTime."""
-    text = datetime.fromtimestamp(instant.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{instant.nanos // 1000:06d}Z" if isinstance(instant, MicroTime) else f"{text}Z"
+    """ "2026-01-31T12:00:00Z"; with microseconds for MicroTime. An instant outside the years 1 to 9999, which only a broken or
+    hostile writer can have made, is written as the nearest one inside."""
+    seconds = min(max(instant.seconds, _FIRST), _LAST)
+    text = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
+    micros = min(max(instant.nanos, 0), 999_999_999) // 1000
+    return f"{text}.{micros:06d}Z" if isinstance(instant, MicroTime) else f"{text}Z"
 
 
 def parse_rfc3339(text: str) -> Time:
-    """Raises ValueError when the text is no RFC 3339 instant with a zone."""
-    instant = datetime.fromisoformat(text)
-    if instant.tzinfo is None:
-        raise ValueError(f'"{text}" has no time zone; expected something like 2026-01-31T12:00:00Z')
-    return Time(seconds=int(instant.timestamp()), nanos=instant.microsecond * 1000)
+    """To the microsecond. Raises ValueError when the text is no RFC 3339 instant with a zone."""
+    if _RFC3339.fullmatch(text):
+        with suppress(ValueError, OverflowError):  # the 31st of February, the year 0
+            instant = datetime.fromisoformat(text.upper())
+            return Time(seconds=int(instant.replace(microsecond=0).timestamp()), nanos=instant.microsecond * 1000)
+    raise ValueError(f'"{text[:40]}" is not a time; expected something like 2026-01-31T12:00:00Z')

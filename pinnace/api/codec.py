@@ -1,0 +1,216 @@
+"""API objects as the dictionaries of Kubernetes' JSON and YAML, and back.
+
+    to_dict(pod)          {"apiVersion": "v1", "kind": "Pod", "metadata": {...}, "spec": {...}, "status": {...}}
+    from_dict(PODS, data) the pod; or CodecError with *everything* that is wrong with the data, each with its field's path
+
+The forms are Kubernetes': quantities, times and int-or-strings are scalars, 64-bit integers are numbers, bytes are base64, null
+means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. What is absent is left out, and so is
+what is empty, but for `securityContext: {}` and its like, where being there is the message. Fields are in alphabetical order,
+after apiVersion, kind and metadata.
+
+Not promised: fields that this version does not model travel as bytes (protobuf's unknown fields) and have no name to show here.
+Fractions of a second are shown of MicroTime only.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast, overload
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from pinnace.api.resources import ALL, Object, Resource
+from pinnace.api.scalars import SCALARS, kind_of, read_primitive, write_primitive
+from pinnace.api.schema import INLINED, Field, fields_of, map_value
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T", bound=Object)
+
+_SHOWN_WHEN_ZERO = {
+    "pinnace.core.v1.ContainerStatus": ("ready", "restartCount"),
+    "pinnace.core.v1.ContainerStateTerminated": ("exitCode",),
+    "pinnace.scheduling.v1.PriorityClass": ("value",),
+}
+"""Fields whose zero is a statement: Kubernetes writes them always."""
+_KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in ALL}
+_FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
+
+
+class MapKey(str):
+    """A step of a path into a map: labels[app]."""
+
+    __slots__ = ()
+
+
+Path = tuple[str | int | MapKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the data, and where."""
+
+    path: Path
+    message: str
+
+    @property
+    def field(self) -> str:
+        """The path as Kubernetes writes it: spec.containers[0].resources.requests[cpu]."""
+        text = ""
+        for step in self.path:
+            if isinstance(step, int | MapKey):
+                text += f"[{step}]"
+            else:
+                text += f".{step}" if text else step
+        return text
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.path else self.message
+
+
+class CodecError(ValueError):
+    """The data is not such an object."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+def to_dict(obj: Message | Object) -> dict[str, Any]:
+    """The object as JSON has it; with apiVersion and kind when it is of a kind of the API."""
+    message = cast(Message, obj)
+    resource = _KINDS.get(message.DESCRIPTOR.full_name)
+    if resource is None:
+        return _write(message)
+    data = {"apiVersion": resource.api_version, "kind": resource.kind, **_write(message)}
+    return dict(sorted(data.items(), key=lambda item: (_FIRST.get(item[0], 3), item[0])))
+
+
+@overload
+def from_dict(target: Resource[T], data: object, path: Path = (), *, ignore_unknown: bool = False) -> T: ...
+@overload
+def from_dict(target: type[M], data: object, path: Path = (), *, ignore_unknown: bool = False) -> M: ...
+def from_dict(target: Any, data: object, path: Path = (), *, ignore_unknown: bool = False) -> Any:
+    """The object that the data describes. `path` is where the data is found, for what is told of problems.
+
+    For a resource, apiVersion and kind are left out or right. `ignore_unknown` drops fields that the message does not have.
+    Raises CodecError.
+    """
+    reader = _Reader(ignore_unknown)
+    message = target.message() if isinstance(target, Resource) else target()
+    if isinstance(target, Resource) and isinstance(data, Mapping):
+        for name, expected in (("apiVersion", target.api_version), ("kind", target.kind)):
+            if data.get(name, expected) != expected:
+                reader.problems.append(Problem((*path, name), f'expected "{expected}", got {kind_of(data[name])}'))
+        data = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
+    reader.fill(message, data, path)
+    if reader.problems:
+        raise CodecError(reader.problems)
+    return message
+
+
+def _write(message: Message) -> dict[str, Any]:
+    out: dict[str, Any] = {name: getattr(message, name) for name in _SHOWN_WHEN_ZERO.get(message.DESCRIPTOR.full_name, ())}
+    for field, value in message.ListFields():
+        if field.full_name in INLINED:
+            out |= _write(value)
+        elif (of := map_value(field)) is not None:
+            out[field.json_name] = {key: _write_value(of, value[key]) for key in sorted(value)}
+        elif field.is_repeated:
+            out[field.json_name] = [_write_value(field, item) for item in value]
+        else:
+            out[field.json_name] = _write_value(field, value)
+    return dict(sorted(out.items()))
+
+
+def _write_value(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is None:
+        return write_primitive(value)
+    scalar = SCALARS.get(field.message_type.full_name)
+    return scalar.write(value) if scalar else _write(value)
+
+
+class _Reader:
+    """Fills messages from data, and collects what is wrong."""
+
+    def __init__(self, ignore_unknown: bool) -> None:
+        self._ignore_unknown = ignore_unknown
+        self.problems: list[Problem] = []
+
+    def fill(self, message: Message, data: object, path: Path) -> None:
+        if not isinstance(data, Mapping):
+            self._wrong(path, f"expected an object, got {kind_of(data)}")
+            return
+        fields = fields_of(message.DESCRIPTOR)
+        for name, value in data.items():
+            field = fields.get(name)
+            if field is None:
+                if not self._ignore_unknown:
+                    self._wrong((*path, str(name)), _unknown(str(name), fields))
+            elif value is not None:
+                self._field(message, field, value, (*path, name))
+
+    def _field(self, message: Message, field: Field, value: object, path: Path) -> None:
+        for parent in field.parents:
+            message = getattr(message, parent)
+        descriptor = field.descriptor
+        if field.value is not None:
+            self._map(getattr(message, descriptor.name), field.value, value, path)
+        elif descriptor.is_repeated:
+            self._list(getattr(message, descriptor.name), descriptor, value, path)
+        elif descriptor.message_type is not None:
+            child = getattr(message, descriptor.name)
+            child.SetInParent()
+            self._message(child, value, path)
+        elif (found := self._primitive(descriptor, value, path)) is not None:
+            setattr(message, descriptor.name, found)
+
+    def _map(self, target: Any, of: FieldDescriptor, value: object, path: Path) -> None:
+        if not isinstance(value, Mapping):
+            self._wrong(path, f"expected an object, got {kind_of(value)}")
+            return
+        for key, item in value.items():
+            where = (*path, MapKey(key))
+            if not isinstance(key, str):
+                self._wrong(where, f"expected a string as the key, got {kind_of(key)}; put it in quotes")
+            elif of.message_type is not None:
+                self._message(target[key], item, where)
+            elif (found := self._primitive(of, item, where)) is not None:
+                target[key] = found
+
+    def _list(self, target: Any, of: FieldDescriptor, value: object, path: Path) -> None:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            self._wrong(path, f"expected a list, got {kind_of(value)}")
+            return
+        for index, item in enumerate(value):
+            if of.message_type is not None:
+                self._message(target.add(), item, (*path, index))
+            elif (found := self._primitive(of, item, (*path, index))) is not None:
+                target.append(found)
+
+    def _message(self, message: Message, value: object, path: Path) -> None:
+        scalar = SCALARS.get(message.DESCRIPTOR.full_name)
+        if scalar is None:
+            self.fill(message, value, path)
+            return
+        try:
+            scalar.read(message, value)
+        except ValueError as error:
+            self._wrong(path, str(error))
+
+    def _primitive(self, of: FieldDescriptor, value: object, path: Path) -> str | int | bytes | None:
+        """None when it is wrong."""
+        try:
+            return read_primitive(of, value)
+        except ValueError as error:
+            self._wrong(path, str(error))
+            return None
+
+    def _wrong(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(path, message))
+
+
+def _unknown(name: str, fields: Mapping[str, Field]) -> str:
+    by_lower = {known.lower(): known for known in fields}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f'unknown field; did you mean "{by_lower[close[0]]}"?' if close else "unknown field"

@@ -1,0 +1,207 @@
+"""YAML text as plain data that remembers its lines.
+
+The data are dictionaries with string keys, lists, and the scalars of JSON. Scalars are read as Kubernetes' tools read them (as
+in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal), but dates stay text and keys are always text.
+
+Whoever wrote the text may be hostile: it is read event by event, and reading stops at the first sign of too much text, of too
+much depth, or of aliases that unfold into too much. Values are data only: no tag makes an object.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import yaml
+from yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
+
+MAX_SIZE = 3 << 20
+"""Characters of a text: etcd would not take more in one object, by far."""
+MAX_DEPTH = 64
+MAX_NODES = 500_000
+"""Values of a text, with its aliases unfolded: a manifest of a thousand pods has some 50,000."""
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_KNOWN_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")} | {"!", None}
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_OCTAL = re.compile(r"[-+]?0o?[0-7]+")
+_HEXADECIMAL = re.compile(r"[-+]?0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS = {
+    word: value
+    for spellings, value in (("~ null", None), ("true yes on", True), ("false no off", False))
+    for spelling in spellings.split()
+    for word in (spelling, spelling.capitalize(), spelling.upper())
+} | {"": None}
+_MAX_PLAIN = 64
+"""A longer scalar is text."""
+
+
+class DocumentError(ValueError):
+    """The text cannot be read any further."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class LocatedDict(dict[str, Any]):
+    """`lines`: where each key is; `line`: where the whole begins. Lines count from 1."""
+
+    __slots__ = ("line", "lines")
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+
+
+class LocatedList(list[Any]):
+    """`lines`: where each item is."""
+
+    __slots__ = ("line", "lines")
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    data: Any
+    line: int
+    mistakes: tuple[tuple[int, str], ...]
+    """What is wrong with its YAML though it could be read: (line, message)."""
+
+
+def parse(text: str) -> Iterator[Document]:
+    """The documents of a text; empty ones are left out. Raises DocumentError."""
+    if len(text) > MAX_SIZE:
+        raise DocumentError(1, f"the text has {len(text)} characters; the most that is read is {MAX_SIZE}")
+    try:
+        yield from _Parser(text).documents()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise DocumentError(mark.line + 1 if mark else 1, f"invalid YAML: {what}") from None
+    except yaml.reader.ReaderError as error:
+        raise DocumentError(text.count("\n", 0, error.position) + 1, f"invalid YAML: {error.reason}") from None
+    except UnicodeEncodeError as error:
+        raise DocumentError(text.count("\n", 0, error.start) + 1, "invalid YAML: not valid Unicode") from None
+
+
+def line_of(data: object, path: tuple[str | int, ...], line: int) -> int:
+    """The line of what is at the path, or of the nearest thing above it. `line` is that of the data."""
+    for step in path:
+        if isinstance(data, LocatedDict) and step in data:
+            line, data = data.lines[str(step)], data[str(step)]
+        elif isinstance(data, LocatedList) and isinstance(step, int) and step < len(data):
+            line, data = data.lines[step], data[step]
+        else:
+            break
+    return line
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._next = _LOADER(text).get_event
+        self._nodes = 0
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        """Values by anchor, with the number of nodes that each unfolds to."""
+        self._mistakes: list[tuple[int, str]] = []
+
+    def documents(self) -> Iterator[Document]:
+        while (event := self._next()) is not None:
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._anchors, self._mistakes = {}, []
+                root = self._next()
+                line = root.start_mark.line + 1
+                data = self._value(root, 0)
+                if data is not None:
+                    yield Document(data, data.line if isinstance(data, LocatedDict) else line, tuple(self._mistakes))
+
+    def _value(self, event: Any, depth: int) -> Any:
+        kind = type(event)
+        if kind is AliasEvent:
+            return self._alias(event)
+        before = self._nodes
+        self._count(1, event)
+        if event.tag not in _KNOWN_TAGS:
+            raise DocumentError(event.start_mark.line + 1, f"the tag {event.tag} is not supported: values are plain data")
+        value: Any
+        if kind is ScalarEvent:
+            value = _scalar(event)
+        elif depth == MAX_DEPTH:
+            raise DocumentError(event.start_mark.line + 1, f"more than {MAX_DEPTH} levels deep")
+        elif kind is MappingStartEvent:
+            value = self._mapping(event, depth + 1)
+        else:
+            assert kind is SequenceStartEvent
+            value = self._sequence(event, depth + 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, self._nodes - before)
+        return value
+
+    def _mapping(self, start: Any, depth: int) -> LocatedDict:
+        value = LocatedDict(start.start_mark.line + 1)
+        lines = value.lines
+        while type(event := self._next()) is not MappingEndEvent:
+            line = event.start_mark.line + 1
+            key = self._key(event, line)
+            item = self._value(self._next(), depth)
+            if key in lines:
+                self._mistakes.append((line, f'"{key}" is given twice; first on line {lines[key]}'))
+            else:
+                value[key], lines[key] = item, line
+        return value
+
+    def _key(self, event: Any, line: int) -> str:
+        if type(event) is not ScalarEvent:
+            raise DocumentError(line, "a key must be a string")
+        key: str = event.value
+        if key == "<<" and event.implicit[0]:
+            raise DocumentError(line, "merge keys (<<) are not supported: write the fields out")
+        return key
+
+    def _sequence(self, start: Any, depth: int) -> LocatedList:
+        value = LocatedList(start.start_mark.line + 1)
+        while type(event := self._next()) is not SequenceEndEvent:
+            value.lines.append(event.start_mark.line + 1)
+            value.append(self._value(event, depth))
+        return value
+
+    def _alias(self, event: Any) -> Any:
+        if event.anchor not in self._anchors:
+            raise DocumentError(event.start_mark.line + 1, f"the alias *{event.anchor} has no anchor before it")
+        value, size = self._anchors[event.anchor]
+        self._count(size, event)
+        return value
+
+    def _count(self, nodes: int, event: Any) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise DocumentError(event.start_mark.line + 1, f"more than {MAX_NODES} values, with aliases unfolded")
+
+
+def _scalar(event: Any) -> Any:
+    text = event.value
+    if (event.implicit[0] and event.tag is None) or event.tag not in (None, "!", _TAG + "str"):
+        return _plain(text) if len(text) <= _MAX_PLAIN else text
+    return text
+
+
+@lru_cache(maxsize=4096)
+def _plain(text: str) -> Any:
+    """What an unquoted scalar means."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text.replace("o", ""), 8)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    return float(text) if _FLOAT.fullmatch(text) else text

@@ -1,0 +1,127 @@
+"""Manifests: YAML text as API objects, with everything that is wrong told at once, by file and line.
+
+    pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?
+
+A text holds any number of documents; a document is one object, or a list of them (`kind: List`, `kind: PodList`).
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pinnace.api.codec import CodecError, Path, from_dict
+from pinnace.api.documents import Document, DocumentError, line_of, parse
+from pinnace.api.resources import ALL, Object, Resource, by_kind
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object, and where it was written."""
+
+    resource: Resource[Any]
+    obj: Object
+    source: str
+    line: int
+
+
+class ManifestError(ValueError):
+    """The text cannot be used. `problems`: one line for each thing that is wrong, "source:line: what"."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+def load(text: str, source: str, *, validate: Literal["strict", "ignore"] = "strict") -> list[Manifest]:
+    """The objects of a text, in its order. `validate`: "ignore" drops fields that are not known, "strict" refuses them.
+
+    Raises ManifestError. What only the server knows (is the image named, is the port free) is not checked here.
+    """
+    loader = _Loader(source, validate == "ignore")
+    try:
+        for document in parse(text):
+            loader.document(document)
+    except DocumentError as error:
+        loader.problem(error.line, str(error))
+    if loader.problems:
+        raise ManifestError(
+            f"{source}:{line}: {message}" for line, message in sorted(loader.problems, key=lambda each: each[0])
+        )
+    return loader.manifests
+
+
+class _Loader:
+    def __init__(self, source: str, ignore_unknown: bool) -> None:
+        self._source = source
+        self._ignore_unknown = ignore_unknown
+        self.manifests: list[Manifest] = []
+        self.problems: list[tuple[int, str]] = []
+
+    def problem(self, line: int, message: str) -> None:
+        self.problems.append((line, message))
+
+    def document(self, document: Document) -> None:
+        self.problems.extend(document.mistakes)
+        for path, data in _objects(document.data, ()):
+            line = line_of(document.data, path, document.line)
+            try:
+                resource = _resource(data)
+                obj = from_dict(resource, data, path, ignore_unknown=self._ignore_unknown)
+            except CodecError as error:
+                for problem in error.problems:
+                    self.problem(line_of(document.data, problem.path, document.line), str(problem))
+                continue
+            except _UnknownKind as error:
+                where = line_of(document.data, (*path, error.field), document.line)
+                self.problem(where, str(error))
+                continue
+            if not obj.metadata.name and not obj.metadata.generateName:
+                where = line_of(document.data, (*path, "metadata"), document.line)
+                self.problem(where, "metadata.name: required, or metadata.generateName")
+            self.manifests.append(Manifest(resource, obj, self._source, line))
+
+
+class _UnknownKind(ValueError):
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def _objects(data: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """The objects of a document, each with its path: one, or those of a list."""
+    if not _is_list(data):
+        yield path, data
+        return
+    for index, item in enumerate(data["items"]):
+        yield (*path, "items", index), item
+
+
+def _is_list(data: Any) -> bool:
+    if not isinstance(data, Mapping) or not isinstance(data.get("items"), list):
+        return False
+    kind = data.get("kind")
+    return isinstance(kind, str) and (kind == "List" or kind.removesuffix("List") in _KINDS)
+
+
+_KINDS = {resource.kind: resource for resource in ALL}
+
+
+def _resource(data: Any) -> Resource[Any]:
+    """The resource that a document says it is of. Raises _UnknownKind."""
+    if not isinstance(data, Mapping):
+        raise _UnknownKind("", "not an object: a document begins with apiVersion and kind")
+    kind, version = data.get("kind"), data.get("apiVersion")
+    if not isinstance(kind, str):
+        raise _UnknownKind("kind", f"kind: required; supported: {', '.join(_KINDS)}")
+    if kind not in _KINDS:
+        close = difflib.get_close_matches(kind, _KINDS, n=1)
+        hint = f'; did you mean "{close[0]}"?' if close else ""
+        raise _UnknownKind("kind", f'kind: unknown kind "{kind}"{hint} (supported: {", ".join(_KINDS)})')
+    expected = _KINDS[kind].api_version
+    if not isinstance(version, str):
+        raise _UnknownKind("apiVersion", f'apiVersion: required; that of a {kind} is "{expected}"')
+    resource = by_kind(kind, version)
+    if resource is None:
+        raise _UnknownKind("apiVersion", f'apiVersion: "{version}" has no kind "{kind}"; expected "{expected}"')
+    return resource

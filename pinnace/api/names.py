@@ -1,0 +1,144 @@
+"""The syntax of names, labels and keys, as Kubernetes has it.
+
+Each check returns what is wrong with a text, in Kubernetes' words: an empty tuple when nothing is. Checks of texts that recur
+(labels, taints, names of containers) remember their last answers, but for texts that are too long: nobody can fill the memory
+with them. Names of objects do not recur, so their check is merely quick.
+
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ and .../labels/
+"""
+
+import re
+from functools import lru_cache
+
+OK: tuple[str, ...] = ()
+
+MAX_LABEL = 63
+MAX_SUBDOMAIN = 253
+MAX_KEY = MAX_SUBDOMAIN + 1 + MAX_LABEL
+MAX_PORT_NAME = 15
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = f"({_KEY})?"
+_CONFIG_KEY = r"[-._a-zA-Z0-9]+"
+
+_match_label = re.compile(_LABEL).fullmatch
+_match_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_match_key = re.compile(_KEY).fullmatch
+_match_value = re.compile(_VALUE).fullmatch
+_match_config_key = re.compile(_CONFIG_KEY).fullmatch
+_match_port = re.compile(r"[-a-z0-9]+").fullmatch
+_match_env = re.compile(r"[ -<>-~]+").fullmatch
+
+_RULE = "must start and end with an alphanumeric character"
+_LABEL_RULE = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_RULE}"
+_SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_RULE}"
+_KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
+_VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
+
+
+def _pattern(rule: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
+
+
+_NO_LABEL = (_pattern(_LABEL_RULE, _LABEL, "my-name", "123-abc"),)
+_NO_SUBDOMAIN = (_pattern(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"),)
+_NO_KEY = _pattern(_KEY_RULE, _KEY, "MyName", "my.name", "123-abc")
+_NO_VALUE = (_pattern(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
+
+
+def dns_subdomain(text: str) -> tuple[str, ...]:
+    """Names of most objects: "web-0", "node.example.com"."""
+    if len(text) > MAX_SUBDOMAIN:
+        return (f"must be no more than {MAX_SUBDOMAIN} characters",)
+    return OK if _match_subdomain(text) else _NO_SUBDOMAIN
+
+
+def dns_label(text: str) -> tuple[str, ...]:
+    """Names of namespaces, containers and volumes: a subdomain without dots, of at most 63 characters."""
+    return _dns_label(text) if len(text) <= MAX_LABEL else (f"must be no more than {MAX_LABEL} characters",)
+
+
+@lru_cache(maxsize=1024)
+def _dns_label(text: str) -> tuple[str, ...]:
+    if _match_label(text):
+        return OK
+    return ("must not contain dots",) if _match_subdomain(text) else _NO_LABEL
+
+
+def label_key(text: str) -> tuple[str, ...]:
+    """Keys of labels, annotations and taints, names of resources: "app", "example.com/gpu" (a "qualified name")."""
+    return _label_key(text) if len(text) <= MAX_KEY else (f"must be no more than {MAX_KEY} bytes",)
+
+
+@lru_cache(maxsize=4096)
+def _label_key(text: str) -> tuple[str, ...]:
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        return (f"a valid label key {_NO_KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
+    problems: list[str] = []
+    if slash:
+        problems += ["prefix part " + each for each in (dns_subdomain(prefix) if prefix else ("must be non-empty",))]
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name) > MAX_LABEL:
+        problems.append(f"name part must be no more than {MAX_LABEL} bytes")
+    elif not _match_key(name):
+        problems.append("name part " + _NO_KEY)
+    return tuple(problems)
+
+
+def label_value(text: str) -> tuple[str, ...]:
+    return _label_value(text) if len(text) <= MAX_LABEL else (f"must be no more than {MAX_LABEL} bytes",)
+
+
+@lru_cache(maxsize=4096)
+def _label_value(text: str) -> tuple[str, ...]:
+    return OK if _match_value(text) else _NO_VALUE
+
+
+def port_name(text: str) -> tuple[str, ...]:
+    """Names of container ports (IANA service names): "http", "metrics-2"."""
+    return _port_name(text) if len(text) <= MAX_PORT_NAME else (f"must be no more than {MAX_PORT_NAME} characters",)
+
+
+@lru_cache(maxsize=1024)
+def _port_name(text: str) -> tuple[str, ...]:
+    problems: list[str] = []
+    if not _match_port(text):
+        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not any("a" <= letter <= "z" for letter in text):
+        problems.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        problems.append("must not contain consecutive hyphens")
+    if text.startswith("-") or text.endswith("-"):
+        problems.append("must not begin or end with a hyphen")
+    return tuple(problems)
+
+
+def env_name(text: str) -> tuple[str, ...]:
+    """Names of environment variables."""
+    if _match_env(text):
+        return OK
+    return ("a valid environment variable name must consist only of printable ASCII characters other than '='",)
+
+
+def config_key(text: str) -> tuple[str, ...]:
+    """Keys in config maps and secrets."""
+    if len(text) > MAX_SUBDOMAIN:
+        return (f"must be no more than {MAX_SUBDOMAIN} characters",)
+    if text in (".", ".."):
+        return (f"must not be '{text}'",)
+    if text.startswith(".."):
+        return ("must not start with '..'",)
+    if _match_config_key(text):
+        return OK
+    rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+    return (_pattern(rule, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name"),)
+
+
+def generated(text: str) -> str:
+    """A prefix for names as a name that it may grow into: a dash at its end will be followed by something."""
+    return text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text

@@ -1,0 +1,135 @@
+"""What Kubernetes writes as one value: strings, numbers, booleans, and some messages: Quantity, Time, IntOrString.
+
+Readers raise ValueError with what was expected and what came; the codec adds where.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from pinnace.api import quantity
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.times import format_rfc3339, parse_rfc3339
+
+STRING = 1
+"""IntOrString.type of a string; 0 is a number."""
+MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """How one message becomes a value, and back. `read` fills a new message."""
+
+    write: Callable[[Any], str | int]
+    read: Callable[[Any, Any], None]
+
+
+def kind_of(value: object) -> str:
+    """What a value of a JSON document is, for people."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return f"a boolean ({str(value).lower()})"
+        case int() | float():
+            return f"a number ({value})"
+        case str():
+            return f'a string ("{value[:32]}{"..." if len(value) > 32 else ""}")'
+        case Mapping():
+            return "an object"
+    return "a list"
+
+
+def _read_quantity(message: Quantity, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"expected a quantity such as 500m or 1Gi, got {kind_of(value)}")
+    text = str(value)
+    quantity.parse(text)
+    message.string = text
+
+
+def _read_time(message: Time | MicroTime, value: object) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a time such as 2026-01-31T12:00:00Z, got {kind_of(value)}")
+    instant = parse_rfc3339(value)
+    message.seconds, message.nanos = instant.seconds, instant.nanos
+
+
+def _read_int_or_string(message: IntOrString, value: object) -> None:
+    if isinstance(value, str):
+        message.type, message.strVal = STRING, value
+    elif isinstance(value, int) and not isinstance(value, bool) and -MAX_INT32 <= value <= MAX_INT32:
+        message.intVal = value
+    else:
+        raise ValueError(f"expected a number or a string, got {kind_of(value)}")
+
+
+def _write_int_or_string(message: IntOrString) -> str | int:
+    return message.strVal if message.type == STRING else message.intVal
+
+
+SCALARS: Mapping[str, Scalar] = {
+    Quantity.DESCRIPTOR.full_name: Scalar(lambda message: str(message.string), _read_quantity),
+    Time.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
+    MicroTime.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
+    IntOrString.DESCRIPTOR.full_name: Scalar(_write_int_or_string, _read_int_or_string),
+}
+"""By full name of the message."""
+
+
+def write_primitive(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def read_primitive(field: FieldDescriptor, value: object) -> str | int | bytes:
+    """The value of a field of no message type, ready to be set."""
+    match field.type:
+        case FieldDescriptor.TYPE_STRING:
+            return _read_string(value)
+        case FieldDescriptor.TYPE_BOOL:
+            return _read_bool(value)
+        case FieldDescriptor.TYPE_INT32:
+            return _read_integer(value, 32)
+        case FieldDescriptor.TYPE_INT64:
+            return _read_integer(value, 64)
+        case FieldDescriptor.TYPE_BYTES:
+            return _read_bytes(value)
+    raise NotImplementedError(f"{field.full_name} has a type that Kubernetes' API does not use")
+
+
+def _read_string(value: object) -> str:
+    if not isinstance(value, str):
+        hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
+        raise ValueError(f"expected a string, got {kind_of(value)}{hint}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("not valid Unicode") from None
+    return value
+
+
+def _read_bool(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, got {kind_of(value)}")
+    return value
+
+
+def _read_integer(value: object, bits: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected a whole number, got {kind_of(value)}")
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(f"{value} does not fit into {bits} bits")
+    return value
+
+
+def _read_bytes(value: object) -> bytes:
+    try:
+        return base64.b64decode(_read_string(value), validate=True)
+    except binascii.Error:
+        raise ValueError("expected base64") from None

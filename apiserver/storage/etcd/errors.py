@@ -32,7 +32,11 @@ TRANSIENT = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
 }
-TOO_LARGE = ("etcdserver: request is too large", "etcdserver: too many operations in txn request")
+TOO_LARGE = (
+    "etcdserver: request is too large",
+    "etcdserver: too many operations in txn request",
+    "grpc: received message larger than max",
+)
 
 
 def classify(error: grpc.aio.AioRpcError) -> Trouble | StorageError | RevisionCompacted:
@@ -47,7 +51,7 @@ def classify(error: grpc.aio.AioRpcError) -> Trouble | StorageError | RevisionCo
             return RevisionCompacted()
         case "etcdserver: requested lease not found":
             return LeaseNotFound("the lease has expired or was revoked")
-    if text in TOO_LARGE:
+    if text.startswith(TOO_LARGE):
         return TooLarge(f"{text}; does etcd run with less than its default --max-request-bytes or --max-txn-ops?")
     if error.code() in TRANSIENT:
         return Trouble.LOST

@@ -1,0 +1,41 @@
+"""What the tests of storages do all the time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from apiserver.storage.interface import Change, Changes, Committed, Refused, Storage, Write
+
+DEADLINE = 10.0
+
+
+async def put(storage: Storage, key: str, value: bytes = b"", expected: int = 0, lease: int = 0) -> int:
+    """Writes one key; the revision."""
+    return await done(storage, Write(key, value, expected, lease=lease))
+
+
+async def done(storage: Storage, *writes: Write) -> int:
+    answer = await storage.transact(writes)
+    assert isinstance(answer, Committed)
+    return answer.revision
+
+
+async def refused(storage: Storage, *writes: Write) -> Refused:
+    answer = await storage.transact(writes)
+    assert isinstance(answer, Refused)
+    return answer
+
+
+async def take(watch: AsyncIterator[Changes], until: int) -> list[Change]:
+    """The changes up to and including revision `until`; checks that batches are whole revisions, in order."""
+    changes: list[Change] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in watch:
+            if changes and batch.changes:
+                assert batch.changes[0].mod_revision > changes[-1].mod_revision, "a revision came in two batches"
+            changes.extend(batch.changes)
+            if changes:
+                assert batch.revision >= changes[-1].mod_revision
+            if batch.revision >= until:
+                break
+    assert [change.mod_revision for change in changes] == sorted(change.mod_revision for change in changes)
+    return changes

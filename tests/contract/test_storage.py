@@ -1,0 +1,282 @@
+"""What every storage does: reads, transactions, compaction, leases. The watch has a file of its own: test_storage_watch.py."""
+
+import asyncio
+
+import pytest
+
+from apiserver.storage.interface import (
+    MAX_BYTES,
+    MAX_OPERATIONS,
+    Committed,
+    Compacted,
+    Guard,
+    KeyValue,
+    LeaseNotFound,
+    Storage,
+    StorageError,
+    TooLarge,
+    Write,
+)
+from tests.contract.steps import done, put, refused
+
+A, B, C = "/registry/pods/default/a", "/registry/pods/default/b", "/registry/pods/default/c"
+FENCE = "/registry/elections/scheduler"
+NOBODY = 0x7FFF_0000
+
+
+class TestRevisions:
+    async def test_an_empty_store_has_a_revision(self, storage: Storage) -> None:
+        assert await storage.current_revision() >= 1
+
+    async def test_each_transaction_is_one_revision_later(self, storage: Storage) -> None:
+        before = await storage.current_revision()
+        assert await done(storage, Write(A, b"1", 0), Write(B, b"1", 0)) == before + 1
+        assert await put(storage, C) == before + 2
+        assert await storage.current_revision() == before + 2
+
+    async def test_what_is_refused_makes_no_revision(self, storage: Storage) -> None:
+        before = await put(storage, A)
+        assert (await refused(storage, Write(A, b"2", 0))).revision == before
+        assert await storage.current_revision() == before
+
+
+class TestCompareAndSwap:
+    async def test_create_update_delete(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        assert await storage.get(A) == KeyValue(A, b"1", created, created, 1)
+        updated = await put(storage, A, b"2", expected=created)
+        assert await storage.get(A) == KeyValue(A, b"2", created, updated, 2)
+        await done(storage, Write(A, None, updated))
+        assert await storage.get(A) is None
+
+    async def test_a_key_that_was_deleted_begins_anew(self, storage: Storage) -> None:
+        await done(storage, Write(A, None, await put(storage, A, b"1")))
+        again = await put(storage, A, b"2")
+        assert await storage.get(A) == KeyValue(A, b"2", again, again, 1)
+
+    async def test_a_create_of_what_exists_is_refused(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        answer = await refused(storage, Write(A, b"2", 0))
+        assert answer.current == {A: KeyValue(A, b"1", created, created, 1)}
+
+    async def test_an_update_of_what_has_moved_on_is_refused(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        updated = await put(storage, A, b"2", expected=created)
+        answer = await refused(storage, Write(A, b"3", created))
+        assert answer.current == {A: KeyValue(A, b"2", created, updated, 2)}
+
+    async def test_an_update_of_what_is_gone_is_refused(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        await done(storage, Write(A, None, created))
+        assert (await refused(storage, Write(A, b"2", created))).current == {A: None}
+
+    async def test_a_delete_of_what_has_moved_on_is_refused(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        await put(storage, A, b"2", expected=created)
+        await refused(storage, Write(A, None, created))
+        assert await storage.get(A) is not None
+
+    async def test_an_empty_value_is_a_value(self, storage: Storage) -> None:
+        await put(storage, A, b"")
+        found = await storage.get(A)
+        assert found is not None and found.value == b""
+
+    async def test_values_and_keys_are_kept_to_the_byte(self, storage: Storage) -> None:
+        key, value = "/registry/pods/default/ü-日本", bytes(range(256))
+        await put(storage, key, value)
+        found = await storage.get(key)
+        assert found is not None and (found.key, found.value) == (key, value)
+
+
+class TestTransactions:
+    async def test_one_loser_stops_them_all(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        answer = await refused(storage, Write(A, b"2", created), Write(B, b"2", created), Write(C, b"2", 0))
+        assert answer.current == {A: KeyValue(A, b"1", created, created, 1), B: None, C: None}
+        assert await storage.get(C) is None
+
+    async def test_a_guard_that_holds(self, storage: Storage) -> None:
+        token = await put(storage, FENCE, b"me")
+        await put(storage, FENCE, b"still me", expected=token)
+        await done(storage, Write(A, b"1", 0, (Guard(FENCE, token),)), Write(B, b"1", 0, (Guard(FENCE, token),)))
+
+    async def test_a_guard_on_an_older_incarnation(self, storage: Storage) -> None:
+        token = await put(storage, FENCE, b"me")
+        await done(storage, Write(FENCE, None, token))
+        newer = await put(storage, FENCE, b"you")
+        answer = await refused(storage, Write(A, b"1", 0, (Guard(FENCE, token),)))
+        assert answer.current == {A: None, FENCE: KeyValue(FENCE, b"you", newer, newer, 1)}
+        assert await storage.get(A) is None
+
+    async def test_a_guard_on_a_key_that_is_gone(self, storage: Storage) -> None:
+        answer = await refused(storage, Write(A, b"1", 0, (Guard(FENCE, 5),)), Write(B, b"1", 0))
+        assert answer.current == {A: None, B: None, FENCE: None}
+        assert await storage.get(B) is None
+
+    async def test_a_guard_on_a_key_that_is_written_sees_it_as_it_was(self, storage: Storage) -> None:
+        token = await put(storage, FENCE, b"me")
+        await done(storage, Write(FENCE, None, token), Write(A, b"1", 0, (Guard(FENCE, token),)))
+        assert await storage.get(A) is not None
+
+    async def test_as_many_as_allowed(self, storage: Storage) -> None:
+        value = bytes(MAX_BYTES // MAX_OPERATIONS)
+        await done(storage, *(Write(f"{A}{i:03}", value, 0) for i in range(MAX_OPERATIONS)))
+        assert len((await storage.page(A)).items) == MAX_OPERATIONS
+
+    async def test_more_than_allowed(self, storage: Storage) -> None:
+        with pytest.raises(TooLarge):
+            await storage.transact([Write(f"{A}{i}", b"", 0) for i in range(MAX_OPERATIONS + 1)])
+        guards = tuple(Guard(f"{B}{i}", 1) for i in range(MAX_OPERATIONS))
+        with pytest.raises(TooLarge):
+            await storage.transact([Write(A, b"", 0, guards)])
+
+    async def test_bigger_than_allowed(self, storage: Storage) -> None:
+        with pytest.raises(TooLarge):
+            await storage.transact([Write(A, bytes(2 * MAX_BYTES), 0)])
+        assert await storage.get(A) is None
+
+    async def test_a_key_twice_is_a_mistake(self, storage: Storage) -> None:
+        with pytest.raises(StorageError):
+            await storage.transact([Write(A, b"1", 0), Write(A, b"2", 0)])
+
+    async def test_of_many_that_race_one_wins(self, storage: Storage) -> None:
+        answers = await asyncio.gather(*(storage.transact([Write(A, b"%d" % i, 0)]) for i in range(20)))
+        (winner,) = (i for i, answer in enumerate(answers) if isinstance(answer, Committed))
+        found = await storage.get(A)
+        assert found is not None and found.value == b"%d" % winner
+
+
+class TestHistory:
+    async def test_a_key_as_it_was(self, storage: Storage) -> None:
+        before = await storage.current_revision()
+        created = await put(storage, A, b"1")
+        updated = await put(storage, A, b"2", expected=created)
+        deleted = await done(storage, Write(A, None, updated))
+        assert await storage.get(A, revision=before) is None
+        assert await storage.get(A, revision=created) == KeyValue(A, b"1", created, created, 1)
+        assert await storage.get(A, revision=updated) == KeyValue(A, b"2", created, updated, 2)
+        assert await storage.get(A, revision=deleted) is None
+
+    async def test_the_future_cannot_be_read(self, storage: Storage) -> None:
+        with pytest.raises(StorageError, match="future"):
+            await storage.get(A, revision=await storage.current_revision() + 100)
+
+
+class TestPages:
+    async def test_only_what_begins_with_the_prefix_in_order(self, storage: Storage) -> None:
+        for key in ("/registry/podsx", C, "/registry/pod", A, B):
+            await put(storage, key)
+        page = await storage.page("/registry/pods/")
+        assert [kv.key for kv in page.items] == [A, B, C]
+        assert not page.more
+        assert page.revision == await storage.current_revision()
+
+    async def test_nothing(self, storage: Storage) -> None:
+        page = await storage.page("/registry/pods/")
+        assert list(page.items) == [] and not page.more
+
+    async def test_pages_of_one_revision_are_one_snapshot(self, storage: Storage) -> None:
+        revisions = {key: await put(storage, key, b"old") for key in (A, B, C)}
+        first = await storage.page("/registry/pods/", limit=2)
+        await done(storage, Write(C, b"new", revisions[C]), Write(A, None, revisions[A]), Write(C + "x", b"new", 0))
+        second = await storage.page("/registry/pods/", after=first.items[-1].key, limit=2, revision=first.revision)
+        assert first.more and not second.more
+        assert second.revision == first.revision
+        assert [(kv.key, kv.value) for kv in (*first.items, *second.items)] == [(A, b"old"), (B, b"old"), (C, b"old")]
+
+    async def test_a_page_that_is_just_full_is_the_last(self, storage: Storage) -> None:
+        for key in (A, B):
+            await put(storage, key)
+        assert not (await storage.page("/registry/pods/", limit=2)).more
+
+    async def test_after_a_key_that_is_gone(self, storage: Storage) -> None:
+        for key in (A, C):
+            await put(storage, key)
+        assert [kv.key for kv in (await storage.page("/registry/pods/", after=B)).items] == [C]
+
+    async def test_after_a_key_outside_the_prefix(self, storage: Storage) -> None:
+        await put(storage, A)
+        assert [kv.key for kv in (await storage.page("/registry/pods/", after="/registry/a")).items] == [A]
+        assert not (await storage.page("/registry/pods/", after="/registry/z")).items
+
+
+class TestCompaction:
+    async def test_older_versions_are_gone(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        updated = await put(storage, A, b"2", expected=created)
+        await storage.compact(updated)
+        for read in (storage.get(A, revision=created), storage.page(A, revision=created)):
+            with pytest.raises(Compacted) as error:
+                await read
+            assert error.value.compact_revision == updated
+
+    async def test_what_is_current_stays_and_can_be_read_at_that_revision(self, storage: Storage) -> None:
+        created = await put(storage, A, b"1")
+        other = await put(storage, B, b"1")
+        await storage.compact(other)
+        assert await storage.get(A, revision=other) == KeyValue(A, b"1", created, created, 1)
+        assert [kv.key for kv in (await storage.page("/registry/", revision=other)).items] == [A, B]
+
+    async def test_a_key_that_was_deleted_stays_deleted(self, storage: Storage) -> None:
+        deleted = await done(storage, Write(A, None, await put(storage, A)))
+        await storage.compact(deleted)
+        assert await storage.get(A, revision=deleted) is None
+
+    async def test_twice(self, storage: Storage) -> None:
+        revision = await put(storage, A)
+        await storage.compact(revision)
+        for again in (revision, revision - 1):
+            with pytest.raises(Compacted) as error:
+                await storage.compact(again)
+            assert error.value.compact_revision == revision
+
+    async def test_the_future_cannot_be_compacted(self, storage: Storage) -> None:
+        with pytest.raises(StorageError, match="future"):
+            await storage.compact(await storage.current_revision() + 100)
+
+
+class TestLeases:
+    async def test_a_key_says_its_lease(self, storage: Storage) -> None:
+        lease = await storage.grant_lease(60)
+        revision = await put(storage, A, b"1", lease=lease)
+        assert await storage.get(A) == KeyValue(A, b"1", revision, revision, 1, lease)
+
+    async def test_leases_differ(self, storage: Storage) -> None:
+        assert await storage.grant_lease(60) != await storage.grant_lease(60)
+
+    async def test_a_renewal_says_how_long_it_is_good_for(self, storage: Storage) -> None:
+        lease = await storage.grant_lease(60)
+        assert 55 < await storage.renew_lease(lease) <= 60
+
+    async def test_revoking_deletes_its_keys_at_one_revision(self, storage: Storage) -> None:
+        lease = await storage.grant_lease(60)
+        await put(storage, A, lease=lease)
+        await put(storage, B, lease=lease)
+        before = await put(storage, C)
+        await storage.revoke_lease(lease)
+        assert [kv.key for kv in (await storage.page("/registry/")).items] == [C]
+        assert await storage.current_revision() == before + 1
+
+    async def test_revoking_what_is_gone_is_no_error(self, storage: Storage) -> None:
+        lease = await storage.grant_lease(60)
+        await storage.revoke_lease(lease)
+        await storage.revoke_lease(lease)
+
+    async def test_a_lease_that_is_gone_cannot_be_renewed(self, storage: Storage) -> None:
+        with pytest.raises(LeaseNotFound):
+            await storage.renew_lease(NOBODY)
+
+    async def test_nothing_can_be_attached_to_a_lease_that_is_gone(self, storage: Storage) -> None:
+        with pytest.raises(LeaseNotFound):
+            await storage.transact([Write(A, b"1", 0, lease=NOBODY), Write(B, b"1", 0)])
+        assert not (await storage.page("/registry/")).items
+
+    async def test_a_failed_compare_comes_before_a_lost_lease(self, storage: Storage) -> None:
+        await put(storage, A)
+        await refused(storage, Write(A, b"1", 0, lease=NOBODY))
+
+    async def test_a_write_without_the_lease_detaches_the_key(self, storage: Storage) -> None:
+        lease = await storage.grant_lease(60)
+        await put(storage, A, b"2", expected=await put(storage, A, b"1", lease=lease))
+        await storage.revoke_lease(lease)
+        assert await storage.get(A) is not None

@@ -1,0 +1,178 @@
+"""What every storage's watch does."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import cast
+
+import pytest
+
+from apiserver.storage.interface import Change, Changes, Compacted, Guard, Storage, Write
+from tests.contract.steps import DEADLINE, done, put, take
+
+A, B, C = "/registry/pods/default/a", "/registry/pods/default/b", "/other/c"
+
+
+@asynccontextmanager
+async def watching(storage: Storage, start_revision: int) -> AsyncIterator[AsyncIterator[Changes]]:
+    async with aclosing(cast(AsyncGenerator[Changes], storage.watch(start_revision))) as watch:
+        yield watch
+
+
+async def watched(storage: Storage, start_revision: int) -> list[Change]:
+    """Everything from there to now."""
+    async with watching(storage, start_revision) as watch:
+        return await take(watch, await storage.current_revision())
+
+
+async def test_every_change_of_every_key(storage: Storage) -> None:
+    start = await storage.current_revision() + 1
+    async with watching(storage, start) as watch:
+        created = await put(storage, A, b"1")
+        updated = await put(storage, A, b"2", expected=created)
+        other = await put(storage, C, b"3")
+        deleted = await done(storage, Write(A, None, updated))
+        assert await take(watch, deleted) == [
+            Change(A, b"1", created, created),
+            Change(A, b"2", created, updated),
+            Change(C, b"3", other, other),
+            Change(A, None, 0, deleted),
+        ]
+
+
+async def test_the_past_then_the_present(storage: Storage) -> None:
+    first = await put(storage, A, b"1")
+    await put(storage, B, b"2")
+    async with watching(storage, first) as watch:
+        assert [change.key for change in await take(watch, first + 1)] == [A, B]
+    async with watching(storage, first) as watch:
+        last = await put(storage, C, b"3")
+        assert [change.key for change in await take(watch, last)] == [A, B, C]
+
+
+async def test_only_from_the_start_revision_on(storage: Storage) -> None:
+    await put(storage, A)
+    second = await put(storage, B)
+    assert [change.key for change in await watched(storage, second)] == [B]
+
+
+async def test_from_a_revision_that_is_still_to_come(storage: Storage) -> None:
+    now = await storage.current_revision()
+    async with watching(storage, now + 3) as watch:
+        for key in (A, B):
+            await put(storage, key)
+        last = await put(storage, C)
+        assert [change.key for change in await take(watch, last)] == [C]
+
+
+async def test_a_transaction_is_one_batch(storage: Storage) -> None:
+    start = await storage.current_revision() + 1
+    revision = await done(storage, *(Write(f"{A}{i}", b"x", 0) for i in range(100)))
+    changes = await watched(storage, start)
+    assert [change.key for change in changes] == [f"{A}{i}" for i in range(100)]
+    assert {change.mod_revision for change in changes} == {revision}
+
+
+async def test_big_revisions_come_whole(storage: Storage) -> None:
+    """More than fits into one message of etcd, so that it comes in fragments."""
+    start = await storage.current_revision() + 1
+    for round_ in range(4):
+        await done(storage, *(Write(f"{A}{round_}-{i}", bytes(100_000), 0) for i in range(10)))
+    changes = await watched(storage, start)
+    assert [change.key for change in changes] == [f"{A}{round_}-{i}" for round_ in range(4) for i in range(10)]
+
+
+async def test_what_is_refused_or_guards_is_no_change(storage: Storage) -> None:
+    token = await put(storage, C)
+    start = token + 1
+    await storage.transact([Write(A, b"1", 99)])
+    last = await done(storage, Write(B, b"1", 0, (Guard(C, token),)))
+    assert [change.key for change in await watched(storage, start)] == [B]
+    assert last == start
+
+
+async def test_the_lease_of_a_key_is_told(storage: Storage) -> None:
+    lease = await storage.grant_lease(60)
+    revision = await put(storage, A, lease=lease)
+    assert await watched(storage, revision) == [Change(A, b"", revision, revision, lease)]
+
+
+async def test_keys_of_a_revoked_lease_are_deleted_in_one_batch(storage: Storage) -> None:
+    lease = await storage.grant_lease(60)
+    await put(storage, A, lease=lease)
+    start = await put(storage, B, lease=lease) + 1
+    await storage.revoke_lease(lease)
+    changes = await watched(storage, start)
+    assert {change.key for change in changes} == {A, B}
+    assert all(change.value is None and change.mod_revision == start for change in changes)
+
+
+async def test_a_lease_that_expires_deletes_its_keys_and_tells(storage: Storage) -> None:
+    lease = await storage.grant_lease(2)
+    last = await put(storage, A, lease=lease)
+    async with watching(storage, last + 1) as watch:
+        assert await take(watch, last + 1) == [Change(A, None, 0, last + 1)]
+    assert await storage.get(A) is None
+
+
+async def test_a_lease_that_is_renewed_keeps_its_keys(storage: Storage) -> None:
+    """Two leases of one length, begun together: when the one has run out, the other is still there."""
+    kept, lost = await storage.grant_lease(2), await storage.grant_lease(2)
+    await put(storage, A, lease=kept)
+    last = await put(storage, B, lease=lost)
+    async with watching(storage, last + 1) as watch, asyncio.timeout(DEADLINE):
+        async for batch in watch:  # a sign of life a second, at least
+            if batch.changes:
+                break
+            await storage.renew_lease(kept)
+    assert batch.changes == [Change(B, None, 0, last + 1)]
+    assert await storage.get(A) is not None
+
+
+async def test_signs_of_life(storage: Storage) -> None:
+    last = await put(storage, A)
+    async with watching(storage, last + 1) as watch, asyncio.timeout(DEADLINE):
+        for _ in range(3):
+            batch = await anext(watch)
+            assert batch.revision == last and not batch.changes
+
+
+async def test_what_was_compacted_cannot_be_watched(storage: Storage) -> None:
+    first = await put(storage, A)
+    second = await put(storage, B)
+    await put(storage, C)
+    await storage.compact(second)
+    for start in (first, second):
+        with pytest.raises(Compacted) as error:
+            await watched(storage, start)
+        assert error.value.compact_revision == second
+    assert [change.key for change in await watched(storage, second + 1)] == [C]
+
+
+async def test_a_delete_at_the_compacted_revision_is_not_lost_in_silence(storage: Storage) -> None:
+    """etcd#18089: such a watch was accepted, and the delete left out."""
+    deleted = await done(storage, Write(A, None, await put(storage, A)))
+    await put(storage, B)
+    await storage.compact(deleted)
+    with pytest.raises(Compacted):
+        await watched(storage, deleted)
+
+
+async def test_a_running_watch_survives_compaction(storage: Storage) -> None:
+    first = await put(storage, A)
+    async with watching(storage, first) as watch:
+        await take(watch, first)
+        second = await put(storage, B)
+        await storage.compact(second)
+        last = await put(storage, C)
+        assert [change.key for change in await take(watch, last)] == [B, C]
+
+
+async def test_watches_do_not_disturb_each_other(storage: Storage) -> None:
+    start = await storage.current_revision() + 1
+    async with watching(storage, start) as slow, watching(storage, start) as quick:
+        await anext(slow)
+        for i in range(50):
+            last = await put(storage, f"{A}{i}")
+        assert len(await take(quick, last)) == 50
+        assert len(await take(slow, last)) == 50

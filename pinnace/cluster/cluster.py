@@ -92,7 +92,17 @@ class Cluster:
         return killed
 
     async def status(self) -> list[ProcessStatus]:
-        return await view.status(self.state)
+        async with self.client() as client:
+            return await view.status(self.state, client)
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """A client of its API servers."""
+        connection = Connection(self.endpoints)
+        try:
+            yield Client(connection)
+        finally:
+            await connection.close()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Sends a signal to one process. Raises KeyError, or ClusterError when it does not run."""
@@ -117,8 +127,8 @@ class Cluster:
             pids = [str(process.pid) for process in map(processes.running, stale.processes) if process]
             if pids:
                 raise AlreadyRunning(
-                    f"a cluster runs in {self.folder.path} already ({len(pids)} processes, such as pid {pids[0]})",
-                    hint="stop it with `pinnace down`, or choose another folder with --data-dir",
+                    f"a cluster of {len(pids)} processes (pid {pids[0]}, ...) runs in {self.folder.path} already",
+                    hint=f"stop it with `pinnace down --data-dir {self.folder.path}`, or choose another folder with --data-dir",
                 )
             self.folder.remove()
         made = made or (stale.made if stale else ())
@@ -133,9 +143,7 @@ class Cluster:
         await self._start_stage((APISERVER,), progress)
         await self._start_stage((SCHEDULER, KUBELET), progress)
         names = [record.name for record in self.state.processes]
-        connection = Connection(self.endpoints)
-        client = Client(connection)
-        try:
+        async with self.client() as client:
             if self.spec.nodes:
                 await self._until(lambda: startup.nodes(client, self.spec.nodes), names, progress, poll=NODES_POLL)
                 progress.done(f"{self.spec.nodes:,} nodes are Ready")
@@ -143,8 +151,6 @@ class Cluster:
                 await self._until(lambda: startup.leader(client), names, progress)
                 if election := await view.try_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
-        finally:
-            await connection.close()
 
     async def _start_stage(self, components: Sequence[str], progress: Progress) -> None:
         names = [record.name for record in self.state.processes if record.component in components]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.elections_pb2 import Election
 from pinnace.client.client import Client
-from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.cluster.processes import running
 from pinnace.cluster.ready import problem
@@ -29,15 +28,9 @@ class ProcessStatus:
     problem: str = ""
 
 
-async def status(state: ClusterState) -> list[ProcessStatus]:
+async def status(state: ClusterState, client: Client) -> list[ProcessStatus]:
     """Every process of the cluster, in the order in which they start."""
-    connection = Connection(state.endpoints)
-    try:
-        problems, election = await asyncio.gather(
-            asyncio.gather(*map(unready, state.processes)), try_leader(Client(connection))
-        )
-    finally:
-        await connection.close()
+    problems, election = await asyncio.gather(asyncio.gather(*map(unready, state.processes)), try_leader(client))
     return [_status(record, why, election) for record, why in zip(state.processes, problems, strict=True)]
 
 

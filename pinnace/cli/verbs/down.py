@@ -1,0 +1,45 @@
+"""`pinnace down`: the end of a local cluster."""
+
+from pathlib import Path
+
+import click
+
+from pinnace.cli import local
+from pinnace.cli.command import verb
+from pinnace.cli.local import Steps
+from pinnace.cli.settings import Settings
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import NoCluster
+
+
+@verb(
+    "down",
+    examples="""
+        pinnace down
+        pinnace down --data-dir /tmp/big
+    """,
+)
+@local.data_dir_option
+def down(settings: Settings, data_dir: Path | None) -> None:
+    """Stop a local cluster and remove all that is left of it.
+
+    Its processes are asked to end, and killed when they do not. etcd's data, the logs and the context in the client
+    configuration are removed, and so is the folder if `pinnace up` has made it. Without a cluster there is nothing to do,
+    which is no error.
+    """
+    folder = local.present_data_dir(settings, data_dir)
+    with local.translated(), Steps(settings) as steps:
+        try:
+            cluster = Cluster.load(folder)
+        except NoCluster as nothing:
+            click.echo(f"{nothing.message}: nothing to do")
+        else:
+            local.run(_down(cluster, steps))
+    local.remove_context(folder)
+
+
+async def _down(cluster: Cluster, steps: Steps) -> None:
+    steps.waiting(f"{len(cluster.state.processes)} processes to end")
+    if killed := await cluster.down():
+        steps.line(f"did not end when asked, and had to be killed: {', '.join(killed)}")
+    steps.done(f"the cluster in {cluster.spec.data_dir} is down; nothing is left of it")

@@ -1,0 +1,56 @@
+"""`pinnace status`: the processes of a local cluster."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from pinnace.cli import local
+from pinnace.cli.command import verb
+from pinnace.cli.errors import ExitCode, Reported
+from pinnace.cli.settings import Settings
+from pinnace.cli.table import Table
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.view import ProcessStatus
+
+
+@verb(
+    "status",
+    examples="""
+        pinnace status
+        pinnace status -o json | jq '.[] | select(.leader)'
+        kill -9 $(pinnace status -o json | jq '.[] | select(.leader).pid')
+    """,
+)
+@local.data_dir_option
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+def status(settings: Settings, data_dir: Path | None, output: str) -> None:
+    """Show the processes of a local cluster: which run, which are ready, which scheduler leads.
+
+    Exit code 0 when all are ready, 1 when not. Of a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
+    """
+    with local.translated():
+        found = local.run(Cluster.load(local.present_data_dir(settings, data_dir)).status())
+    if output == "json":
+        click.echo(json.dumps([asdict(process) for process in found], indent=2))
+    else:
+        click.echo(table(found), nl=False)
+    if not all(process.ready for process in found):
+        raise Reported(ExitCode.SERVER)
+
+
+def table(found: Sequence[ProcessStatus]) -> str:
+    rows = [
+        (
+            process.component,
+            process.name,
+            str(process.pid or "-"),
+            process.address,
+            "yes" if process.ready else f"no: {process.problem}",
+            "leads" if process.leader else "",
+        )
+        for process in found
+    ]
+    return Table(["COMPONENT", "NAME", "PID", "ADDRESS", "READY", "LEADER"]).render(rows)

@@ -1,0 +1,102 @@
+"""`pinnace up`: a local cluster."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import click
+
+from pinnace.cli import local
+from pinnace.cli.command import verb
+from pinnace.cli.errors import Failure
+from pinnace.cli.local import Steps
+from pinnace.cli.settings import Settings
+from pinnace.cluster.cluster import START_TIMEOUT, Cluster
+from pinnace.cluster.errors import Busy, NoCluster
+from pinnace.cluster.follow import follow
+from pinnace.cluster.spec import ClusterSpec, default_data_dir
+
+POSITIVE = click.IntRange(min=1)
+
+
+@verb(
+    "up",
+    examples="""
+        pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C takes it down
+        pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace down` takes it down
+        pinnace up --etcd-members 3 --data-dir /tmp/big
+    """,
+)
+@click.option("--nodes", type=POSITIVE, default=10, show_default=True, help="Virtual nodes.")
+@click.option("--kubelets", type=POSITIVE, default=1, show_default=True, help="Kubelet processes that share the nodes.")
+@click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="One leads, the others stand by.")
+@click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="All serve.")
+@click.option("--etcd-members", type=click.IntRange(min=1), default=1, show_default=True, help="1 or 3.")
+@local.data_dir_option
+@click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
+def up(
+    settings: Settings,
+    nodes: int,
+    kubelets: int,
+    schedulers: int,
+    apiservers: int,
+    etcd_members: int,
+    data_dir: Path | None,
+    detach: bool,
+) -> None:
+    """Start a local cluster of real processes.
+
+    The processes run on their own: they outlive the terminal, and this command when it is killed. Other commands find the
+    cluster by the client configuration, in which it becomes the current context.
+    """
+    with local.translated():
+        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, data_dir or default_data_dir())
+        local.run(_up(settings, spec, detach))
+
+
+async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
+    cluster = Cluster(spec)
+    with Steps(settings) as steps:
+        await cluster.up(steps, timeout=settings.timeout or START_TIMEOUT)
+        try:
+            local.write_context(spec.data_dir, cluster.endpoints)
+            steps.quiet()
+            click.echo(_welcome(cluster, detach))
+            if detach:
+                return
+            await follow(cluster, _tell)
+        except BaseException:
+            await asyncio.shield(_down(cluster, steps))
+            raise
+        if await _down(cluster, steps):
+            raise Failure("every process of the cluster had ended", hint="was it you? otherwise `dmesg` may know who")
+        _tell("the cluster has been brought down by another command")
+
+
+def _tell(line: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')}  {line}")
+
+
+async def _down(cluster: Cluster, steps: Steps) -> bool:
+    """Takes it down and forgets it. False: somebody else does so, or has done."""
+    steps.waiting("the processes to end")
+    try:
+        await Cluster.load(cluster.spec.data_dir).down()
+    except (NoCluster, Busy):
+        return False
+    local.remove_context(cluster.spec.data_dir)
+    steps.done("the cluster is down; nothing is left of it")
+    return True
+
+
+def _welcome(cluster: Cluster, detach: bool) -> str:
+    spec = cluster.spec
+    commands = [
+        ("pinnace status", "its processes, and which scheduler leads"),
+        ("pinnace get nodes", "its nodes"),
+        ("pinnace apply -f examples/first.yaml", "some pods"),
+        ("pinnace get pods -w", "what becomes of them"),
+        ("pinnace down" if detach else "Ctrl-C, or pinnace down", "the end"),
+    ]
+    first = f"The cluster is up: {len(cluster.state.processes)} processes, {spec.nodes:,} nodes. Its folder is {spec.data_dir}"
+    return "\n".join([first, "", *(f"  {command:<40}{purpose}" for command, purpose in commands)])

@@ -1,0 +1,61 @@
+"""What changes in a cluster while one looks on: a line for each change."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from pinnace.cluster import view
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import NoCluster
+from pinnace.cluster.view import ProcessStatus
+
+INTERVAL = 0.5
+
+
+async def follow(cluster: Cluster, say: Callable[[str], None]) -> None:
+    """Says what changes. Returns when nothing is left to look at: its state is gone, or all its processes have ended."""
+    before: Sequence[ProcessStatus] = ()
+    async with cluster.client() as client:
+        while True:
+            try:
+                state = Cluster.load(cluster.spec.data_dir).state
+            except NoCluster:
+                return
+            after = await view.status(state, client)
+            for line in changes(before, after):
+                say(line)
+            if not any(process.pid for process in after):
+                return
+            before = after
+            await asyncio.sleep(INTERVAL)
+
+
+def changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
+    """The lines that tell what is different. Nothing is said of a process that was not there before."""
+    known = {process.name: process for process in before}
+    lines = [line for new in after if (old := known.get(new.name)) and (line := _change(old, new))]
+    if before:
+        lines += _leaders(before, after)
+    return lines
+
+
+def _change(old: ProcessStatus, new: ProcessStatus) -> str | None:
+    if old.pid and not new.pid:
+        return f"{new.name} has ended (was pid {old.pid})"
+    if new.pid != old.pid:
+        return f"{new.name} has been started (pid {new.pid})"
+    if not new.pid:
+        return None
+    if old.ready and not new.ready:
+        return f"{new.name} is not ready: {new.problem}"
+    return f"{new.name} is ready" if new.ready and not old.ready else None
+
+
+def _leaders(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
+    old, new = _leader(before), _leader(after)
+    if new == old:
+        return []
+    return [f"{new} leads{f', {old} did before' if old else ''}"] if new else [f"nobody leads, {old} did before"]
+
+
+def _leader(processes: Sequence[ProcessStatus]) -> str:
+    return next((process.name for process in processes if process.leader), "")

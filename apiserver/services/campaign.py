@@ -1,0 +1,230 @@
+"""One candidate, from its first message to its last.
+
+    opening --> waiting --key created--> leading
+      |  ^         |                        |  resigned, broken off, silent: delete the key, if it is still at our mod_revision
+      |  |         |                        |  the key is gone or another's: tell the candidate that it has lost
+      |  +-- resumed with session (and token) from another server: put the key again, under compare-and-swap
+      +-- refused                           +  the server stops: leave the key alone, send the candidate on
+
+Guarantees: the key exists only while a session that beats holds it, and its create_revision is the token. A key that another
+server has taken over (its mod_revision has moved) is never deleted from here. Candidates of one server are served in the order
+in which they came; those of several servers race in etcd, and the losers go on waiting.
+"""
+
+import logging
+from contextlib import suppress
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.errors import CacheError, ShuttingDown
+from apiserver.services.contest import Contest, Held, Verdict, election_of
+from apiserver.services.conversation import Conversation, Sign
+from apiserver.sessions import Session, Timing
+from apiserver.storage.committer import Committer, Conflict
+from apiserver.storage.interface import KeyValue, LeaseNotFound, OutcomeUnknown, Storage, StorageError, Write
+from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
+from pinnace.api.times import to_micro_time
+from pinnace.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+RETRY = 0.1
+"""Seconds between two attempts to delete the key of a dead leader when etcd does not answer."""
+
+
+class Campaign:
+    def __init__(
+        self,
+        conversation: Conversation[CampaignRequest, CampaignResponse],
+        contest: Contest,
+        opening: CampaignRequest.Open,
+        storage: Storage,
+        committer: Committer,
+        cacher: Cacher,
+        timing: Timing,
+        clock: Clock,
+    ) -> None:
+        self._conversation = conversation
+        self._contest = contest
+        self._opening = opening
+        self._storage = storage
+        self._committer = committer
+        self._cacher = cacher
+        self._timing = timing
+        self._clock = clock
+        self._held: Held | None = None
+        self._observed = 0
+        self._session: Session
+
+    async def run(self) -> None:
+        """To the end of the conversation. Raises StorageError when the session cannot be opened, ShuttingDown."""
+        self._contest.join(self._conversation)
+        try:
+            if await self._open():
+                while await self._act() and await self._react():
+                    pass
+        finally:
+            self._contest.leave(self._conversation)
+
+    async def _open(self) -> bool:
+        """Opens or resumes the session, and takes over the key if the candidate holds it."""
+        opening = self._opening
+        record = await self._own_record()
+        if opening.token and (record is None or record.create_revision != opening.token):
+            return self._lose("leadership has ended meanwhile")
+        try:
+            self._session = await self._open_session(opening.session)
+            if record is not None:
+                self._held = await self._take_over(record)
+        except (LeaseNotFound, Conflict) as error:
+            return self._lose(f"leadership has ended meanwhile: {error}")
+        self._conversation.say(
+            CampaignResponse(
+                opened=CampaignResponse.Opened(
+                    session=self._session.id,
+                    interval_ms=round(self._timing.interval * 1000),
+                    validity_ms=round(self._timing.validity * 1000),
+                )
+            )
+        )
+        if self._held is not None:
+            self._elected(self._held)
+        return True
+
+    async def _own_record(self) -> KeyValue | None:
+        """The election's key, if it is that of the session to be resumed."""
+        if not self._opening.session:
+            return None
+        record = await self._storage.get(self._contest.key)
+        if record is None or record.lease != self._opening.session or election_of(record).holder != self._opening.holder:
+            return None
+        return record
+
+    async def _open_session(self, lease: int) -> Session:
+        """Raises LeaseNotFound when the lease of a leader has run out; a candidate that waits simply gets a new one."""
+        if lease:
+            try:
+                return await Session.resume(self._storage, self._timing, self._clock, lease)
+            except LeaseNotFound:
+                if self._opening.token:
+                    raise
+        return await Session.open(self._storage, self._timing, self._clock)
+
+    async def _take_over(self, record: KeyValue) -> Held:
+        """Puts the key again, so that the server where the session was finds it changed and lets it be. Raises Conflict."""
+        write = Write(record.key, record.value, expected=record.mod_revision, lease=self._session.id)
+        return Held(record.create_revision, await self._committer.commit(write))
+
+    async def _act(self) -> bool:
+        """What can be done without waiting for anybody; False at the end."""
+        if self._held is not None:
+            return self._check(self._held)
+        record = self._contest.record()
+        if record is not None:
+            self._observe(record)
+        elif self._contest.turn_of(self._conversation):
+            return await self._stand()
+        return True
+
+    def _check(self, held: Held) -> bool:
+        """Does the candidate still lead, and from here?"""
+        match self._contest.verdict(held):
+            case Verdict.OURS:
+                return True
+            case Verdict.LOST:
+                return self._lose("the election's key was deleted or has run out")
+            case Verdict.MOVED:
+                return self._lose("the session goes on with another API server")
+
+    def _observe(self, record: KeyValue) -> None:
+        if record.create_revision != self._observed:
+            self._observed = record.create_revision
+            observed = CampaignResponse.Observed(holder=election_of(record).holder, token=record.create_revision)
+            self._conversation.say(CampaignResponse(observed=observed))
+
+    async def _stand(self) -> bool:
+        """Tries to create the key."""
+        record = Election(name=self._contest.name, holder=self._opening.holder, session=self._session.id)
+        record.since.CopyFrom(to_micro_time(self._clock.time()))
+        write = Write(self._contest.key, record.SerializeToString(), expected=0, lease=self._session.id)
+        try:
+            revision = await self._committer.commit(write)
+        except Conflict as conflict:  # somebody was faster: wait until the cache shows who
+            with suppress(CacheError):
+                await self._cacher.wait_for(conflict.current.mod_revision if conflict.current else 0, self._timing.interval)
+            return True
+        except LeaseNotFound:
+            return self._lose("the session has run out")
+        except OutcomeUnknown:  # it may lead, or may be about to: no, it must not
+            with suppress(StorageError):
+                await self._session.end()
+            return self._lose("etcd did not say whether the candidate was elected")
+        except StorageError as error:
+            log.warning('election "%s": %s', self._contest.name, error)
+            return True
+        self._held = Held(revision, revision)
+        self._elected(self._held)
+        return True
+
+    def _elected(self, held: Held) -> None:
+        log.info('election "%s": %s leads with token %d', self._contest.name, self._opening.holder, held.token)
+        self._contest.step_out(self._conversation)
+        self._conversation.say(CampaignResponse(elected=CampaignResponse.Elected(token=held.token)))
+
+    async def _react(self) -> bool:
+        """Waits for what comes next; False at the end."""
+        match await self._conversation.hear():
+            case Sign.NEWS:
+                return True
+            case Sign.GONE:
+                if self._held and self._conversation.was_late:  # it may be on its way to another server, for good reason
+                    await self._clock.sleep(self._timing.silence)
+                await self._depose("its stream broke")
+                return False
+            case Sign.SILENT:
+                await self._depose("it fell silent")
+                return self._lose(f"no heartbeat for {self._timing.silence:g} s")
+            case Sign.DRAINED:
+                raise ShuttingDown
+            case CampaignRequest() as request if request.HasField("heartbeat"):
+                return await self._answer(request.heartbeat.sequence)
+            case CampaignRequest() as request if request.HasField("resign"):
+                await self._depose("it resigned")
+                self._conversation.say(CampaignResponse(resigned=CampaignResponse.Resigned()))
+                return False
+            case _:
+                await self._depose("it talks nonsense")
+                return self._lose("expected a heartbeat or a resignation")
+
+    async def _answer(self, sequence: int) -> bool:
+        try:
+            await self._session.beat()
+        except LeaseNotFound:
+            return self._lose("the session has run out")
+        except StorageError as error:  # no answer: the candidate must not rely on this beat
+            log.warning('election "%s": cannot renew the session of %s: %s', self._contest.name, self._opening.holder, error)
+        else:
+            self._conversation.say(CampaignResponse(heartbeat=CampaignResponse.HeartbeatAck(sequence=sequence)))
+        return True
+
+    async def _depose(self, why: str) -> None:
+        """Deletes the key, unless it has moved on. Gives up when the lease must have run out anyway."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        log.info('election "%s": %s with token %d: %s', self._contest.name, self._opening.holder, held.token, why)
+        deadline = self._clock.monotonic() + self._timing.ttl
+        while self._clock.monotonic() < deadline:
+            try:
+                await self._committer.commit(Write(self._contest.key, None, expected=held.mod_revision))
+            except Conflict:
+                return
+            except StorageError as error:
+                log.warning('election "%s": cannot delete the key yet: %s', self._contest.name, error)
+                await self._clock.sleep(RETRY)
+            else:
+                return
+
+    def _lose(self, reason: str) -> bool:
+        """Ends the session; always False, the end."""
+        self._conversation.say(CampaignResponse(lost=CampaignResponse.Lost(reason=reason)))
+        return False

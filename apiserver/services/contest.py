@@ -1,0 +1,89 @@
+"""One election, as the candidates on this server see it: who waits, in which order, and who leads."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.services.conversation import Conversation, Sign
+from apiserver.storage.interface import KeyValue
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.resources import election_key
+
+Member = Conversation[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A leadership that this server knows to be a candidate's: the key's create_revision and mod_revision."""
+
+    token: int
+    mod_revision: int
+
+
+class Verdict(Enum):
+    OURS = auto()
+    LOST = auto()
+    """The key is gone, or another candidate's."""
+    MOVED = auto()
+    """The key was put again by another server: the candidate has gone on there."""
+
+
+def judge(held: Held, record: KeyValue | None, cache_revision: int) -> Verdict:
+    """What the cached key says about a leadership. A cache that has not seen the key's last write from here says nothing."""
+    if cache_revision < held.mod_revision:
+        return Verdict.OURS
+    if record is None or record.create_revision != held.token:
+        return Verdict.LOST
+    return Verdict.OURS if record.mod_revision == held.mod_revision else Verdict.MOVED
+
+
+class Contest:
+    def __init__(self, name: str, cacher: Cacher) -> None:
+        self.name = name
+        self.key = election_key(name)
+        self._cacher = cacher
+        self._members: list[Member] = []
+        self._line: list[Member] = []
+
+    def record(self) -> KeyValue | None:
+        """The key, as the cache has it."""
+        return self._cacher.raw(self.key)
+
+    def verdict(self, held: Held) -> Verdict:
+        return judge(held, self.record(), self._cacher.revision)
+
+    def join(self, member: Member) -> None:
+        """Its news concern `member` from now on; it stands at the end of the line."""
+        self._members.append(member)
+        self._line.append(member)
+
+    def leave(self, member: Member) -> None:
+        self._members.remove(member)
+        self.step_out(member)
+
+    def step_out(self, member: Member) -> None:
+        """It leads, or has gone: the next in line may stand."""
+        if member in self._line:
+            self._line.remove(member)
+            for following in self._line[:1]:
+                following.post(Sign.NEWS)
+
+    def turn_of(self, member: Member) -> bool:
+        return self._line[:1] == [member]
+
+    def announce(self) -> None:
+        """The key has changed."""
+        for member in self._members:
+            member.post(Sign.NEWS)
+
+    @property
+    def deserted(self) -> bool:
+        return not self._members
+
+
+def election_of(record: KeyValue) -> Election:
+    """The election, with its token."""
+    election = Election.FromString(record.value)
+    election.token = record.create_revision
+    return election

@@ -1,0 +1,89 @@
+"""The service Elections: one key in etcd per election, and the candidates that this server holds.
+
+The story of one candidate is in campaign.py.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from apiserver.services.campaign import Campaign
+from apiserver.services.contest import Contest, election_of
+from apiserver.services.conversation import Conversation, Conversations, Sign
+from apiserver.sessions import Timing
+from apiserver.storage.committer import Committer
+from apiserver.storage.interface import Change, Storage
+from pinnace.api.elections_pb2 import (
+    CampaignRequest,
+    CampaignResponse,
+    Election,
+    GetElectionRequest,
+    ListElectionsRequest,
+    ListElectionsResponse,
+)
+from pinnace.api.resources import ELECTIONS_PREFIX, election_key
+from pinnace.api.status import Code, Refusal
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+TIMING = Timing(interval=0.2, silence=0.9, ttl=2)
+"""Fast, because deposing in haste is safe: the fence protects the store, not the clock."""
+READ_TIMEOUT = 5.0
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+class ElectionsService:
+    def __init__(
+        self, storage: Storage, committer: Committer, cacher: Cacher, *, clock: Clock = SYSTEM_CLOCK, timing: Timing = TIMING
+    ) -> None:
+        self._storage = storage
+        self._committer = committer
+        self._cacher = cacher
+        self._clock = clock
+        self._timing = timing
+        self._contests: dict[str, Contest] = {}
+        self._conversations = Conversations()
+        cacher.subscribe(ELECTIONS_PREFIX, self._changed)
+
+    async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Any) -> AsyncIterator[CampaignResponse]:
+        conversation = Conversation[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
+        async for response in self._conversations.hold(conversation, lambda: self._campaign(conversation)):
+            yield response
+
+    async def get(self, request: GetElectionRequest, context: Any) -> Election:
+        await self._cacher.fresh(READ_TIMEOUT)
+        record = self._cacher.raw(election_key(request.name))
+        if record is None:
+            raise Rejected(Refusal(Code.NOT_FOUND, "NotFound", f'election "{request.name}": nobody leads'))
+        return election_of(record)
+
+    async def list(self, request: ListElectionsRequest, context: Any) -> ListElectionsResponse:
+        await self._cacher.fresh(READ_TIMEOUT)
+        return ListElectionsResponse(items=[election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX)])
+
+    def drain(self) -> None:
+        """The server is stopping: candidates go on elsewhere, and leaders lead on."""
+        self._conversations.drain()
+
+    async def _campaign(self, conversation: Conversation[CampaignRequest, CampaignResponse]) -> None:
+        request = await conversation.hear()
+        if isinstance(request, Sign):
+            return
+        opening = request.open
+        if not _NAME.fullmatch(opening.election) or not opening.holder:
+            raise Rejected(errors.bad_request("open a campaign with the name of an election (a DNS name) and a holder"))
+        contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher))
+        try:
+            await Campaign(
+                conversation, contest, opening, self._storage, self._committer, self._cacher, self._timing, self._clock
+            ).run()
+        finally:
+            if contest.deserted:
+                self._contests.pop(contest.name, None)
+
+    def _changed(self, change: Change) -> None:
+        contest = self._contests.get(change.key.removeprefix(ELECTIONS_PREFIX))
+        if contest is not None:
+            contest.announce()

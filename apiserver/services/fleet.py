@@ -1,0 +1,220 @@
+"""One session of a fleet: the Lease objects of its nodes, in etcd, attached to the session's lease.
+
+    opening --> beating --> closed: the Lease objects are deleted at once
+                   |        silent: likewise
+                   |        broken off: likewise, after a grace in which the fleet may go on with another server
+                   |        the server stops: they are left alone, the fleet goes on with another server
+                   +-- a newer session claims a node: the fleet is told, and the node forgotten here
+
+Guarantees: a node's Lease object exists only while a session that beats holds it. An object that another server or session has
+written since is never deleted from here: every write compares mod_revision. A fresh session takes any node over; one that is
+resumed does not take nodes that a newer one has taken from it, so two fleets with one name do not flap.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterable
+from itertools import islice
+
+from apiserver.cacher.errors import ShuttingDown
+from apiserver.services.conversation import Conversation, Sign
+from apiserver.sessions import Session, Timing
+from apiserver.storage.committer import Committer, Conflict
+from apiserver.storage.interface import Change, KeyValue, LeaseNotFound, Storage, StorageError, Write
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.api.times import to_micro_time, to_time
+from pinnace.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+CHUNK = 500
+"""Nodes that are claimed before the next beat is answered."""
+GRACE = 1.0
+"""Seconds that a fleet whose stream broke has to come back, here or elsewhere."""
+RETRY = 0.2
+
+
+class Fleet:
+    def __init__(
+        self,
+        conversation: Conversation[HeartbeatRequest, HeartbeatResponse],
+        opening: HeartbeatRequest.Open,
+        storage: Storage,
+        committer: Committer,
+        timing: Timing,
+        clock: Clock,
+    ) -> None:
+        self._conversation = conversation
+        self._opening = opening
+        self._storage = storage
+        self._committer = committer
+        self._timing = timing
+        self._clock = clock
+        self._wanted = dict.fromkeys(opening.nodes, not opening.session)  # to be claimed; True: from whoever holds them
+        self._held: dict[str, int] = {}  # mod_revision of the Lease objects
+        self._news: list[tuple[str, Change]] = []
+        self._session: Session
+
+    def changed(self, node: str, change: Change) -> None:
+        """The Lease object of a node has changed, perhaps one of ours."""
+        if change.lease != self._session.id and (node in self._held or node in self._wanted):
+            self._news.append((node, change))
+            self._conversation.post(Sign.NEWS)
+
+    async def open(self) -> None:
+        """Opens or resumes the session. Raises StorageError."""
+        self._session = await self._open_session(self._opening.session)
+        opened = HeartbeatResponse.Opened(
+            session=self._session.id, interval_ms=round(self._timing.interval * 1000), ttl_ms=self._timing.ttl * 1000
+        )
+        self._conversation.say(HeartbeatResponse(opened=opened))
+
+    async def run(self) -> None:
+        """To the end of the conversation. Raises ShuttingDown."""
+        while await self._claim() and await self._react():
+            pass
+
+    async def _open_session(self, lease: int) -> Session:
+        if lease:
+            try:
+                return await Session.resume(self._storage, self._timing, self._clock, lease)
+            except LeaseNotFound:
+                log.info("%s comes back after its session has run out", self._opening.holder)
+        return await Session.open(self._storage, self._timing, self._clock)
+
+    async def _react(self) -> bool:
+        """Waits for what comes next; False at the end."""
+        if self._wanted and not self._conversation.pending:
+            return True
+        match await self._conversation.hear():
+            case Sign.NEWS:
+                self._digest()
+                return True
+            case Sign.GONE:
+                await self._clock.sleep(GRACE)
+                await self._release("its stream broke")
+                return False
+            case Sign.SILENT:
+                await self._release("it fell silent")
+                return self._lose(f"no heartbeat for {self._timing.silence:g} s")
+            case Sign.DRAINED:
+                raise ShuttingDown
+            case HeartbeatRequest() as request if request.HasField("beat"):
+                return await self._answer(request.beat.sequence)
+            case HeartbeatRequest() as request if request.HasField("add"):
+                self._wanted.update(dict.fromkeys(request.add.nodes, True))
+                return True
+            case HeartbeatRequest() as request if request.HasField("close"):
+                await self._release("it closed")
+                return False
+            case _:
+                await self._release("it talks nonsense")
+                return self._lose("expected a beat, more nodes or the end")
+
+    async def _answer(self, sequence: int) -> bool:
+        try:
+            await self._session.beat()
+        except LeaseNotFound:
+            return self._lose("the session has run out")
+        except StorageError as error:
+            log.warning("cannot renew the session of %s: %s", self._opening.holder, error)
+        else:
+            self._conversation.say(HeartbeatResponse(ack=HeartbeatResponse.Ack(sequence=sequence)))
+        return True
+
+    async def _claim(self) -> bool:
+        """Writes the Lease objects of the next nodes that wait for it; False when the session has run out."""
+        nodes = list(islice(self._wanted, CHUNK))
+        found: dict[str, KeyValue | None] = dict.fromkeys(nodes)
+        while nodes:
+            outcomes = await self._committer.commit_many([self._writing(node, found[node]) for node in nodes])
+            conflicts = []
+            for node, outcome in zip(nodes, outcomes, strict=True):
+                match outcome:
+                    case int():
+                        self._held[node] = outcome
+                        del self._wanted[node]
+                    case Conflict():
+                        found[node] = outcome.current
+                        conflicts.append(node)
+                    case LeaseNotFound():
+                        return self._lose("the session has run out")
+                    case StorageError():
+                        log.warning("cannot write the lease of node %s yet: %s", node, outcome)
+                        await self._clock.sleep(RETRY)
+                        return True
+            self._evict([(node, kv.value) for node in conflicts if (kv := found[node]) and not self._may_take(node, kv)])
+            nodes = [node for node in conflicts if node in self._wanted]
+        return True
+
+    def _may_take(self, node: str, found: KeyValue) -> bool:
+        return self._wanted[node] or found.lease in (0, self._session.id, self._opening.session)
+
+    def _writing(self, node: str, found: KeyValue | None) -> Write:
+        key = LEASES.key(NODE_LEASE_NAMESPACE, node)
+        if found is not None and found.lease == self._session.id:
+            value = found.value
+        else:
+            value = lease_object(node, self._opening.holder, self._timing.ttl, self._clock.time(), found)
+        return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
+
+    def _digest(self) -> None:
+        """Draws the consequences of what others have written."""
+        evicted = []
+        news, self._news = self._news, []
+        for node, change in news:
+            if change.mod_revision <= self._held.get(node, change.mod_revision):
+                continue
+            del self._held[node]
+            if change.value is None:
+                self._wanted[node] = False
+            else:
+                evicted.append((node, change.value))
+        self._evict(evicted)
+
+    def _evict(self, nodes: Iterable[tuple[str, bytes]]) -> None:
+        """Forgets nodes that a newer session holds, by their Lease objects, and tells the fleet."""
+        by_holder: dict[str, list[str]] = {}
+        for node, value in nodes:
+            self._wanted.pop(node, None)
+            by_holder.setdefault(Lease.FromString(value).spec.holderIdentity, []).append(node)
+        for holder, names in by_holder.items():
+            log.warning("%s has lost %d nodes to %s", self._opening.holder, len(names), holder)
+            self._conversation.say(HeartbeatResponse(evicted=HeartbeatResponse.Evicted(nodes=names, holder=holder)))
+
+    async def _release(self, why: str) -> None:
+        """Deletes the Lease objects that are still at our mod_revision. Gives up when they must have run out anyway."""
+        held, self._held = self._held, {}
+        log.info("%s gives up %d nodes: %s", self._opening.holder, len(held), why)
+        deadline = self._clock.monotonic() + self._timing.ttl
+        while held and self._clock.monotonic() < deadline:
+            nodes = list(held)
+            writes = [Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=held[node]) for node in nodes]
+            outcomes = await self._committer.commit_many(writes)
+            held = {
+                node: held[node] for node, outcome in zip(nodes, outcomes, strict=True) if isinstance(outcome, StorageError)
+            }
+            if held:
+                await self._clock.sleep(RETRY)
+
+    def _lose(self, reason: str) -> bool:
+        """Ends the session; always False, the end."""
+        self._conversation.say(HeartbeatResponse(lost=HeartbeatResponse.Lost(reason=reason)))
+        return False
+
+
+def lease_object(node: str, holder: str, ttl: int, now: float, found: KeyValue | None) -> bytes:
+    """The Lease object of a node from now on; `found` is the one that it replaces. `now` is Unix time."""
+    lease = Lease() if found is None else Lease.FromString(found.value)
+    if found is None:
+        lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, str(uuid.uuid4())
+        lease.metadata.creationTimestamp.CopyFrom(to_time(now))
+    else:
+        lease.spec.leaseTransitions += 1
+    lease.spec.holderIdentity = holder
+    lease.spec.leaseDurationSeconds = ttl
+    lease.spec.acquireTime.CopyFrom(to_micro_time(now))
+    lease.spec.renewTime.CopyFrom(to_micro_time(now))
+    return lease.SerializeToString()

@@ -5,6 +5,7 @@ The module of verb `x` is `pinnace.cli.verbs.x`, and has the command as its attr
 """
 
 import difflib
+import logging
 import textwrap
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -27,6 +28,15 @@ class Verb(click.Command):
         self.global_params = global_options()
         own = {name for param in self.params for name in param.opts}
         self.params += [param for param in self.global_params if not own & set(param.opts)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if ctx.ensure_object(Settings).verbose:
+            from pinnace.runtime import logs
+
+            logs.configure("pinnace", verbosity=1)
+        else:  # what the libraries log is for -v; what a person must know is told by the verb
+            logging.getLogger().addHandler(logging.NullHandler())
+        return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
@@ -90,10 +100,6 @@ class LazyGroup(click.Group):
 
         verbs = [(verb, text) for section in self._sections.values() for verb, text in section.items()]
         return [CompletionItem(verb, help=text) for verb, text in verbs if verb.startswith(incomplete)]
-
-    def invoke(self, ctx: click.Context) -> Any:
-        ctx.ensure_object(Settings)
-        return super().invoke(ctx)
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -55,8 +55,9 @@ class Failure(Exception):
     """An expected end of a verb: what is wrong, the way out, and the exit code."""
 
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.SERVER, details: Sequence[str] = ()) -> None:
+        """`details`: further lines, one for each thing that is wrong."""
         super().__init__(message)
-        self.report = Report(message, tuple(details), hint, code)
+        self.report = Report((message, *details), hint, code)
 
 
 class Reported(Exception):
@@ -71,11 +72,12 @@ class Reported(Exception):
 class Report:
     """An error as a person meets it."""
 
-    message: str
-    details: tuple[str, ...]
-    """One line for each thing that is wrong, when there are several."""
+    lines: tuple[str, ...]
+    """What is wrong; the first line is enough to know, the others name each thing when there are several."""
     hint: str
     code: ExitCode
+    speaks: bool = False
+    """The lines say themselves whose error this is, or where, such as "Error from server" or "pods.yaml:14"."""
 
 
 def usage(message: str, hint: str = "") -> Failure:
@@ -101,19 +103,17 @@ def guarded(command: Callable[[], object], settings: Settings) -> int:
             traceback.print_exc()
         if report is None:
             report = Report(
-                f"unexpected {type(error).__name__}: {error}", (), "this is a bug: please report it", ExitCode.SERVER
+                (f"unexpected {type(error).__name__}: {error}",), "this is a bug: please report it", ExitCode.SERVER
             )
         tell(report)
         return report.code
 
 
 def tell(report: Report, where: str = "") -> None:
-    """Prints a report to stderr. `where` is a place such as "pods.yaml:14"."""
-    place = f"{where}: " if where else ""
-    message = report.message if report.message.startswith("Error from server") or where else f"error: {report.message}"
-    click.echo(place + message, err=True)
-    for detail in report.details:
-        click.echo(f"{place}  {detail}", err=True)
+    """Prints a report to stderr. `where` is a place, such as "pods.yaml:14", or an object."""
+    first, later = ("error: ", "  ") if not (where or report.speaks) else (f"{where}: ",) * 2 if where else ("", "")
+    for number, line in enumerate(report.lines):
+        click.echo((later if number else first) + line, err=True)
     if report.hint:
         click.echo(f"{click.style('hint:', fg='cyan')} {report.hint}", err=True)
 
@@ -125,11 +125,11 @@ def explain(error: BaseException) -> Report | None:
             return error.report
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "pinnace"
-            return Report(_sentence(error.format_message()), (), f"`{command} --help` shows how it is used", ExitCode.USAGE)
+            return Report((_sentence(error.format_message()),), f"`{command} --help` shows how it is used", ExitCode.USAGE)
         case click.ClickException():
-            return Report(_sentence(error.format_message()), (), "", ExitCode.USAGE)
+            return Report((_sentence(error.format_message()),), "", ExitCode.USAGE)
         case TimeoutError():
-            return Report(str(error) or "timed out", (), "try again, or give it more time with --timeout", ExitCode.UNAVAILABLE)
+            return Report((str(error) or "timed out",), "try again, or give it more time with --timeout", ExitCode.UNAVAILABLE)
     from pinnace.cli import refusals  # imports protobuf: only once something else than usage is wrong
 
     return refusals.explain(error)

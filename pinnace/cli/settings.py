@@ -21,7 +21,7 @@ class Settings:
     no_color: bool = False
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
     """ "90", "90s", "1m30s", "500ms", "2h": seconds as a float, more than 0."""
 
     name = "duration"

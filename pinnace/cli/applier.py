@@ -1,0 +1,129 @@
+"""Carries out what `applying` decides, for objects that go together.
+
+Applying is idempotent, so it may be repeated whatever happened: when somebody else was faster, or when an answer was lost, the
+object is read again and decided upon again.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from pinnace.api import names
+from pinnace.api.manifest import Manifest
+from pinnace.api.resources import NODES, PODS
+from pinnace.cli.applying import CONFIGURED, CREATED, UNCHANGED, merged, new_object
+from pinnace.cli.query import AT_ONCE
+from pinnace.client.client import Client
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown, from_status
+
+BATCHED = (PODS, NODES)
+"""Resources whose services create many objects in one call."""
+ROUNDS = 5
+"""How often an object is tried that somebody else changes at the same time, or whose answer was lost."""
+
+Outcome = str | ApiError
+
+
+class Item:
+    """One object on its way. `live` is what is there, as far as is known; None: nothing."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.live: Any = None
+        self.perhaps = UNCHANGED
+        """What an attempt whose answer was lost has perhaps done already."""
+        self.outcome: Outcome | None = None
+        self.error: ApiError | None = None
+        """Why it must be tried again."""
+
+    def settle(self, did: str, error: ApiError | None) -> None:
+        """An attempt has ended. Leaves `outcome` None when the object must be read and decided upon again."""
+        self.error = error
+        match error:
+            case None:
+                self.outcome = did
+            case OutcomeUnknown():
+                self.perhaps = did
+            case AlreadyExists():
+                pass
+            case NotFound() if did == CONFIGURED:  # somebody has deleted it meanwhile
+                pass
+            case Conflict() if not self.manifest.obj.metadata.resourceVersion:
+                pass
+            case _:
+                self.outcome = error
+
+
+class Applier:
+    def __init__(self, client: Client, *, dry_run: bool) -> None:
+        self._client = client
+        self._dry_run = dry_run
+        self._limit = asyncio.Semaphore(AT_ONCE)
+
+    async def apply(self, chunk: Sequence[Manifest]) -> list[Outcome]:
+        """The outcome of each, in order; see `applying.chunks`. Raises ApiError when what is there cannot be read."""
+        items = [Item(manifest) for manifest in chunk]
+        open_ = items
+        for _ in range(ROUNDS):
+            await self._read(open_)
+            new = [item for item in open_ if item.live is None]
+            await asyncio.gather(self._create(new), *(self._update(item) for item in open_ if item.live is not None))
+            open_ = [item for item in open_ if item.outcome is None]
+            if not open_:
+                break
+        return [item.outcome or item.error or UNCHANGED for item in items]
+
+    async def _read(self, items: Sequence[Item]) -> None:
+        """One list for each namespace."""
+        by_namespace: defaultdict[str, list[Item]] = defaultdict(list)
+        for item in items:
+            item.live = None
+            if not names.dns_subdomain(item.manifest.obj.metadata.name):  # what cannot be a name, the server will refuse
+                by_namespace[item.manifest.obj.metadata.namespace].append(item)
+        for namespace, group in by_namespace.items():
+            wanted = ",".join({item.manifest.obj.metadata.name: None for item in group})
+            client = self._client.of(group[0].manifest.resource)
+            found = {
+                obj.metadata.name: obj for obj in (await client.list(namespace, fields=f"metadata.name in ({wanted})")).items
+            }
+            for item in group:
+                item.live = found.get(item.manifest.obj.metadata.name)
+
+    async def _create(self, items: Sequence[Item]) -> None:
+        if len(items) < 2 or self._dry_run or items[0].manifest.resource not in BATCHED:
+            await asyncio.gather(*map(self._create_one, items))
+            return
+        client = self._client.of(items[0].manifest.resource)
+        try:
+            results = await client.create_batch([new_object(item.manifest) for item in items])
+        except ApiError as error:
+            for item in items:
+                item.settle(CREATED, error)
+            return
+        for item, result in zip(items, results, strict=True):
+            item.settle(CREATED, from_status(result.error) if result.HasField("error") else None)
+
+    async def _create_one(self, item: Item) -> None:
+        client = self._client.of(item.manifest.resource)
+        async with self._limit:
+            try:
+                await client.create(new_object(item.manifest), dry_run=self._dry_run)
+            except ApiError as error:
+                item.settle(CREATED, error)
+            else:
+                item.settle(CREATED, None)
+
+    async def _update(self, item: Item) -> None:
+        new = merged(item.manifest, item.live)
+        if new is None:
+            item.settle(item.perhaps, None)
+            return
+        client = self._client.of(item.manifest.resource)
+        async with self._limit:
+            try:
+                await client.update(new, dry_run=self._dry_run)
+            except ApiError as error:
+                item.settle(CONFIGURED, error)
+            else:
+                item.settle(CONFIGURED if item.perhaps == UNCHANGED else item.perhaps, None)

@@ -1,0 +1,58 @@
+"""What `apply` decides, as values: what to do with each object, given what is there; and which objects go together."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pinnace.api import merge
+from pinnace.api.codec import from_dict, to_dict
+from pinnace.api.manifest import Manifest
+from pinnace.api.resources import NAMESPACES, NODES, PRIORITY_CLASSES, Object
+
+CHUNK = 200
+"""Objects that are sent together."""
+CHUNK_BYTES = 1 << 20
+CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
+
+_FIRST = (NAMESPACES, PRIORITY_CLASSES, NODES)
+"""What others need is applied before them, whatever the order of the files."""
+
+
+def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
+    return sorted(manifests, key=lambda each: _FIRST.index(each.resource) if each.resource in _FIRST else len(_FIRST))
+
+
+def chunks(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
+    """Neighbours of one resource, few and small enough for one request, and no object twice."""
+    chunk: list[Manifest] = []
+    size, keys = 0, set[str]()
+    for manifest in manifests:
+        own, key = len(manifest.obj.SerializeToString()), manifest.resource.key_of(manifest.obj)
+        full = len(chunk) == CHUNK or size + own > CHUNK_BYTES
+        if chunk and (full or key in keys or chunk[0].resource is not manifest.resource):
+            yield chunk
+            chunk, size, keys = [], 0, set()
+        chunk.append(manifest)
+        size += own
+        keys.add(key)
+    if chunk:
+        yield chunk
+
+
+def new_object(manifest: Manifest) -> Any:
+    """What to create: the manifest's object, which remembers that it was applied."""
+    return from_dict(manifest.resource, merge.with_last_applied(to_dict(manifest.obj)))
+
+
+def merged(manifest: Manifest, live: Object) -> Any | None:
+    """What to update the live object to; None when it is already as the manifest wants it.
+
+    It carries the live resourceVersion, unless the manifest names one: then that is what must be there. What the manifest says
+    about status is left out: an update does not touch it.
+    """
+    now = to_dict(live)
+    wanted = to_dict(manifest.obj)
+    wanted.pop("status", None)
+    data = merge.apply(merge.last_applied(now), now, merge.with_last_applied(wanted))
+    result = from_dict(manifest.resource, data)
+    result.metadata.resourceVersion = manifest.obj.metadata.resourceVersion or live.metadata.resourceVersion
+    return None if to_dict(result) == now else result

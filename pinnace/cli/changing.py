@@ -1,0 +1,64 @@
+"""Changing objects that are there: read, change, compare-and-swap, and again when somebody else was faster."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pinnace.api.resources import Object
+from pinnace.cli.console import out
+from pinnace.cli.errors import Failure
+from pinnace.cli.query import AT_ONCE, Query, fetch
+from pinnace.cli.session import Session
+from pinnace.cli.targets import reference
+from pinnace.client.client import ResourceClient
+from pinnace.client.errors import ApiError, Conflict
+
+T = TypeVar("T", bound=Object)
+
+Change = Callable[[Any], str]
+"""Alters an object in place and says in a word what it did, such as "labeled". May be called again with a later version. Raises
+Failure when the object is not fit for it; leaves it as it is when there is nothing to do."""
+
+ATTEMPTS = 10
+"""Every lost attempt means that somebody else's write succeeded."""
+
+
+async def change_each(session: Session, query: Query, change: Change) -> None:
+    """Changes the objects of a query and prints a line for each; one that fails does not stop the others."""
+    limit = asyncio.Semaphore(AT_ONCE)
+    for target in query.targets:
+        client = session.client.of(target.resource)
+
+        async def one(obj: Object, client: ResourceClient[Any] = client) -> str | Exception:
+            async with limit:
+                try:
+                    return await change_one(client, obj, change)
+                except (ApiError, Failure) as error:
+                    return error
+
+        objs = await fetch(session, query, target)
+        for obj, outcome in zip(objs, await asyncio.gather(*map(one, objs)), strict=True):
+            name = reference(target.resource, obj.metadata.name)
+            if isinstance(outcome, Exception):
+                session.failed(outcome, where=name if isinstance(outcome, Failure) else "")
+            else:
+                out(f"{name} {outcome}\n")
+
+
+async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
+    """What `change` said of the version that was stored. Raises ApiError, and what `change` raises."""
+    for attempt in range(1, ATTEMPTS + 1):
+        new = type(obj)()
+        new.CopyFrom(obj)  # type: ignore[attr-defined]  # every Object is a message
+        said = change(new)
+        if new == obj:
+            return said
+        try:
+            await client.update(new)
+        except Conflict:
+            if attempt == ATTEMPTS:
+                raise
+            obj = await client.get(obj.metadata.name, obj.metadata.namespace)
+        else:
+            return said
+    raise AssertionError("unreachable")

@@ -1,0 +1,31 @@
+"""What the descriptions of all kinds share."""
+
+import json
+from collections.abc import Iterable
+
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.cli.describe.text import Rows
+from pinnace.cli.printers import events as event_columns
+
+
+def annotations(meta: ObjectMeta) -> list[str]:
+    """`key: value`, without what `apply` keeps for itself."""
+    shown = sorted((key, value) for key, value in meta.annotations.items() if key != LAST_APPLIED)
+    return [f"{key}: {value if value.isprintable() else json.dumps(value)}" for key, value in shown]
+
+
+def events_table(events: Iterable[Event], now: float) -> Rows:
+    """Oldest first."""
+    rows = [
+        (
+            event.type,
+            event.reason,
+            event_columns.occurrences(event, now),
+            event.reportingComponent or event.source.component,
+            event.message.strip(),
+        )
+        for event in sorted(events, key=event_columns.when)
+    ]
+    return Rows(("Type", "Reason", "Age", "From", "Message"), rows)

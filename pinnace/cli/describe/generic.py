@@ -1,0 +1,46 @@
+"""All about an object of a kind without a description of its own: its metadata, and its other fields as they are."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.resources import Object
+from pinnace.cli.describe.common import annotations, events_table
+from pinnace.cli.describe.text import NONE, Fields, Value, instant, pairs
+
+
+def describe(obj: Object, document: Mapping[str, Any], events: Sequence[Event], now: float) -> Fields:
+    """`document`: the object as JSON has it."""
+    meta = obj.metadata
+    fields: dict[str, Value] = {"Name": meta.name}
+    if meta.namespace:
+        fields["Namespace"] = meta.namespace
+    fields |= {
+        "Labels": pairs(meta.labels),
+        "Annotations": annotations(meta),
+        "CreationTimestamp": instant(meta.creationTimestamp) or NONE,
+    }
+    fields |= {_label(key): _value(value) for key, value in document.items() if key not in ("apiVersion", "kind", "metadata")}
+    fields["Events"] = events_table(events, now)
+    return fields
+
+
+def _label(key: str) -> str:
+    """holderIdentity -> Holder Identity."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", key)
+    return words[:1].upper() + words[1:]
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, Mapping):
+        return {_label(key): _value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        if any(isinstance(item, Mapping | list) for item in value):
+            return {str(index): _value(item) for index, item in enumerate(value)}
+        return [_value_text(item) for item in value]
+    return _value_text(value)
+
+
+def _value_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

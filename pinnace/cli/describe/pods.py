@@ -1,0 +1,139 @@
+"""All about a pod."""
+
+from collections.abc import Mapping, Sequence
+
+from pinnace.api.core_v1_pb2 import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    Event,
+    Pod,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.cli.ages import is_set
+from pinnace.cli.describe.common import annotations, events_table
+from pinnace.cli.describe.text import NONE, Fields, Rows, Value, instant, pairs
+from pinnace.cli.printers.pods import status
+
+
+def describe(pod: Pod, events: Sequence[Event], now: float) -> Fields:
+    meta, spec = pod.metadata, pod.spec
+    fields: dict[str, Value] = {
+        "Name": meta.name,
+        "Namespace": meta.namespace,
+        "UID": meta.uid,
+        "Priority": str(spec.priority),
+    }
+    if spec.priorityClassName:
+        fields["Priority Class Name"] = spec.priorityClassName
+    fields |= {
+        "Scheduler": spec.schedulerName or "default-scheduler",
+        "Node": "/".join(filter(None, (spec.nodeName, pod.status.hostIP))) or NONE,
+        "Start Time": instant(pod.status.startTime) or NONE,
+        "Labels": pairs(meta.labels),
+        "Annotations": annotations(meta),
+        "Status": _status(pod),
+    }
+    if is_set(meta.deletionTimestamp):
+        fields["Termination Grace Period"] = f"{meta.deletionGracePeriodSeconds}s"
+    fields |= {label: text for label, text in (("Reason", pod.status.reason), ("Message", pod.status.message)) if text}
+    fields["IP"] = pod.status.podIP or NONE
+    if pod.status.nominatedNodeName:
+        fields["Nominated Node"] = pod.status.nominatedNodeName
+    if spec.initContainers:
+        fields["Init Containers"] = _containers(spec.initContainers, pod.status.initContainerStatuses)
+    fields |= {
+        "Containers": _containers(spec.containers, pod.status.containerStatuses),
+        "Conditions": Rows(
+            ("Type", "Status", "Reason", "Message"),
+            [(c.type, c.status, c.reason, " ".join(c.message.split())) for c in pod.status.conditions],
+        ),
+        "QoS Class": pod.status.qosClass or NONE,
+        "Node-Selectors": pairs(spec.nodeSelector),
+        "Tolerations": [toleration(t) for t in spec.tolerations],
+    }
+    if spec.topologySpreadConstraints:
+        fields["Topology Spread Constraints"] = [_spread(constraint) for constraint in spec.topologySpreadConstraints]
+    if spec.schedulingGates:
+        fields["Scheduling Gates"] = [gate.name for gate in spec.schedulingGates]
+    fields["Events"] = events_table(events, now)
+    return fields
+
+
+def _status(pod: Pod) -> str:
+    if is_set(pod.metadata.deletionTimestamp):
+        return f"Terminating (until {instant(pod.metadata.deletionTimestamp)})"
+    word, phase = status(pod), pod.status.phase
+    return phase if word == phase else f"{phase} ({word})"
+
+
+def _containers(containers: Sequence[Container], statuses: Sequence[ContainerStatus]) -> Fields:
+    found = {status.name: status for status in statuses}
+    return {container.name: _container(container, found.get(container.name)) for container in containers}
+
+
+def _container(container: Container, status: ContainerStatus | None) -> Fields:
+    fields: dict[str, Value] = {"Image": container.image or NONE}
+    if container.ports:
+        fields["Ports"] = ", ".join(f"{p.containerPort}/{p.protocol or 'TCP'}" for p in container.ports)
+        fields["Host Ports"] = ", ".join(f"{p.hostPort}/{p.protocol or 'TCP'}" for p in container.ports)
+    fields |= {label: list(words) for label, words in (("Command", container.command), ("Args", container.args)) if words}
+    if status is not None:
+        fields["State"], details = _state(status.state)
+        fields |= {f"  {label}": text for label, text in details.items()}
+        if status.HasField("lastState"):
+            fields["Last State"], details = _state(status.lastState)
+            fields |= {f"  {label} ": text for label, text in details.items()}
+        fields["Ready"] = str(status.ready)
+        fields["Restart Count"] = str(status.restartCount)
+    for label, quantities in (("Limits", container.resources.limits), ("Requests", container.resources.requests)):
+        if quantities:
+            fields[label] = _quantities(quantities)
+    return fields
+
+
+def _state(state: ContainerState) -> tuple[str, dict[str, str]]:
+    """The word, and what else there is to say."""
+    if state.HasField("running"):
+        return "Running", {"Started": instant(state.running.startedAt)}
+    if not state.HasField("terminated"):
+        return "Waiting", _without_empty({"Reason": state.waiting.reason, "Message": state.waiting.message})
+    end = state.terminated
+    return "Terminated", _without_empty(
+        {
+            "Reason": end.reason,
+            "Message": end.message,
+            "Exit Code": str(end.exitCode),
+            "Signal": str(end.signal or ""),
+            "Started": instant(end.startedAt),
+            "Finished": instant(end.finishedAt),
+        }
+    )
+
+
+def _without_empty(fields: Mapping[str, str]) -> dict[str, str]:
+    return {label: text for label, text in fields.items() if text}
+
+
+def _quantities(quantities: Mapping[str, Quantity]) -> list[str]:
+    return [f"{name}: {quantity.string}" for name, quantity in sorted(quantities.items())]
+
+
+def toleration(toleration: Toleration) -> str:
+    """ "key=value:NoExecute for 300s", "key:NoSchedule op=Exists", "op=Exists" (of everything)."""
+    text = toleration.key
+    if toleration.value:
+        text += f"={toleration.value}"
+    if toleration.effect:
+        text += f":{toleration.effect}"
+    if toleration.operator == "Exists":
+        text = f"{text} op=Exists".strip()
+    if toleration.HasField("tolerationSeconds"):
+        text += f" for {toleration.tolerationSeconds}s"
+    return text
+
+
+def _spread(constraint: TopologySpreadConstraint) -> str:
+    return f"{constraint.topologyKey}:{constraint.whenUnsatisfiable} when max skew {constraint.maxSkew} is exceeded"

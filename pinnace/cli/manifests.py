@@ -1,0 +1,81 @@
+"""The files of `-f`: every manifest in them, or everything that is wrong with them."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pinnace.api.manifest import Manifest, ManifestError, load
+from pinnace.cli.errors import usage
+from pinnace.cli.session import Session
+
+SUFFIXES = (".yaml", ".yml", ".json")
+STDIN = "-"
+MAX_OBJECT = 1 << 20
+"""Bytes of an encoded object: what fits into one transaction of etcd."""
+
+
+def read(
+    filenames: Sequence[str], *, recursive: bool = False, validate: Literal["strict", "ignore"] = "strict"
+) -> list[Manifest]:
+    """In the order of the files. Raises ManifestError with the problems of all files, and Failure for what cannot be read."""
+    manifests: list[Manifest] = []
+    problems: list[str] = []
+    for source, text in _texts(filenames, recursive):
+        try:
+            found = load(text, source, validate=validate)
+        except ManifestError as error:
+            problems.extend(error.problems)
+        else:
+            manifests.extend(found)
+            problems.extend(_too_large(found))
+    if problems:
+        raise ManifestError(problems)
+    if not manifests:
+        raise usage(f"no objects in {', '.join(filenames)}", hint="a manifest begins with apiVersion and kind")
+    return manifests
+
+
+def place(manifest: Manifest, session: Session) -> None:
+    """Puts an object without a namespace into the session's. Raises ManifestError when `-n` and the manifest contradict."""
+    meta = manifest.obj.metadata
+    if not manifest.resource.namespaced:
+        return
+    if session.named_namespace not in (None, meta.namespace) and meta.namespace:
+        message = f'metadata.namespace: "{meta.namespace}", but the command line says "{session.named_namespace}"'
+        raise ManifestError([f"{where(manifest)}: {message}"])
+    meta.namespace = meta.namespace or session.namespace
+
+
+def where(manifest: Manifest) -> str:
+    return f"{manifest.source}:{manifest.line}"
+
+
+def _texts(filenames: Sequence[str], recursive: bool) -> Iterator[tuple[str, str]]:
+    for name in filenames:
+        if name == STDIN:
+            yield "stdin", sys.stdin.read()
+            continue
+        for path in _files(Path(name), recursive):
+            try:
+                yield str(path), path.read_text(encoding="utf-8")
+            except OSError as error:
+                raise usage(f"{path}: {(error.strerror or str(error)).lower()}") from None
+            except UnicodeDecodeError as error:
+                raise ManifestError([f"{path}:1: not a text in UTF-8: {error.reason} at byte {error.start}"]) from None
+
+
+def _files(path: Path, recursive: bool) -> Sequence[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in (path.rglob if recursive else path.glob)("*") if each.suffix in SUFFIXES and each.is_file())
+    if not found:
+        raise usage(f"{path}: no {', '.join(SUFFIXES)} files in this directory", hint="-R looks into its directories too")
+    return found
+
+
+def _too_large(manifests: Sequence[Manifest]) -> Iterator[str]:
+    for manifest in manifests:
+        size = manifest.obj.ByteSize()  # type: ignore[attr-defined]  # every Object is a message
+        if size > MAX_OBJECT:
+            yield f"{where(manifest)}: the object has {size:,} bytes; at most {MAX_OBJECT:,} are stored"

@@ -1,0 +1,43 @@
+"""Options that several verbs share."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Decorator = Callable[[F], F]
+
+
+def _complete_kind(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from pinnace.api import resources
+
+    before, comma, last = incomplete.rpartition(",")
+    if ctx.params.get(param.name or ""):
+        return []
+    return [CompletionItem(before + comma + r.plural) for r in resources.ALL if r.plural.startswith(last)]
+
+
+what = click.argument("what", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=_complete_kind)
+all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+selector = click.option(
+    "-l", "--selector", default="", metavar="LABELS", help="Only objects with these labels: app=web,tier in (a,b),!old"
+)
+field_selector = click.option(
+    "--field-selector",
+    default="",
+    metavar="FIELDS",
+    help="Only objects with these fields: spec.nodeName=a,status.phase!=Failed",
+)
+filenames = click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="A manifest, a directory of manifests, or - for stdin. May be repeated.",
+)
+recursive = click.option("-R", "--recursive", is_flag=True, help="Also the directories in a directory given with -f.")

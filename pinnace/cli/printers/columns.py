@@ -1,0 +1,54 @@
+"""The columns of one resource, and the ones that every resource can have around them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pinnace.api.resources import Object
+
+T = TypeVar("T", bound=Object)
+
+NONE = "<none>"
+
+
+@dataclass(frozen=True)
+class Columns(Generic[T]):
+    """`row(obj, now)` gives the cells under `headers` and then those under `wide`, which only `-o wide` shows."""
+
+    headers: tuple[str, ...]
+    wide: tuple[str, ...]
+    row: Callable[[T, float], Sequence[str]]
+    order: Callable[[T], float | str] | None = None
+    """Sort key of a table; None leaves the server's order, by namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What to show around a resource's own columns."""
+
+    wide: bool = False
+    namespace: bool = False
+    labels: bool = False
+    prefix: str = ""
+    """Put before each name: "pod/" where a table is one of several kinds."""
+
+    def headers(self, columns: Columns[T]) -> tuple[str, ...]:
+        own = columns.headers + (columns.wide if self.wide else ())
+        return ("NAMESPACE",) * self.namespace + own + ("LABELS",) * self.labels
+
+    def row(self, columns: Columns[T], obj: T, now: float) -> list[str]:
+        cells = list(columns.row(obj, now))
+        if not self.wide:
+            cells = cells[: len(columns.headers)]
+        if self.prefix and "NAME" in columns.headers:
+            at = columns.headers.index("NAME")
+            cells[at] = self.prefix + cells[at]
+        if self.namespace:
+            cells.insert(0, obj.metadata.namespace)
+        if self.labels:
+            cells.append(format_labels(obj.metadata.labels) or NONE)
+        return cells
+
+
+def format_labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -1,0 +1,131 @@
+"""Pods in a table. STATUS is not the phase but the most telling reason, found as kubectl finds it.
+
+Source: Kubernetes, pkg/printers/internalversion/printers.go, printPod.
+"""
+
+from collections.abc import Iterable
+
+from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod, PodCondition
+from pinnace.api.times import to_seconds
+from pinnace.cli.ages import human_duration, is_set, since
+from pinnace.cli.printers.columns import NONE, Columns
+
+NODE_LOST = "NodeLost"
+
+
+def row(pod: Pod, now: float) -> tuple[str, ...]:
+    ready, total = readiness(pod)
+    ips = [ip.ip for ip in pod.status.podIPs] or [pod.status.podIP]
+    return (
+        pod.metadata.name,
+        f"{ready}/{total}",
+        status(pod),
+        restarts(pod, now),
+        since(pod.metadata.creationTimestamp, now),
+        ips[0] or NONE,
+        pod.spec.nodeName or NONE,
+        pod.status.nominatedNodeName or NONE,
+    )
+
+
+COLUMNS = Columns(
+    headers=("NAME", "READY", "STATUS", "RESTARTS", "AGE"),
+    wide=("IP", "NODE", "NOMINATED NODE"),
+    row=row,
+)
+
+
+def readiness(pod: Pod) -> tuple[int, int]:
+    """How many containers are ready, of how many; sidecars count."""
+    sidecars = _sidecars(pod)
+    ready = sum(s.ready and s.started for s in pod.status.initContainerStatuses if s.name in sidecars)
+    if not _is_initializing(pod):
+        ready += sum(s.ready and s.state.HasField("running") for s in pod.status.containerStatuses)
+    return ready, len(pod.spec.containers) + len(sidecars)
+
+
+def restarts(pod: Pod, now: float) -> str:
+    """ "3 (2m ago)": of the init containers while they run, then of the containers and sidecars."""
+    if _is_initializing(pod):
+        counted: list[ContainerStatus] = list(pod.status.initContainerStatuses)
+    else:
+        sidecars = _sidecars(pod)
+        counted = [s for s in pod.status.initContainerStatuses if s.name in sidecars] + list(pod.status.containerStatuses)
+    count = sum(s.restartCount for s in counted)
+    ends = [s.lastState.terminated.finishedAt for s in counted if is_set(s.lastState.terminated.finishedAt)]
+    if not count or not ends:
+        return str(count)
+    return f"{count} ({human_duration(now - max(to_seconds(end) for end in ends))} ago)"
+
+
+def status(pod: Pod) -> str:
+    """The word in the STATUS column."""
+    if is_set(pod.metadata.deletionTimestamp):
+        if pod.status.reason == NODE_LOST:
+            return "Unknown"
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            return "Terminating"
+    reason = pod.status.reason or pod.status.phase or "Unknown"
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled and scheduled.reason == "SchedulingGated":
+        reason = scheduled.reason
+    if init := _init_reason(pod):
+        reason = init
+        if not _is_true(_condition(pod, "Initialized")):
+            return reason
+    return _container_reason(pod, reason)
+
+
+def _container_reason(pod: Pod, otherwise: str) -> str:
+    reason, running = otherwise, False
+    for container in reversed(pod.status.containerStatuses):
+        state = container.state
+        if state.waiting.reason:
+            reason = state.waiting.reason
+        elif state.HasField("terminated"):
+            reason = _end(state.terminated)
+        elif container.ready and state.HasField("running"):
+            running = True
+    if reason == "Completed" and running:
+        return "Running" if _is_true(_condition(pod, "Ready")) else "NotReady"
+    return reason
+
+
+def _init_reason(pod: Pod) -> str:
+    """What the first init container that is not done says; empty when all are done."""
+    sidecars = _sidecars(pod)
+    for index, container in enumerate(pod.status.initContainerStatuses):
+        state = container.state
+        done = state.HasField("terminated") and not state.terminated.exitCode
+        if done or (container.name in sidecars and container.started):
+            continue
+        if state.HasField("terminated"):
+            return f"Init:{_end(state.terminated)}"
+        if state.waiting.reason and state.waiting.reason != "PodInitializing":
+            return f"Init:{state.waiting.reason}"
+        return f"Init:{index}/{len(pod.spec.initContainers)}"
+    return ""
+
+
+def _is_initializing(pod: Pod) -> bool:
+    return bool(_init_reason(pod)) and not _is_true(_condition(pod, "Initialized"))
+
+
+def _end(terminated: ContainerStateTerminated) -> str:
+    if terminated.reason:
+        return terminated.reason
+    return f"Signal:{terminated.signal}" if terminated.signal else f"ExitCode:{terminated.exitCode}"
+
+
+def _sidecars(pod: Pod) -> set[str]:
+    """Names of the init containers that keep running."""
+    containers: Iterable[Container] = pod.spec.initContainers
+    return {container.name for container in containers if container.restartPolicy == "Always"}
+
+
+def _condition(pod: Pod, kind: str) -> PodCondition | None:
+    return next((condition for condition in pod.status.conditions if condition.type == kind), None)
+
+
+def _is_true(condition: PodCondition | None) -> bool:
+    return condition is not None and condition.status == "True"

@@ -1,0 +1,79 @@
+"""What the errors of the client library and of manifests mean to a person: message, hint, exit code."""
+
+import re
+
+from pinnace.api.manifest import ManifestError
+from pinnace.api.selectors import SelectorError
+from pinnace.api.status import summarize
+from pinnace.cli.errors import ExitCode, Report
+from pinnace.client import errors
+from pinnace.client.config import HINT
+
+_CODES: tuple[tuple[type[errors.ApiError], ExitCode], ...] = (
+    (errors.NotFound, ExitCode.NOT_FOUND),
+    (errors.AlreadyExists, ExitCode.CONFLICT),
+    (errors.Conflict, ExitCode.CONFLICT),
+    (errors.Fenced, ExitCode.CONFLICT),
+    (errors.Invalid, ExitCode.INVALID),
+    (errors.Unavailable, ExitCode.UNAVAILABLE),
+)
+
+NOTHING_CHANGED = "nothing was changed: correct what is named and try again"
+
+_HINTS = {
+    "NamespaceNotFound": "create it first: `pinnace apply` a manifest of kind Namespace",
+    "OutcomeUnknown": "look with `pinnace get` before you repeat it",
+    "UIDMismatch": "it was deleted and made anew: read it again",
+    "OutOfSpace": "delete what is not needed; compact and defragment etcd, then disarm its alarm",
+}
+"""By reason; the rest goes by the class of the error."""
+
+
+def explain(error: BaseException) -> Report | None:
+    """None: not an error of the client library or of what was given to it."""
+    match error:
+        case errors.ApiError():
+            return _refusal(error)
+        case ManifestError():
+            return Report(error.problems, NOTHING_CHANGED, ExitCode.INVALID, speaks=True)
+        case SelectorError():
+            return Report((error.message,), error.hint, ExitCode.USAGE)
+    return None
+
+
+def _refusal(error: errors.ApiError) -> Report:
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
+    if not error.reason and isinstance(error, errors.Unavailable):  # it is not the server that says so
+        return Report((error.message,), _hint(error), code)
+    head, *each = error.message, *(f"  {violation}" for violation in error.violations)
+    if len(each) > 1:
+        head = head.removesuffix(summarize(error.violations)).rstrip(": ") + ":"
+    else:
+        each = []
+    return Report(
+        (f"Error from server ({error.reason or type(error).__name__}): {head}", *each), _hint(error), code, speaks=True
+    )
+
+
+def _hint(error: errors.ApiError) -> str:
+    if error.reason in _HINTS:
+        return _HINTS[error.reason]
+    match error:
+        case errors.NotFound():
+            plural = re.match(r'(\w+) "', error.message)
+            return f"`pinnace get {plural[1]} -A` shows what there is" if plural else ""
+        case errors.AlreadyExists():
+            return "`pinnace apply` changes what is there"
+        case errors.Conflict():
+            return "read it again and retry, or use `pinnace apply`"
+        case errors.Fenced():
+            return "`pinnace leader` shows who leads now"
+        case errors.Invalid():
+            return NOTHING_CHANGED
+        case errors.Expired():
+            return "list again"
+        case errors.Timeout():
+            return "try again, or give it more time with --timeout"
+        case errors.Unavailable():
+            return "the server cannot serve now; try again in a moment" if error.reason else HINT
+    return ""

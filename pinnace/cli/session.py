@@ -1,0 +1,147 @@
+"""What a verb has while it talks to the server: a client, a namespace, a deadline.
+
+No verb can hang: what runs in a session ends at its deadline, which is `--timeout`, or else what the verb says that it may take
+(`wait_up_to`), or else 30 s.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from pinnace.cli.console import note
+from pinnace.cli.errors import ExitCode, Failure, Report, Reported, explain, tell, worst
+from pinnace.cli.settings import Settings
+from pinnace.client.client import Client
+from pinnace.client.config import HINT, ClientConfig, ConfigError, load
+from pinnace.client.connection import Connection
+
+DEFAULT_DEADLINE = 30.0
+TIME_EACH = 0.05
+"""Seconds that each of many objects adds."""
+CONNECT_TIMEOUT = 2.0
+
+
+class Session:
+    """One command's connection. Errors of single items are told as they come (`failed`) and make up the exit code."""
+
+    def __init__(self, settings: Settings, config: ClientConfig, client: Client, limit: asyncio.Timeout) -> None:
+        self.client = client
+        self.config = config
+        self.named_namespace = settings.namespace
+        """What `-n` said; None: nothing."""
+        self.namespace = settings.namespace or config.namespace
+        self.timeout = settings.timeout
+        """What `--timeout` said, in seconds; None: nothing."""
+        self.waiting_for = ""
+        """What to name when time runs out, such as "pod/a to go"."""
+        self._limit = limit
+        self._codes: list[ExitCode] = []
+
+    def wait_up_to(self, seconds: float | None) -> None:
+        """Gives the command this long from now (None: for ever), unless `--timeout` said otherwise."""
+        if self.timeout is None:
+            self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+    def wait_for_each(self, things: int) -> None:
+        """Gives the command time for so many objects, unless `--timeout` said otherwise."""
+        self.wait_up_to(DEFAULT_DEADLINE + TIME_EACH * things)
+
+    async def watch(self, watching: Awaitable[None]) -> None:
+        """Awaits something endless: until interrupted, or for as long as `--timeout` says, which then is no failure."""
+        self._limit.reschedule(None)
+        limit = asyncio.timeout(self.timeout)
+        try:
+            async with limit:
+                await watching
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            note(f"watched for {self.timeout:g} s, as asked")
+
+    def failed(self, error: Exception, where: str = "") -> None:
+        """Tells the expected error of one item, so that the command can go on with the next. Raises any other."""
+        report = explain(error)
+        if report is None:
+            raise error
+        self.told(report, where)
+
+    def told(self, report: Report, where: str = "") -> None:
+        tell(report, where)
+        self._codes.append(report.code)
+
+    def finish(self) -> None:
+        """Raises Reported with the worst of what was told, if anything was."""
+        if self._codes:
+            raise Reported(worst(self._codes))
+
+
+def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
+    """Runs the part of a verb that talks to the server, to its end or its deadline."""
+    try:
+        asyncio.run(_run(settings, body))
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that ended a group of tasks: the others were cancelled because of it."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
+    config = configuration(settings)
+    await reach(config.endpoints)
+    connection = Connection(config.endpoints)
+    limit = asyncio.timeout(settings.timeout or DEFAULT_DEADLINE)
+    session = Session(settings, config, Client(connection), limit)
+    started = asyncio.get_running_loop().time()
+    try:
+        async with limit:
+            await body(session)
+            session.finish()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        what = f" waiting for {session.waiting_for}" if session.waiting_for else ""
+        raise TimeoutError(f"timed out after {asyncio.get_running_loop().time() - started:.3g} s{what}") from None
+    finally:
+        await connection.close()
+
+
+def configuration(settings: Settings) -> ClientConfig:
+    """Where the API servers are. Raises Failure."""
+    try:
+        return load(settings.server, context=settings.context)
+    except ConfigError as error:
+        code = ExitCode.USAGE if settings.server or settings.context else ExitCode.UNAVAILABLE
+        raise Failure(str(error), hint=error.hint, code=code) from None
+
+
+async def reach(endpoints: Sequence[str]) -> None:
+    """Returns once any API server accepts a connection. Raises Failure when none does: it names them all and the way out.
+
+    Asked before anything else, because the client library would go on trying, as a component must; a person wants to know.
+    """
+    attempts = [asyncio.ensure_future(_accepts(endpoint)) for endpoint in endpoints]
+    try:
+        for attempt in asyncio.as_completed(attempts):
+            if await attempt is None:
+                return
+    finally:
+        for task in attempts:
+            task.cancel()
+    tried = ", ".join(f"{endpoint} ({task.result()})" for endpoint, task in zip(endpoints, attempts, strict=True))
+    raise Failure(f"no API server answers at {tried}", hint=HINT, code=ExitCode.UNAVAILABLE)
+
+
+async def _accepts(endpoint: str) -> str | None:
+    """None, or why there is no connection."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except TimeoutError:
+        return f"no answer in {CONNECT_TIMEOUT:.0f} s"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    writer.close()
+    return None

@@ -1,0 +1,78 @@
+"""`pinnace apply`: makes the cluster's objects match manifests."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import click
+
+from pinnace.api.manifest import Manifest, ManifestError
+from pinnace.cli import options
+from pinnace.cli.applier import Applier
+from pinnace.cli.applying import chunks, in_order
+from pinnace.cli.command import verb
+from pinnace.cli.console import out, progress
+from pinnace.cli.errors import usage
+from pinnace.cli.manifests import place, read, where
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.targets import reference
+
+
+@verb(
+    "apply",
+    examples="""
+        pinnace apply -f pods.yaml
+        pinnace apply -f manifests/ -R                  # a directory, and those in it
+        generate-pods | pinnace apply -f -
+        pinnace apply -f pods.yaml --dry-run=server     # would it be accepted?
+    """,
+)
+@options.filenames
+@options.recursive
+@click.option(
+    "--dry-run",
+    type=click.Choice(["none", "server"]),
+    default="none",
+    help="server: let the server check and complete everything, and write nothing.",
+)
+@click.option(
+    "--validate",
+    type=click.Choice(["strict", "ignore"]),
+    default="strict",
+    help="ignore: leave out fields that are not known, instead of refusing them.",
+)
+def apply(
+    settings: Settings,
+    filenames: tuple[str, ...],
+    recursive: bool,
+    dry_run: Literal["none", "server"],
+    validate: Literal["strict", "ignore"],
+) -> None:
+    """Create or change objects to match manifests.
+
+    An object that is there is merged three ways: what the manifest wants is set, what an earlier apply set and the manifest no
+    longer has is removed, and what others have set is left alone.
+    """
+    if not filenames:
+        raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
+    manifests = in_order(read(filenames, recursive=recursive, validate=validate))
+    run(settings, lambda session: apply_all(session, manifests, dry_run == "server"))
+
+
+async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bool) -> None:
+    session.wait_for_each(len(manifests))
+    for manifest in manifests:
+        place(manifest, session)
+        if not manifest.obj.metadata.name:
+            raise ManifestError([f"{where(manifest)}: metadata.name: required (apply cannot use generateName)"])
+    applier = Applier(session.client, dry_run=dry_run)
+    suffix = " (server dry run)" if dry_run else ""
+    with progress("applying", len(manifests)) as advance:
+        for chunk in chunks(manifests):
+            outcomes = await applier.apply(chunk)
+            for manifest, outcome in zip(chunk, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    session.failed(outcome, where(manifest))
+                else:
+                    out(f"{reference(manifest.resource, manifest.obj.metadata.name)} {outcome}{suffix}\n")
+            advance(len(chunk))

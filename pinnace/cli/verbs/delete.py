@@ -1,0 +1,94 @@
+"""`pinnace delete`: deletes objects, and waits until they are gone."""
+
+import click
+
+from pinnace.cli import options
+from pinnace.cli.command import verb
+from pinnace.cli.console import note
+from pinnace.cli.deleting import Doomed, How, delete_all
+from pinnace.cli.errors import usage
+from pinnace.cli.manifests import place, read
+from pinnace.cli.query import Query, fetch
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+
+HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or give manifests with -f"
+
+
+@verb(
+    "delete",
+    examples="""
+        pinnace delete pod a b
+        pinnace delete -f pods.yaml
+        pinnace delete pods -l app=web --now
+        pinnace delete pods --all --wait=false
+    """,
+)
+@options.what
+@options.filenames
+@options.recursive
+@options.all_namespaces
+@options.selector
+@options.field_selector
+@click.option("--all", "every", is_flag=True, help="All objects of the kind.")
+@click.option("--grace-period", type=click.IntRange(min=0), metavar="SECONDS", help="Time for pods to stop; 0 removes at once.")
+@click.option("--now", is_flag=True, help="The same as --grace-period 1.")
+@click.option("--wait", type=bool, default=True, show_default=True, help="Return once the objects are gone.")
+@click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+def delete(
+    settings: Settings,
+    what: tuple[str, ...],
+    filenames: tuple[str, ...],
+    recursive: bool,
+    all_namespaces: bool,
+    selector: str,
+    field_selector: str,
+    every: bool,
+    grace_period: int | None,
+    now: bool,
+    wait: bool,
+    ignore_not_found: bool,
+) -> None:
+    """Delete objects.
+
+    A pod that runs is given its grace period to stop. The command waits until all are gone, at most two minutes or --timeout.
+    """
+    if now and grace_period is not None:
+        raise usage("--now and --grace-period exclude one another")
+    how = How(1 if now else grace_period, ignore_not_found, wait)
+    selected = bool(selector or field_selector or every)
+    if filenames:
+        if what or selected:
+            raise usage("-f excludes names, selectors and --all")
+        manifests = read(filenames, recursive=recursive, validate="ignore")
+
+        async def in_files(session: Session) -> None:
+            for manifest in manifests:
+                place(manifest, session)
+            await delete_all(
+                session, [Doomed(m.resource, m.obj.metadata.namespace, m.obj.metadata.name) for m in manifests], how
+            )
+
+        run(settings, in_files)
+        return
+    query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
+    if not selected and not all(target.names for target in query.targets):
+        raise usage("which objects?", hint=HOW_TO_NAME)
+    if every and any(target.names for target in query.targets):
+        raise usage("names and --all exclude one another")
+    run(settings, lambda session: _matching(session, query, how))
+
+
+async def _matching(session: Session, query: Query, how: How) -> None:
+    doomed = []
+    for target in query.targets:
+        if target.names:
+            namespace = query.namespace(target.resource, session)
+            doomed += [Doomed(target.resource, namespace, name) for name in target.names]
+        else:
+            metas = [obj.metadata for obj in await fetch(session, query, target)]
+            doomed += [Doomed(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas]
+    if doomed:
+        await delete_all(session, doomed, how)
+    else:
+        note("no objects match: nothing was deleted")

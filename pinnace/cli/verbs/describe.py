@@ -1,0 +1,75 @@
+"""`pinnace describe`: all about objects, for people."""
+
+import asyncio
+import time
+from typing import Any
+
+from pinnace.api.codec import to_dict
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Event, Node
+from pinnace.api.resources import NODE_LEASE_NAMESPACE, NODES, PODS, Object, Resource
+from pinnace.cli import options
+from pinnace.cli.command import verb
+from pinnace.cli.console import out
+from pinnace.cli.describe import generic, nodes, pods
+from pinnace.cli.describe.text import Fields, render
+from pinnace.cli.query import AT_ONCE, Query, fetch
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.client.errors import NotFound
+
+
+@verb(
+    "describe",
+    examples="""
+        pinnace describe pod a
+        pinnace describe node/node-0 pod/a
+        pinnace describe pods -l app=web -A
+    """,
+)
+@options.what
+@options.all_namespaces
+@options.selector
+def describe(settings: Settings, what: tuple[str, ...], all_namespaces: bool, selector: str) -> None:
+    """Show all about objects, with their events."""
+    query = Query.of(what, all_namespaces=all_namespaces, labels=selector)
+    run(settings, lambda session: show(session, query))
+
+
+async def show(session: Session, query: Query) -> None:
+    limit = asyncio.Semaphore(AT_ONCE)
+    texts: list[str] = []
+    for target in query.targets:
+
+        async def one(obj: Object, resource: Resource[Any] = target.resource) -> str:
+            async with limit:
+                return "".join(f"{line}\n" for line in render(await fields_of(session, resource, obj)))
+
+        texts += await asyncio.gather(*map(one, await fetch(session, query, target)))
+    out("\n\n".join(texts))
+
+
+async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fields:
+    """Gathers what belongs to the object, and describes it."""
+    events, now = await events_about(session, resource, obj), time.time()
+    if resource is PODS:
+        return pods.describe(obj, events, now)
+    if resource is NODES:
+        on_node = await session.client.pods.list(fields=f"spec.nodeName={obj.metadata.name}")
+        return nodes.describe(obj, await lease_of(session, obj), on_node.items, events, now)
+    return generic.describe(obj, to_dict(obj), events, now)
+
+
+async def events_about(session: Session, resource: Resource[Any], obj: Object) -> list[Event]:
+    """Those of this very object, not of an earlier namesake. (A node is its name: it comes back as the same.)"""
+    selected = [f"involvedObject.kind={resource.kind}", f"involvedObject.name={obj.metadata.name}"]
+    if resource is not NODES:
+        selected.append(f"involvedObject.uid={obj.metadata.uid}")
+    return (await session.client.events.list(obj.metadata.namespace, fields=",".join(selected))).items
+
+
+async def lease_of(session: Session, node: Node) -> Lease | None:
+    try:
+        return await session.client.leases.get(node.metadata.name, NODE_LEASE_NAMESPACE)
+    except NotFound:
+        return None

@@ -1,0 +1,57 @@
+"""`pinnace events`: what happened, oldest first."""
+
+import click
+
+from pinnace.api.resources import EVENTS
+from pinnace.cli import options
+from pinnace.cli.command import verb
+from pinnace.cli.errors import usage
+from pinnace.cli.printers.columns import View
+from pinnace.cli.query import Query
+from pinnace.cli.session import run
+from pinnace.cli.settings import Settings
+from pinnace.cli.showing import Style, follow, show
+from pinnace.cli.targets import parse
+
+
+@verb(
+    "events",
+    examples="""
+        pinnace events                          # of the namespace default
+        pinnace events --for pod/a              # about one object
+        pinnace events -A --types Warning -w    # all that goes wrong, as it happens
+    """,
+)
+@options.all_namespaces
+@click.option("--for", "about", metavar="KIND/NAME", help="Only events about this object.")
+@click.option("--types", metavar="TYPE[,...]", default="", help="Only events of these types: Normal, Warning.")
+@click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the events.")
+@click.option("-w", "--watch", is_flag=True, help="Then show new ones, until interrupted or --timeout.")
+@click.option("--no-headers", is_flag=True, help="No line of column names.")
+def events(
+    settings: Settings,
+    all_namespaces: bool,
+    about: str | None,
+    types: str,
+    output: str | None,
+    watch: bool,
+    no_headers: bool,
+) -> None:
+    """Show what happened, oldest first.
+
+    An event is kept for an hour after its last occurrence.
+    """
+    fields = [f"type in ({types})"] if types else []
+    if about:
+        targets = parse([about])
+        if len(targets) != 1 or len(targets[0].names) != 1:
+            raise usage(f'--for "{about}": expected one object', hint="as in --for pod/a")
+        resource, (name,) = targets[0].resource, targets[0].names
+        fields += [f"involvedObject.kind={resource.kind}", f"involvedObject.name={name}"]
+        all_namespaces = all_namespaces or not resource.namespaced
+    query = Query.of([EVENTS.plural], all_namespaces=all_namespaces, fields=",".join(fields))
+    style = Style(None if output == "wide" else output, View(wide=output == "wide"), headers=not no_headers)
+    if watch:
+        run(settings, lambda session: session.watch(follow(session, query, style)))
+    else:
+        run(settings, lambda session: show(session, query, style))

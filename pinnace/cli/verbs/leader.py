@@ -1,0 +1,94 @@
+"""`pinnace leader`: who leads an election, and since when."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import click
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.times import format_rfc3339
+from pinnace.cli import formats
+from pinnace.cli.ages import since
+from pinnace.cli.command import verb
+from pinnace.cli.console import note, out
+from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.table import Table
+from pinnace.client.errors import NotFound, Unavailable
+
+HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
+POLL = 0.2
+"""Seconds between two looks of a watch."""
+
+
+@verb(
+    "leader",
+    examples="""
+        pinnace leader                          # who leads the schedulers
+        pinnace leader -w                       # and whoever comes after
+        pinnace leader -o json | jq -r .holder
+    """,
+)
+@click.argument("election", default="scheduler")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
+@click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
+def leader(settings: Settings, election: str, output: str | None, watch: bool) -> None:
+    """Show who leads an election.
+
+    The token is the fencing token: it grows with every leader, and a write by the leader commits only while it is the latest.
+    When nobody leads, the exit code is 3.
+    """
+    if watch:
+        run(settings, lambda session: session.watch(follow(session, election, output)))
+    else:
+        run(settings, lambda session: show(session, election, output))
+
+
+async def show(session: Session, election: str, form: str | None) -> None:
+    try:
+        found = await session.client.elections.get(election)
+    except NotFound:
+        hint = "`pinnace status` shows which processes run; `pinnace leader -w` waits for a leader"
+        raise Failure(f'nobody leads election "{election}"', hint=hint, code=ExitCode.NOT_FOUND) from None
+    out(formats.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
+
+
+async def follow(session: Session, election: str, form: str | None) -> None:
+    """Prints each leader, and each time without one that lasts long enough to be seen."""
+    table = Table(HEADERS)
+    last: tuple[str, int] | None = None
+    lost = False
+    while True:
+        try:
+            found = await session.client.elections.get(election)
+        except NotFound:
+            found = Election(name=election)
+        except Unavailable as error:
+            if not lost:
+                note(f"connection lost ({error.message}): trying again")
+            lost = True
+            continue
+        lost = False
+        if (found.holder, found.token) != last:
+            last = (found.holder, found.token)
+            out(_line(found, form) if form else table.render([row(found, time.time())]))
+        await asyncio.sleep(POLL)
+
+
+def row(election: Election, now: float) -> tuple[str, ...]:
+    if not election.holder:
+        return election.name, "<nobody>", "", ""
+    return election.name, election.holder, str(election.token), since(election.since, now)
+
+
+def document(election: Election) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": election.name, "holder": election.holder, "token": election.token}
+    return found | ({"since": format_rfc3339(election.since)} if election.HasField("since") else {})
+
+
+def _line(election: Election, form: str) -> str:
+    """A document in a stream of them."""
+    return json.dumps(document(election)) + "\n" if form == "json" else "---\n" + formats.dump(form, document(election))

@@ -1,0 +1,97 @@
+"""`pinnace node`: adds virtual nodes to a fleet, and lists nodes."""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import click
+
+from pinnace.api.quantity import QuantityError, parse
+from pinnace.api.resources import NODES
+from pinnace.cli import options
+from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.console import out, progress
+from pinnace.cli.fleets import fleet_of, free_names, new_node
+from pinnace.cli.printers.columns import View
+from pinnace.cli.query import Query
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.showing import Style, show
+from pinnace.cli.targets import reference
+from pinnace.client.errors import from_status
+
+BATCH = 200
+"""Nodes that are sent together."""
+MOST = 100_000
+
+
+class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
+    """A Kubernetes quantity of more than nothing, as text."""
+
+    name = "quantity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            if parse(value) <= 0:
+                self.fail(f'"{value}" is not more than 0', param, ctx)
+        except QuantityError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+@click.group("node", context_settings=CONTEXT, no_args_is_help=False)
+def node() -> None:
+    """Add virtual nodes to a fleet, or list nodes."""
+
+
+@verb(
+    "add",
+    examples="""
+        pinnace node add --count 1000                   # of the size of the fleet's own
+        pinnace node add --cpu 64 --memory 256Gi --prefix big-
+    """,
+)
+@click.option("--count", type=click.IntRange(1, MOST), default=1, show_default=True, help="How many.")
+@click.option("--cpu", type=Quantity(), default="4", show_default=True, help="Of each.")
+@click.option("--memory", type=Quantity(), default="32Gi", show_default=True, help="Of each.")
+@click.option("--pods", type=click.IntRange(min=1), default=110, show_default=True, help="Most pods on each.")
+@click.option("--prefix", default="node-", show_default=True, help="Names are this and a number.")
+@click.option("--fleet", metavar="NAME", help="The kubelet fleet that plays them; needed when there are several.")
+def add(settings: Settings, count: int, cpu: str, memory: str, pods: int, prefix: str, fleet: str | None) -> None:
+    """Create virtual nodes, which a kubelet fleet then plays.
+
+    They are Ready once the fleet has taken them over.
+    """
+    capacity = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    run(settings, lambda session: add_nodes(session, count, prefix, fleet, capacity))
+
+
+async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None, capacity: Mapping[str, str]) -> None:
+    session.wait_for_each(count)
+    existing = (await session.client.nodes.list()).items
+    owner = fleet_of(existing, fleet)
+    names = list(islice(free_names((node.metadata.name for node in existing), prefix), count))
+    with progress("adding nodes", count) as advance:
+        for start in range(0, count, BATCH):
+            batch = names[start : start + BATCH]
+            outcomes = await session.client.nodes.create_batch([new_node(name, owner, capacity) for name in batch])
+            for name, outcome in zip(batch, outcomes, strict=True):
+                if outcome.HasField("error"):
+                    session.failed(from_status(outcome.error))
+                else:
+                    out(f"{reference(NODES, name)} created\n")
+            advance(len(batch))
+
+
+@verb("list", examples="pinnace node list -o wide")
+@options.selector
+@click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the nodes.")
+def list_(settings: Settings, selector: str, output: str | None) -> None:
+    """List the nodes: short for `pinnace get nodes`."""
+    query = Query.of([NODES.plural], labels=selector)
+    style = Style(None if output == "wide" else output, View(wide=output == "wide"), headers=True)
+    run(settings, lambda session: show(session, query, style))
+
+
+node.add_command(add)
+node.add_command(list_)

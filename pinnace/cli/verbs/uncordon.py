@@ -1,0 +1,22 @@
+"""`pinnace uncordon`: the opposite of `cordon`."""
+
+import click
+
+from pinnace.cli import options
+from pinnace.cli.command import verb
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.cordon import change_nodes, marking
+
+
+@verb(
+    "uncordon",
+    examples="""
+        pinnace uncordon node-0
+        pinnace uncordon -l zone=a
+    """,
+)
+@click.argument("nodes", nargs=-1)
+@options.selector
+def uncordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
+    """Let new pods onto nodes again."""
+    change_nodes(settings, nodes, selector, marking(unschedulable=False))

@@ -1,0 +1,70 @@
+"""A cluster for one measurement, whose etcd has been calibrated: what it gives a client that writes one key a transaction."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from pinnace.bench.errors import BenchError
+from pinnace.bench.scratch import scratch_cluster
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.progress import Progress
+from pinnace.cluster.spec import ETCD, ClusterSpec
+from pinnace.cluster.state import ClusterState
+
+SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The yardstick between machines."""
+
+    transactions_per_s: float
+    callers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a measurement works with. One client for each API server, for load that is spread evenly over them."""
+
+    cluster: Cluster
+    calibration: Calibration
+    clients: list[Client]
+
+
+@asynccontextmanager
+async def calibrated_cluster(spec: ClusterSpec, progress: Progress) -> AsyncIterator[Bench]:
+    """etcd is calibrated while nothing else of the cluster runs. Raises BenchError, ClusterError."""
+    found: list[Calibration] = []
+
+    async def measure(state: ClusterState) -> None:
+        progress.waiting(f"the calibration of etcd ({SECONDS:g} s)")
+        found.append(await calibrate(state.of(ETCD)[0].plan.address))
+
+    async with scratch_cluster(spec, progress, measure) as cluster, AsyncExitStack() as stack:
+        connections = [Connection([endpoint]) for endpoint in cluster.endpoints]
+        for connection in connections:
+            stack.push_async_callback(connection.close)
+        yield Bench(cluster, found[0], [Client(connection) for connection in connections])
+
+
+async def calibrate(etcd: str) -> Calibration:
+    """Runs in a process of its own: nothing here knows etcd, only the API server does. Raises BenchError."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "apiserver.storage.etcd.calibrate", "--etcd", etcd, "--seconds", str(SECONDS),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        output, errors = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        reason = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise BenchError(f"etcd at {etcd} could not be calibrated: {reason}")
+    return Calibration(**{name: value for name, value in json.loads(output).items() if name in Calibration.__slots__})

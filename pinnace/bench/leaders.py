@@ -1,0 +1,94 @@
+"""Hitting the leading scheduler while it works, and bringing it back.
+
+Pods trickle in all the while, so that a leader always has something to bind. The gap is from the signal to the arrival, here,
+of the first bind by the next leader; that one is known by the token that the API server leaves on every pod that is bound.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.bench.errors import BenchError
+from pinnace.bench.load import Load
+from pinnace.bench.witness import Witness
+from pinnace.client.client import Client
+from pinnace.cluster import processes, startup, view
+from pinnace.cluster.cluster import Cluster
+
+TRICKLE_PODS, TRICKLE_INTERVAL = 2, 0.004
+"""So many pods a call, and seconds between calls: the resolution of the gap."""
+PATIENCE = 30.0
+POLL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """One change of leaders. `hit` is the monotonic time of the signal, `first_bind` of the next leader's first bind."""
+
+    old: Election
+    new_token: int
+    hit: float
+    first_bind: float
+
+    @property
+    def gap(self) -> float:
+        return self.first_bind - self.hit
+
+
+async def hit_leader(cluster: Cluster, client: Client, witness: Witness, number: signal.Signals) -> Failover:
+    """Waits until the leader binds, sends it the signal, and waits until another binds. Raises BenchError, ClusterError."""
+    leader = await present_leader(client)
+    await witness.next_leader_binds(leader.token - 1, PATIENCE)
+    hit = time.monotonic()
+    cluster.kill(leader.holder, number)
+    new_token, first_bind = await witness.next_leader_binds(leader.token, PATIENCE)
+    return Failover(leader, new_token, hit, first_bind)
+
+
+async def present_leader(client: Client) -> Election:
+    """Raises BenchError when nobody leads in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := await view.leader(client)):
+        if time.monotonic() > deadline:
+            raise BenchError(f"no scheduler leads after {PATIENCE:g} s")
+        await asyncio.sleep(POLL)
+    return found
+
+
+async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> None:
+    """Starts a scheduler that has ended, or wakes one that was frozen, and waits until it is ready. Raises ClusterError."""
+    record = cluster.state.find(name)
+    if number == signal.SIGSTOP:
+        cluster.kill(name, signal.SIGCONT)
+    else:
+        await processes.gone([record.process] if record.process else [], PATIENCE)
+        await cluster.start(name)
+    deadline = time.monotonic() + PATIENCE
+    while missing := await startup.readiness([record]):
+        if time.monotonic() > deadline:
+            raise BenchError(f"not ready again after {PATIENCE:g} s: {missing.what}")
+        await asyncio.sleep(POLL)
+
+
+@asynccontextmanager
+async def trickle(load: Load, client: Client) -> AsyncIterator[None]:
+    """Creates a few pods every few milliseconds. Raises what a create raises, at the end."""
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        while not stop.is_set():
+            await load.create([client], TRICKLE_PODS, batch=TRICKLE_PODS)
+            await asyncio.sleep(TRICKLE_INTERVAL)
+
+    creating = asyncio.create_task(run())
+    try:
+        yield
+        stop.set()
+        await creating
+    finally:
+        creating.cancel()
+        await asyncio.wait((creating,))

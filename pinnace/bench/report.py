@@ -1,0 +1,163 @@
+"""What a benchmark found: its runs, put together, as JSON and as tables for people. Pure."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from pinnace.bench.calibration import Calibration
+from pinnace.bench.machine import Machine
+from pinnace.bench.stats import Summary, summarize
+from pinnace.cluster.procfs import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run on one cluster. `rate` is items per second, of which there were `items`; 0.0 where only times matter.
+    `samples` are seconds, by stage. `violations`: how often what must never be has been."""
+
+    calibration: Calibration
+    usage: Mapping[str, Usage]
+    samples: Mapping[str, Sequence[float]]
+    items: int
+    rate: float = 0.0
+    violations: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def per_1000_transactions(self) -> float:
+        """Items for each 1,000 calibrated etcd transactions: travels better between machines than the rate."""
+        return self.rate / self.calibration.transactions_per_s * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All runs of one row. `unit` is that of the rate, such as "pods/s"; "" when the row has none. `headline` is the stage
+    whose percentiles are the row's result, or "". `date` is RFC 3339."""
+
+    row: str
+    unit: str
+    headline: str
+    options: Mapping[str, Any]
+    runs: Sequence[Run]
+    machine: Machine
+    date: str
+
+    @property
+    def stages(self) -> dict[str, Summary]:
+        """Over the samples of all runs."""
+        return {
+            stage: summarize([sample for run in self.runs for sample in run.samples[stage]])
+            for stage in self.runs[0].samples
+            if self.runs[0].samples[stage]
+        }
+
+    @property
+    def median(self) -> Run:
+        """The run whose rate is the median one (of an even number, the lower)."""
+        return sorted(self.runs, key=lambda run: run.rate)[(len(self.runs) - 1) // 2]
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """Summed over the runs."""
+        return {name: sum(run.violations[name] for run in self.runs) for name in self.runs[0].violations}
+
+    def to_json(self) -> dict[str, Any]:
+        """Seconds, megabytes (10^6), items per second. Figures of processes are those of the median run."""
+        stages = {stage: _summary(summary) for stage, summary in self.stages.items()}
+        return {
+            "row": self.row,
+            "date": self.date,
+            "options": dict(self.options),
+            **self._rate_figures(),
+            **stages.get(self.headline, {}),
+            "stages": stages,
+            "violations": self.violations,
+            **_process_figures(self.median),
+            "runs": [_run(run) for run in self.runs],
+            "machine": asdict(self.machine),
+        }
+
+    def _rate_figures(self) -> dict[str, Any]:
+        if not self.unit:
+            return {}
+        rates = [run.rate for run in self.runs]
+        return {
+            "unit": self.unit,
+            "rate": round(self.median.rate, 1),
+            "rate_min": round(min(rates), 1),
+            "rate_max": round(max(rates), 1),
+            "per_1000_transactions": round(self.median.per_1000_transactions, 1),
+        }
+
+    def render(self) -> RenderableType:
+        parts: list[RenderableType] = [f"{self.row}: {_options(self.options)}"]
+        if self.unit:
+            parts.append(self._rates())
+        parts += [self._latencies(), self._processes()]
+        if self.violations:
+            parts.append(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in self.violations.items()))
+        m = self.machine
+        parts.append(
+            f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or 'unknown'}"
+        )
+        return Group(*parts)
+
+    def _rates(self) -> Table:
+        table = _table(f"{len(self.runs)} run{'s' if len(self.runs) > 1 else ''}", "median", "min", "max")
+        for name, values in (
+            (self.unit, [run.rate for run in self.runs]),
+            ("etcd transactions/s (calibration)", [run.calibration.transactions_per_s for run in self.runs]),
+            (f"{self.unit.partition('/')[0]} per 1,000 transactions", [run.per_1000_transactions for run in self.runs]),
+        ):
+            table.add_row(name, *(f"{value:,.0f}" for value in (statistics.median(values), min(values), max(values))))
+        return table
+
+    def _latencies(self) -> Table:
+        table = _table("seconds", "p50", "p99", "max", "samples")
+        for stage, s in self.stages.items():
+            table.add_row(stage, f"{s.p50:.3f}", f"{s.p99:.3f}", f"{s.max:.3f}", f"{s.count:,}")
+        return table
+
+    def _processes(self) -> Table:
+        run = self.median
+        table = _table("process", "CPU s", "CPU s per 1,000", "peak MB")
+        for name, usage in run.usage.items():
+            table.add_row(name, f"{usage.cpu_s:.2f}", f"{usage.cpu_s / run.items * 1000:.3f}", f"{usage.peak_rss_mb:.0f}")
+        return table
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        **({"rate": round(run.rate, 1), "per_1000_transactions": round(run.per_1000_transactions, 1)} if run.rate else {}),
+        "items": run.items,
+        "stages": {stage: _summary(summarize(samples)) for stage, samples in run.samples.items() if samples},
+        "violations": dict(run.violations),
+        **_process_figures(run),
+    }
+
+
+def _process_figures(run: Run) -> dict[str, Any]:
+    return {
+        "calibration": asdict(run.calibration),
+        "cpu_s": {name: round(usage.cpu_s, 2) for name, usage in run.usage.items()},
+        "peak_rss_mb": {name: round(usage.peak_rss_mb, 1) for name, usage in run.usage.items()},
+    }
+
+
+def _summary(summary: Summary) -> dict[str, float]:
+    return {"p50_s": round(summary.p50, 4), "p99_s": round(summary.p99, 4), "max_s": round(summary.max, 4)}
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for other in others:
+        table.add_column(other, justify="right", no_wrap=True)
+    return table
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in options.items())

@@ -1,0 +1,203 @@
+"""`pinnace bench`: what this machine makes of pinnace. One row a command; the rows themselves are in `pinnace.bench`."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from pinnace.bench import workload
+from pinnace.bench.backlog import backlog
+from pinnace.bench.calibration import Bench, calibrated_cluster
+from pinnace.bench.failover import SIGNALS, failover
+from pinnace.bench.machine import this_machine
+from pinnace.bench.report import Report, Run
+from pinnace.bench.throughput import create, throughput
+from pinnace.bench.watch import watch
+from pinnace.cli import local
+from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.errors import ExitCode, Failure, usage
+from pinnace.cli.local import Steps
+from pinnace.cli.settings import Settings
+from pinnace.cluster.spec import ClusterSpec
+
+POSITIVE = click.IntRange(min=1)
+RESULTS = "bench/results"
+Measure = Callable[[Bench, Steps], Awaitable[Run]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is common to all runs of one command."""
+
+    name: str
+    spec: ClusterSpec
+    options: dict[str, Any]
+    unit: str = ""
+    """Of the rate; "" when the row has none."""
+    headline: str = ""
+    """The stage whose percentiles are the row's result, when the rate is not."""
+
+
+@click.group("bench", context_settings=CONTEXT)
+def bench() -> None:
+    """Measure pinnace on this machine.
+
+    Every run starts a cluster of its own, and measures etcd first: 64 callers, one key a transaction. "Per 1,000 transactions"
+    is the rate in that measure; it says more between machines than the rate does. The load generator and the witness run in
+    this process, and their CPU time is listed apart.
+    """
+
+
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every row."""
+    for option in (
+        click.option(
+            "--save", is_flag=False, flag_value=RESULTS, metavar="DIR", help=f"Keep the result as JSON in DIR ({RESULTS})."
+        ),
+        click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print the result."),
+        click.option("--runs", type=POSITIVE, default=1, show_default=True, help="A claim is the median of five or more."),
+        click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="API servers of the cluster."),
+    ):
+        function = option(function)
+    return function
+
+
+def pods_option(default: int) -> Callable[..., Any]:
+    return click.option("--pods", type=POSITIVE, default=default, show_default=True, help="Pods to create.")
+
+
+def nodes_option(default: int) -> Callable[..., Any]:
+    return click.option("--nodes", type=POSITIVE, default=default, show_default=True, help="Nodes: 4 CPU, 32 GiB, 110 pods.")
+
+
+schedulers_option = click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="Schedulers of the cluster.")
+batch_option = click.option(
+    "--batch", type=click.IntRange(1, 1000), default=100, show_default=True, help="Pods to a call; 1 is one create a call."
+)
+
+
+@verb("throughput", examples="pinnace bench throughput --nodes 1000 --pods 5000 --batch 1 --runs 5")
+@nodes_option(1000)
+@pods_option(5000)
+@batch_option
+@schedulers_option
+@common
+def throughput_row(
+    settings: Settings, nodes: int, pods: int, batch: int, schedulers: int, apiservers: int, **shared: Any
+) -> None:
+    """Pods from create to bound to Running, creating and scheduling at once."""
+    fits(pods, nodes)
+    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
+    row = Row("throughput", spec, {"nodes": nodes, "pods": pods, "batch": batch}, unit="pods/s")
+    measure(settings, row, lambda bench, steps: throughput(bench, pods, batch), **shared)
+
+
+@verb("create", examples="pinnace bench create --batch 1")
+@pods_option(10000)
+@batch_option
+@common
+def create_row(settings: Settings, pods: int, batch: int, apiservers: int, **shared: Any) -> None:
+    """Pods created, with nobody to schedule them."""
+    spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
+    row = Row("create", spec, {"pods": pods, "batch": batch}, unit="pods/s")
+    measure(settings, row, lambda bench, steps: create(bench, pods, batch), **shared)
+
+
+@verb("backlog", examples="pinnace bench backlog --nodes 5000 --pods 10000")
+@nodes_option(1000)
+@pods_option(5000)
+@schedulers_option
+@common
+def backlog_row(settings: Settings, nodes: int, pods: int, schedulers: int, apiservers: int, **shared: Any) -> None:
+    """Pods scheduled that wait already."""
+    fits(pods, nodes)
+    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
+    row = Row("backlog", spec, {"nodes": nodes, "pods": pods}, unit="pods/s")
+    measure(settings, row, lambda bench, steps: backlog(bench, pods), **shared)
+
+
+@verb("failover", examples="pinnace bench failover --signal STOP --times 20")
+@nodes_option(1000)
+@click.option("--signal", "name", type=click.Choice(list(SIGNALS)), default="KILL", show_default=True, help="What hits it.")
+@click.option("--times", type=POSITIVE, default=5, show_default=True, help="How often.")
+@click.option("--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="Schedulers of the cluster.")
+@common
+def failover_row(
+    settings: Settings, nodes: int, name: str, times: int, schedulers: int, apiservers: int, **shared: Any
+) -> None:
+    """The time from hitting the leading scheduler to the first bind by the next, while pods come in."""
+    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
+    row = Row("failover", spec, {"nodes": nodes, "signal": name, "times": times}, headline="gap")
+    measure(settings, row, lambda bench, steps: failover(bench, SIGNALS[name], times, steps), **shared)
+
+
+@verb("watch", examples="pinnace bench watch --watchers 1000 --events 1000")
+@click.option("--watchers", type=POSITIVE, default=100, show_default=True, help="Each with a connection of its own.")
+@click.option("--events", type=POSITIVE, default=1000, show_default=True, help="Pods that are created.")
+@batch_option
+@common
+def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiservers: int, **shared: Any) -> None:
+    """Events delivered to many watchers."""
+    spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
+    row = Row(
+        "watch", spec, {"watchers": watchers, "events": events, "batch": batch}, unit="deliveries/s", headline="delivered"
+    )
+    measure(settings, row, lambda bench, steps: watch(bench, watchers, events, batch), **shared)
+
+
+for command in (throughput_row, create_row, backlog_row, failover_row, watch_row):
+    bench.add_command(command)
+
+
+def fits(pods: int, nodes: int) -> None:
+    """Raises Failure when the pods have no room: they would never be bound."""
+    if pods > nodes * workload.PODS_PER_NODE:
+        raise usage(
+            f"{pods:,} pods do not fit on {nodes:,} nodes: each takes {workload.PODS_PER_NODE}",
+            hint=f"use --nodes {-(-pods // workload.PODS_PER_NODE)} or more",
+        )
+
+
+def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: str, save: str | None) -> None:
+    """Runs a row so many times, and prints and keeps what it found. Exits with 10 when a pod was lost or bound twice."""
+    with local.translated(), Steps(settings) as steps:
+        found = local.run(_runs(row, body, runs, steps))
+    report = Report(
+        row.name, row.unit, row.headline, row.options, found, this_machine(), datetime.now(UTC).isoformat(timespec="seconds")
+    )
+    if save:
+        _save(report, Path(save))
+    if output == "json":
+        click.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        Console(no_color=settings.no_color or None, highlight=False).print(report.render())
+    if wrong := [f"{name.replace('_', ' ')}: {count}" for name, count in report.violations.items() if count]:
+        raise Failure(f"what must never be has happened: {', '.join(wrong)}", code=ExitCode.VERDICT)
+
+
+async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
+    found = []
+    for number in range(1, runs + 1):
+        if runs > 1:
+            steps.line(f"run {number} of {runs}")
+        async with calibrated_cluster(row.spec, steps) as bench:
+            steps.waiting(f"the measurement: {row.name}")
+            found.append(await body(bench, steps))
+    return found
+
+
+def _save(report: Report, folder: Path) -> None:
+    """One file a report, named so that they sort by date."""
+    path = folder / f"{report.date.replace(':', '').replace('+0000', 'Z')}-{report.row}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    except OSError as error:
+        raise Failure(
+            f"the result cannot be kept in {path}: {error.strerror}", hint="choose another folder with --save DIR"
+        ) from error

@@ -1,0 +1,157 @@
+"""`pinnace demo`: a story on a real cluster, with a verdict."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from pinnace.api.manifest import load as load_manifests
+from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, trickle
+from pinnace.bench.load import Load
+from pinnace.bench.scratch import scratch_cluster
+from pinnace.bench.timeline import ElectionLog, timeline
+from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
+from pinnace.cli import local
+from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.local import Steps
+from pinnace.cli.settings import Settings
+from pinnace.cli.table import Table
+from pinnace.client.client import Client
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.spec import ClusterSpec
+
+TIMES = 3
+SPEC = ClusterSpec(nodes=100)
+EXAMPLE = "demo.yaml"
+PATIENCE_GAP = 1.0
+"""Seconds within which the next leader must have bound a pod, for the verdict. (Kubernetes' defaults make it 15 or more.)"""
+
+
+@click.group("demo", context_settings=CONTEXT)
+def demo() -> None:
+    """Stories that a real cluster tells."""
+
+
+@verb("failover", examples="pinnace demo failover")
+def failover(settings: Settings) -> None:
+    """Kill the leading scheduler three times while pods come in, and judge what became of the pods.
+
+    Starts a cluster of its own in a temporary folder, and leaves nothing behind. Exit code 10 when the verdict is bad.
+    """
+    with local.translated(), Steps(settings) as steps:
+        verdict = local.run(_failover(Story(settings, steps)))
+    if not all(line.good for line in verdict):
+        raise Failure("the verdict is bad", hint="please report it, with what you see above", code=ExitCode.VERDICT)
+
+
+demo.add_command(failover)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One line of the verdict."""
+
+    good: bool
+    what: str
+    figure: str
+
+
+class Story:
+    """How it is told: chapters and lines on stdout, colours only on a terminal."""
+
+    def __init__(self, settings: Settings, steps: Steps) -> None:
+        self.steps = steps
+        self._console = Console(no_color=settings.no_color or None, highlight=False, soft_wrap=True)
+
+    def chapter(self, title: str, text: str) -> None:
+        self.steps.quiet()
+        self._console.print(Text(f"\n{title}", style="bold"))
+        self._console.print(Text(text))
+
+    def line(self, text: str, style: str = "") -> None:
+        self.steps.quiet()
+        self._console.print(Text(f"  {text}", style=style))
+
+
+async def _failover(story: Story) -> list[Judgement]:
+    story.chapter(
+        "A cluster",
+        f"Real processes on this machine: etcd, {SPEC.apiservers} API servers, {SPEC.schedulers} schedulers, and a kubelet "
+        f"that plays {SPEC.nodes} nodes.\nOne scheduler leads; the others are ready to.",
+    )
+    async with scratch_cluster(SPEC, story.steps) as cluster, cluster.client() as client, witnessing(client) as witness:
+        applied = await _apply(story, cluster, client, witness)
+        load, failovers = Load(), list[Failover]()
+        story.chapter(
+            f"The leader dies, {TIMES} times",
+            "Pods come in all the while. Nothing is announced: kill -9, and the kernel closes its connections.",
+        )
+        for turn in range(1, TIMES + 1):
+            story.steps.waiting(f"failover {turn} of {TIMES}")
+            failovers.append(await _hit(story, cluster, client, witness, load))
+        story.steps.waiting("the last pods to be bound")
+        await witness.reached(BOUND, len(load.uids) + len(applied), PATIENCE)
+        story.steps.waiting("the cluster to end")
+    verdict = judge(witness.history, applied + load.uids, failovers)
+    story.chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
+    for line in verdict:
+        story.line(f"{'✓' if line.good else '✗'} {line.what:<36}{line.figure}", "green" if line.good else "bold red")
+    story.line("")
+    story.line("Yours to play with: pinnace up, then kill -9 whom you like.")
+    return verdict
+
+
+async def _apply(story: Story, cluster: Cluster, client: Client, witness: Witness) -> list[str]:
+    """Creates the example's pods and waits until they run; their uids."""
+    text = files("pinnace.cli").joinpath(EXAMPLE).read_text()
+    story.chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
+    pods = [await client.of(manifest.resource).create(manifest.obj) for manifest in load_manifests(text, EXAMPLE)]
+    await witness.reached(RUNNING, len(pods), PATIENCE)
+    found = await client.pods.list("default")
+    rows = [(pod.metadata.name, pod.status.phase, pod.spec.nodeName, pod.status.podIP) for pod in found.items]
+    for line in Table(["NAME", "STATUS", "NODE", "IP"]).render(rows).splitlines():
+        story.line(line)
+    return [pod.metadata.uid for pod in pods]
+
+
+async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness, load: Load) -> Failover:
+    log = ElectionLog()
+    recording = asyncio.create_task(log.record(client))
+    try:
+        async with trickle(load, client):
+            found = await hit_leader(cluster, client, witness, signal.SIGKILL)
+    finally:
+        recording.cancel()
+        with suppress(asyncio.CancelledError):
+            await recording
+    pid = cluster.state.find(found.old.holder).pid
+    story.line("")
+    story.line(f"t = 0 ms     kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
+    for moment in timeline(found, log):
+        story.line(f"  + {moment.at * 1000:4.0f} ms  {moment.what}")
+    story.steps.waiting(f"{found.old.holder} to be back")
+    await bring_back(cluster, found.old.holder, signal.SIGKILL)
+    story.line(f"             {found.old.holder} is started again, and stands by")
+    return found
+
+
+def judge(history: History, acknowledged: list[str], failovers: list[Failover]) -> list[Judgement]:
+    """Pure. Every line must be good."""
+    violations = history.violations(acknowledged)
+    gaps = [failover.gap for failover in failovers]
+    return [
+        Judgement(violations["lost"] == 0, "pods lost", f"{violations['lost']} of {len(acknowledged):,}"),
+        Judgement(violations["bound_twice"] == 0, "pods bound twice", str(violations["bound_twice"])),
+        Judgement(violations["bound_by_deposed"] == 0, "pods bound by a deposed leader", str(violations["bound_by_deposed"])),
+        Judgement(
+            len(gaps) == TIMES and max(gaps) <= PATIENCE_GAP,
+            "from kill to the next leader's bind",
+            ", ".join(f"{gap * 1000:.0f} ms" for gap in gaps),
+        ),
+    ]

@@ -1,0 +1,77 @@
+import json
+
+from rich.console import Console
+
+from pinnace.bench.calibration import Calibration
+from pinnace.bench.machine import Machine
+from pinnace.bench.report import Report, Run
+from pinnace.cluster.procfs import Usage
+
+MACHINE = Machine(2, 24.0, "6.1", "3.11.7", "abc123")
+
+
+def a_run(rate: float, samples: list[float], lost: int = 0) -> Run:
+    return Run(
+        Calibration(5000.0, 64),
+        {"apiserver-0": Usage(1.5, 80.0), "etcd-0": Usage(0.5, 60.0)},
+        {"bound": samples},
+        items=1000,
+        rate=rate,
+        violations={"lost": lost},
+    )
+
+
+def a_report(*runs: Run, unit: str = "pods/s", headline: str = "") -> Report:
+    return Report("throughput", unit, headline, {"nodes": 1000, "pods": 1000}, runs, MACHINE, "2026-01-31T12:00:00+00:00")
+
+
+def render(report: Report) -> str:
+    console = Console(width=100, no_color=True, highlight=False)
+    with console.capture() as capture:
+        console.print(report.render())
+    return capture.get()
+
+
+def test_the_rate_is_the_median_with_minimum_and_maximum() -> None:
+    found = a_report(a_run(3000, [0.1]), a_run(1000, [0.2]), a_run(2000, [0.3])).to_json()
+    assert (found["rate"], found["rate_min"], found["rate_max"]) == (2000.0, 1000.0, 3000.0)
+    assert found["per_1000_transactions"] == 400.0
+    assert [run["rate"] for run in found["runs"]] == [3000, 1000, 2000]
+
+
+def test_percentiles_are_over_the_samples_of_all_runs() -> None:
+    found = a_report(a_run(1, [0.1, 0.2]), a_run(2, [0.3, 9.0])).to_json()
+    assert found["stages"]["bound"] == {"p50_s": 0.2, "p99_s": 9.0, "max_s": 9.0}
+
+
+def test_a_row_of_times_has_its_percentiles_on_top_and_no_rate() -> None:
+    found = a_report(a_run(0.0, [0.1, 0.2, 0.3]), unit="", headline="bound").to_json()
+    assert (found["p50_s"], found["p99_s"], found["max_s"]) == (0.2, 0.3, 0.3)
+    assert "rate" not in found
+
+
+def test_violations_are_summed() -> None:
+    assert a_report(a_run(1, [0.1], lost=1), a_run(1, [0.1], lost=2)).violations == {"lost": 3}
+
+
+def test_it_is_json() -> None:
+    found = json.loads(json.dumps(a_report(a_run(1000, [0.1])).to_json()))
+    assert found["cpu_s"] == {"apiserver-0": 1.5, "etcd-0": 0.5}
+    assert found["peak_rss_mb"]["apiserver-0"] == 80.0
+    assert found["calibration"] == {"transactions_per_s": 5000.0, "callers": 64}
+    assert found["machine"]["cores"] == 2
+
+
+def test_the_table_shows_rates_latencies_processes_and_the_machine() -> None:
+    text = render(a_report(a_run(3000, [0.125]), a_run(1000, [0.125]), a_run(2000, [0.125])))
+    lines = text.splitlines()
+    assert lines[0] == "throughput: nodes 1,000, pods 1,000"
+    assert [line.split() for line in lines if line.startswith("pods/s")] == [["pods/s", "2,000", "1,000", "3,000"]]
+    assert [line.split() for line in lines if line.startswith("bound")] == [["bound", "0.125", "0.125", "0.125", "3"]]
+    assert [line.split() for line in lines if line.startswith("apiserver-0")] == [["apiserver-0", "1.50", "1.500", "80"]]
+    assert "2 cores, 24 GB, Linux 6.1, Python 3.11.7; commit abc123" in text
+    assert "\x1b" not in text
+
+
+def test_a_table_of_times_shows_no_rate() -> None:
+    assert "pods/s" not in render(a_report(a_run(0.0, [0.1]), unit="", headline="bound"))

@@ -15,7 +15,7 @@ DOMAIN = "pinnace"
 
 
 class Code(IntEnum):
-    """The gRPC status codes that the API uses (google.rpc.Code)."""
+    """The gRPC status codes that the API uses (google.rpc.Code). The number of any other is INTERNAL."""
 
     OK = 0
     INVALID_ARGUMENT = 3
@@ -31,6 +31,10 @@ class Code(IntEnum):
     INTERNAL = 13
     UNAVAILABLE = 14
     UNAUTHENTICATED = 16
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Code":
+        return cls.INTERNAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ def decode(status: status_pb2.Status) -> Refusal:
         if not detail.Unpack(info) and not detail.Unpack(bad):
             has_retry = detail.Unpack(retry) or has_retry
     return Refusal(
-        code=Code(status.code) if status.code in Code else Code.INTERNAL,
+        code=Code(status.code),
         reason=info.reason,
         message=status.message,
         violations=tuple(Violation(v.field, v.description) for v in bad.field_violations),

@@ -157,8 +157,7 @@ def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
     number = error.code().value[0]
     if error.code() is grpc.StatusCode.CANCELLED:  # by the peer: it closes its connections
         number = Code.UNAVAILABLE
-    code = Code(number) if number in Code else Code.INTERNAL
-    return from_refusal(Refusal(code, "", error.details() or error.code().name))
+    return from_refusal(Refusal(Code(number), "", error.details() or error.code().name))
 
 
 def unavailable(message: str) -> Unavailable:

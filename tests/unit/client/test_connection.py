@@ -1,0 +1,157 @@
+"""What a call does when servers fail it: what is repeated, what is not, and where."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods_pb2 import CreatePodRequest
+from pinnace.api.status import Code, Refusal, Violation
+from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.client import errors
+from pinnace.client.connection import Connection
+from tests.unit.client.conftest import Connect, Serve
+from tests.unit.client.fakeserver import FakeServer, lose, refuse, unavailable
+
+METHOD = "/pinnace.v1.Pods/Get"
+
+
+def answering(server: FakeServer, *steps: Refusal | Callable[[Any], Any]) -> None:
+    """The first calls of METHOD end as the steps say, those after them with a pod that is named after the server."""
+    script = list(steps)
+
+    async def answer(request: GetRequest, context: Any) -> Pod:
+        if script:
+            step = script.pop(0)
+            await (refuse(context, step) if isinstance(step, Refusal) else step(context))
+        pod = Pod()
+        pod.metadata.name = server.address
+        return pod
+
+    server.on(METHOD, GetRequest, answer)
+
+
+async def get(connection: Connection, *, retry: bool = True, timeout: float = 5.0) -> str:
+    return (await connection.call(METHOD, GetRequest(name="a"), Pod, timeout=timeout, retry=retry)).metadata.name
+
+
+async def test_sticks_to_one_server(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    answering(one)
+    answering(two)
+    connection = connect(one, two)
+    assert {await get(connection) for _ in range(5)} == {one.address}
+
+
+@pytest.mark.parametrize("retry", [True, False])
+async def test_goes_to_the_next_server_when_one_cannot_be_reached(
+    serve: Serve, connect: Connect, free_port: Callable[[], int], retry: bool
+) -> None:
+    two = await serve()
+    answering(two)
+    connection = connect(f"127.0.0.1:{free_port()}", two)
+    assert await get(connection, retry=retry) == two.address
+
+
+async def test_fails_when_no_server_can_be_reached(connect: Connect, free_port: Callable[[], int]) -> None:
+    connection = connect(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}")
+    with pytest.raises(errors.Unavailable, match="cannot connect to the API server at 127"):
+        await get(connection, timeout=0.3)
+
+
+async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    answering(one, unavailable())
+    answering(two)
+    assert await get(connect(one, two), retry=False) == two.address
+
+
+async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server, unavailable(retry_after=0.2))
+    started = asyncio.get_running_loop().time()
+    await get(connect(server))
+    assert asyncio.get_running_loop().time() - started >= 0.2
+
+
+async def test_repeats_a_read_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    answering(one, lose)
+    answering(two)
+    assert await get(connect(one, two)) == two.address
+
+
+async def test_does_not_repeat_a_create_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    answering(one, lose)
+    answering(two)
+    with pytest.raises(errors.OutcomeUnknown, match="may have happened"):
+        await get(connect(one, two), retry=False)
+    assert (one.calls, two.calls) == ([METHOD], [])
+
+
+async def test_repeats_what_is_unknown_to_the_server_only_where_that_is_safe(serve: Serve, connect: Connect) -> None:
+    unknown = Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "etcd did not answer")
+    server = await serve()
+    answering(server, unknown, unknown)
+    connection = connect(server)
+    with pytest.raises(errors.OutcomeUnknown):
+        await get(connection, retry=False)
+    assert await get(connection) == server.address
+
+
+async def hang(context: Any) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def test_a_read_without_an_answer_times_out(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server, hang)
+    with pytest.raises(errors.Timeout):
+        await get(connect(server), timeout=0.2)
+
+
+async def test_a_create_without_an_answer_is_unknown(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server, hang)
+    with pytest.raises(errors.OutcomeUnknown):
+        await get(connect(server), timeout=0.2, retry=False)
+
+
+async def test_survives_a_server_that_is_killed_and_comes_back(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server)
+    connection = connect(server)
+    await get(connection)
+    await server.stop()
+    pending = asyncio.ensure_future(get(connection))
+    again = FakeServer()
+    answering(again)
+    await again.start(server.address)
+    try:
+        assert await pending == again.address
+    finally:
+        await again.stop()
+
+
+async def test_errors_say_everything_that_the_server_said(serve: Serve, connect: Connect) -> None:
+    violations = (Violation("spec.containers", "Required value"), Violation("metadata.name", "Invalid value"))
+    server = await serve()
+    answering(server, Refusal(Code.INVALID_ARGUMENT, "Invalid", 'Pod "ä" is invalid', violations, metadata=(("a", "b"),)))
+    with pytest.raises(errors.Invalid) as caught:
+        await get(connect(server))
+    error = caught.value
+    assert (error.code, error.reason, error.message) == (Code.INVALID_ARGUMENT, "Invalid", 'Pod "ä" is invalid')
+    assert (error.violations, error.metadata, error.retry_after) == (violations, (("a", "b"),), None)
+
+
+async def test_a_method_that_the_server_lacks(serve: Serve, connect: Connect) -> None:
+    with pytest.raises(errors.Unimplemented):
+        await connect(await serve()).call("/pinnace.v1.Pods/Create", CreatePodRequest(), Pod)
+
+
+def test_a_connection_needs_a_server() -> None:
+    with pytest.raises(ValueError, match="no API server"):
+        Connection([])

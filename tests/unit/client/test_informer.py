@@ -1,0 +1,212 @@
+"""The informer against a server that breaks, expires, is behind, or sends its state in parts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import NODES, PODS
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import WatchEventType, WatchRequest
+from pinnace.client.client import ResourceClient
+from pinnace.client.connection import Connection
+from pinnace.client.informer import Delta, Informer
+from tests.builders import make_node, make_pod
+from tests.unit.client.conftest import Connect, Serve
+from tests.unit.client.fakeserver import FakeServer, WatchScript, events, unavailable
+
+ADDED, MODIFIED, DELETED = WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED
+PATIENCE = 5.0
+EXPIRED = Refusal(Code.OUT_OF_RANGE, "Expired", "list again")
+
+
+def pod(name: str, version: int, uid: str = "") -> Pod:
+    return make_pod(name).version(version).uid(uid or f"uid-{name}").build()
+
+
+def script(server: FakeServer, *streams: Sequence[bytes | Refusal]) -> WatchScript:
+    watch = WatchScript(*streams)
+    server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, watch.answer)
+    return watch
+
+
+class Log:
+    """A handler that remembers: one entry for each call, one word for each delta."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    def __call__(self, deltas: Sequence[Delta[Pod]]) -> None:
+        self.calls.append([_describe(delta) for delta in deltas])
+
+
+def _describe(delta: Delta[Pod]) -> str:
+    old = f" (was {delta.old.metadata.resourceVersion})" if delta.old is not None else ""
+    return f"{WatchEventType.Name(delta.kind)} {delta.obj.metadata.name} {delta.obj.metadata.resourceVersion}{old}"
+
+
+@asynccontextmanager
+async def informing(connection: Connection) -> AsyncIterator[tuple[Informer[Pod], Log]]:
+    informer: Informer[Pod] = Informer(ResourceClient(connection, PODS))
+    log = Log()
+    informer.add_handler(log)
+    running = asyncio.ensure_future(informer.run())
+    try:
+        yield informer, log
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+async def test_initial_state_in_parts_then_changes(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    watch = script(
+        server,
+        [
+            events(None, (ADDED, pod("a", 1)), (ADDED, pod("b", 2))),
+            events(10, (ADDED, pod("c", 3))),
+            events(12, (MODIFIED, pod("a", 11)), (ADDED, pod("d", 12))),
+            events(13, (DELETED, pod("b", 13))),
+        ],
+    )
+    async with informing(connect(server)) as (informer, log):
+        await informer.wait_for(13, PATIENCE)
+        assert sorted(informer.store) == ["default/a", "default/c", "default/d"]
+    assert watch.asked == [""]
+    assert log.calls == [
+        ["ADDED a 1", "ADDED b 2", "ADDED c 3"],
+        ["MODIFIED a 11 (was 1)", "ADDED d 12"],
+        ["DELETED b 13 (was 2)"],
+    ]
+
+
+async def test_an_empty_cluster_is_synced(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    script(server, [events(7)])
+    async with informing(connect(server)) as (informer, log):
+        await informer.wait_synced(PATIENCE)
+        assert (informer.revision, dict(informer.store), log.calls) == (7, {}, [])
+
+
+async def test_bookmarks_move_the_revision(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    script(server, [events(7), events(9)])
+    async with informing(connect(server)) as (informer, log):
+        await informer.wait_for(9, PATIENCE)
+        assert log.calls == []
+
+
+async def test_waiting_has_a_deadline(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    script(server, [events(7)])
+    async with informing(connect(server)) as (informer, _):
+        with pytest.raises(TimeoutError, match="pods is at revision 7, not at 8"):
+            await informer.wait_for(8, 0.1)
+
+
+async def test_resumes_on_another_server_where_the_stream_broke(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    script(one, [events(5, (ADDED, pod("a", 1))), unavailable()])
+    watch = script(two, [events(6, (MODIFIED, pod("a", 6)))])
+    async with informing(connect(one, two)) as (informer, log):
+        await informer.wait_for(6, PATIENCE)
+    assert watch.asked == ["5"]
+    assert log.calls == [["ADDED a 1"], ["MODIFIED a 6 (was 1)"]]
+
+
+async def test_resumes_when_the_server_dies(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    script(one, [events(5, (ADDED, pod("a", 1)))])
+    watch = script(two, [events(6)])
+    async with informing(connect(one, two)) as (informer, _):
+        await informer.wait_synced(PATIENCE)
+        await one.stop()
+        await informer.wait_for(6, PATIENCE)
+    assert watch.asked == ["5"]
+
+
+async def test_a_part_of_the_initial_state_is_forgotten_when_the_stream_breaks(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    watch = script(server, [events(None, (ADDED, pod("a", 1))), unavailable()], [events(8, (ADDED, pod("b", 7)))])
+    async with informing(connect(server)) as (informer, log):
+        await informer.wait_synced(PATIENCE)
+        assert list(informer.store) == ["default/b"]
+    assert (watch.asked, log.calls) == (["", ""], [["ADDED b 7"]])
+
+
+async def test_relists_when_the_revision_expired_and_tells_only_the_difference(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    before = [pod("same", 1), pod("changed", 2), pod("gone", 3), pod("reborn", 4, uid="first")]
+    after = [pod("same", 1), pod("changed", 20), pod("reborn", 21, uid="second"), pod("new", 22)]
+    watch = script(
+        server,
+        [events(5, *((ADDED, each) for each in before)), EXPIRED],
+        [events(None, *((ADDED, each) for each in after[:2])), events(30, *((ADDED, each) for each in after[2:]))],
+    )
+    async with informing(connect(server)) as (informer, log):
+        await informer.wait_for(30, PATIENCE)
+        assert sorted(informer.store) == ["default/changed", "default/new", "default/reborn", "default/same"]
+    assert watch.asked == ["", ""]
+    assert log.calls[1] == [
+        "DELETED gone 3 (was 3)",
+        "DELETED reborn 4 (was 4)",
+        "MODIFIED changed 20 (was 2)",
+        "ADDED reborn 21",
+        "ADDED new 22",
+    ]
+
+
+async def test_the_store_stays_while_it_relists(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    watch = script(server, [events(5, (ADDED, pod("a", 1))), EXPIRED], [events(None, (ADDED, pod("b", 2)))])
+    async with informing(connect(server)) as (informer, _):
+        await informer.wait_synced(PATIENCE)
+        await watch.wait_asked(2)
+        assert list(informer.store) == ["default/a"]
+
+
+async def test_leaves_a_server_that_is_behind(serve: Serve, connect: Connect) -> None:
+    one, two, three = await serve(), await serve(), await serve()
+    script(
+        one,
+        [
+            events(50, (ADDED, pod("a", 40))),
+            EXPIRED,
+        ],
+    )
+    script(two, [events(45, (ADDED, pod("a", 30)))])
+    script(three, [events(51, (ADDED, pod("a", 51)))])
+    connection = connect(one, two, three)
+    async with informing(connection) as (informer, log):
+        await informer.wait_synced(PATIENCE)
+        await one.stop()
+        await informer.wait_for(51, PATIENCE)
+        assert connection.endpoint == three.address
+    assert log.calls == [["ADDED a 40"], ["MODIFIED a 51 (was 40)"]]
+
+
+async def test_names_alone_are_the_keys_of_cluster_scoped_objects(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    watch = WatchScript([events(3, (ADDED, make_node("n1").build()))])
+    server.on_watch("/pinnace.v1.Nodes/Watch", WatchRequest, watch.answer)
+    informer: Informer[Node] = Informer(ResourceClient(connect(server), NODES))
+    running = asyncio.ensure_future(informer.run())
+    await informer.wait_synced(PATIENCE)
+    running.cancel()
+    assert list(informer.store) == ["n1"]
+
+
+async def test_a_handler_that_raises_ends_the_informer(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    script(server, [events(5, (ADDED, pod("a", 1)))])
+    informer: Informer[Pod] = Informer(ResourceClient(connect(server), PODS))
+
+    def broken(deltas: Sequence[Delta[Pod]]) -> None:
+        raise RuntimeError("a bug")
+
+    informer.add_handler(broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        async with asyncio.timeout(PATIENCE):
+            await informer.run()

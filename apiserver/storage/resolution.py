@@ -58,9 +58,9 @@ async def _resend(storage: Storage, writes: Sequence[Write], anchor: Write) -> C
 
 async def _find_created(storage: Storage, writes: Sequence[Write]) -> Committed | None:
     for write in writes:
-        if (state := await storage.get(write.key)) is not None:
-            happened = await _left_trace(storage, writes, state.create_revision)
-            return Committed(state.create_revision) if happened else None
+        state = await storage.get(write.key)
+        if state is not None and await _left_trace(storage, writes, state.create_revision):
+            return Committed(state.create_revision)
     return None
 
 

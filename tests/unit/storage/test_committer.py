@@ -1,0 +1,334 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiserver.storage import committer as committer_module
+from apiserver.storage.committer import WAIT_LIMIT, Committer, Conflict, GuardFailed
+from apiserver.storage.interface import (
+    MAX_BYTES,
+    MAX_OPERATIONS,
+    Committed,
+    Guard,
+    LeaseNotFound,
+    OutcomeUnknown,
+    OutOfSpace,
+    Refused,
+    Storage,
+    TooLarge,
+    Unavailable,
+    Write,
+)
+from apiserver.storage.memory import MemoryStorage
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from tests.clock import FakeClock
+from tests.contract.steps import DEADLINE, done, put
+from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
+
+
+@asynccontextmanager
+async def committing(storage: Storage, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK) -> AsyncIterator[Committer]:
+    committer = Committer(storage, max_in_flight=max_in_flight, clock=clock)
+    running = asyncio.create_task(committer.run())
+    try:
+        async with asyncio.timeout(DEADLINE):
+            yield committer
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def creates(*keys: str) -> list[Write]:
+    return [Write(key, b"value of " + key.encode(), 0) for key in keys]
+
+
+def keys_of(storage: FaultyStorage) -> list[list[str]]:
+    return [[write.key for write in group] for group in storage.groups]
+
+
+class GatedStorage(FaultyStorage):
+    """Transactions begin when they are called, and go on when `gate` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.begun = 0
+        self._more = asyncio.Condition()
+
+    async def transact(self, writes: object) -> Committed | Refused:
+        async with self._more:
+            self.begun += 1
+            self._more.notify_all()
+        await self.gate.wait()
+        return await super().transact(writes)  # type: ignore[arg-type]
+
+    async def wait_begun(self, count: int) -> None:
+        async with self._more, asyncio.timeout(DEADLINE):
+            await self._more.wait_for(lambda: self.begun >= count)
+
+
+class TestGroups:
+    async def test_one_call_is_one_transaction(self) -> None:
+        storage = FaultyStorage()
+        async with committing(storage) as committer:
+            outcomes = await committer.commit_many(creates("a", "b", "c"))
+        assert keys_of(storage) == [["a", "b", "c"]]
+        assert outcomes == [2, 2, 2]
+
+    async def test_nothing_to_write(self) -> None:
+        async with committing(FaultyStorage()) as committer:
+            assert await committer.commit_many([]) == []
+
+    async def test_calls_of_one_moment_share_a_transaction(self) -> None:
+        storage = FaultyStorage()
+        async with committing(storage) as committer:
+            revisions = await asyncio.gather(*(committer.commit(write) for write in creates(*"abcdef")))
+        assert keys_of(storage) == [list("abcdef")]
+        assert set(revisions) == {2}
+
+    async def test_calls_made_before_it_runs_wait(self) -> None:
+        storage = MemoryStorage()
+        committer = Committer(storage)
+        waiting = asyncio.create_task(committer.commit(*creates("a")))
+        running = asyncio.create_task(committer.run())
+        assert await asyncio.wait_for(waiting, DEADLINE) == 2
+        running.cancel()
+
+    async def test_big_calls_are_several_transactions(self) -> None:
+        storage = FaultyStorage()
+        async with committing(storage) as committer:
+            outcomes = await committer.commit_many(creates(*(f"{i:03}" for i in range(300))))
+        assert [len(group) for group in storage.groups] == [MAX_OPERATIONS, MAX_OPERATIONS, 300 - 2 * MAX_OPERATIONS]
+        assert sorted(outcomes) == outcomes
+
+    @pytest.mark.parametrize("max_in_flight", [1, 2, 4])
+    async def test_so_many_transactions_are_in_flight(self, max_in_flight: int) -> None:
+        storage = GatedStorage()
+        async with committing(storage, max_in_flight) as committer:
+            call = asyncio.create_task(committer.commit_many(creates(*(f"{i:04}" for i in range(6 * MAX_OPERATIONS)))))
+            await storage.wait_begun(max_in_flight)
+            await asyncio.sleep(0)
+            assert storage.begun == max_in_flight
+            storage.gate.set()
+            await call
+
+
+class TestOneKey:
+    async def test_writes_of_a_key_happen_in_the_order_of_the_calls(self) -> None:
+        """Each write expects what the one before it left, so that only this order lets all of them pass."""
+        storage = GatedStorage()
+        async with committing(storage) as committer:
+            first = asyncio.create_task(committer.commit(Write("a", b"1", 0)))
+            await storage.wait_begun(1)
+            rest = [asyncio.create_task(committer.commit(Write("a", b"%d" % i, i))) for i in range(2, 6)]
+            await asyncio.sleep(0)
+            assert storage.begun == 1
+            storage.gate.set()
+            assert [await first, *[await each for each in rest]] == [2, 3, 4, 5, 6]
+
+    async def test_twice_in_one_call(self) -> None:
+        async with committing(FaultyStorage()) as committer:
+            assert await committer.commit_many([Write("a", b"1", 0), Write("b", b"1", 0), Write("a", b"2", 2)]) == [2, 2, 3]
+
+
+class TestRefusals:
+    async def test_the_loser_fails_alone(self) -> None:
+        storage = FaultyStorage()
+        await put(storage.inner, "b", b"theirs")
+        async with committing(storage) as committer:
+            outcomes = await committer.commit_many(creates("a", "b", "c"))
+        assert outcomes[0] == outcomes[2] == 3
+        lost = outcomes[1]
+        assert isinstance(lost, Conflict)
+        assert lost.write.key == "b"
+        assert lost.current is not None and lost.current.value == b"theirs"
+        assert keys_of(storage) == [["a", "b", "c"], ["a", "c"]]
+
+    async def test_the_others_go_again_before_newer_ones(self) -> None:
+        storage = GatedStorage()
+        await put(storage.inner, "b", b"theirs")
+        async with committing(storage, max_in_flight=1) as committer:
+            older = asyncio.create_task(committer.commit_many(creates("a", "b", "c")))
+            await storage.wait_begun(1)
+            newer = asyncio.create_task(committer.commit_many(creates("d")))
+            await asyncio.sleep(0)
+            storage.gate.set()
+            await asyncio.gather(older, newer)
+        assert keys_of(storage) == [["a", "b", "c"], ["a", "c", "d"]]
+
+    async def test_a_lost_fence(self) -> None:
+        storage = FaultyStorage()
+        token = await put(storage.inner, "fence", b"the next leader")
+        stale, valid = Guard("fence", token - 1), Guard("fence", token)
+        async with committing(storage) as committer:
+            old, new, free = await committer.commit_many(
+                [Write("a", b"", 0, (stale,)), Write("b", b"", 0, (valid,)), Write("c", b"", 0)]
+            )
+        assert isinstance(old, GuardFailed)
+        assert old.guard is stale
+        assert old.current is not None and old.current.create_revision == token
+        assert new == free == token + 1
+
+    async def test_all_lose(self) -> None:
+        storage = FaultyStorage()
+        await done(storage.inner, *creates("a", "b"))
+        async with committing(storage) as committer:
+            outcomes = await committer.commit_many(creates("a", "b"))
+        assert all(isinstance(outcome, Conflict) for outcome in outcomes)
+        assert len(storage.groups) == 1
+
+    async def test_commit_raises(self) -> None:
+        storage = FaultyStorage()
+        token = await put(storage.inner, "a")
+        async with committing(storage) as committer:
+            with pytest.raises(Conflict):
+                await committer.commit(*creates("a"))
+            with pytest.raises(GuardFailed):
+                await committer.commit(Write("b", b"", 0, (Guard("a", token + 1),)))
+
+    async def test_a_key_is_free_after_a_refusal(self) -> None:
+        storage = FaultyStorage()
+        revision = await put(storage.inner, "a")
+        async with committing(storage) as committer:
+            with pytest.raises(Conflict):
+                await committer.commit(*creates("a"))
+            assert await committer.commit(Write("a", b"2", revision)) == revision + 1
+
+
+class TestErrors:
+    async def test_no_connection(self) -> None:
+        async with committing(FaultyStorage([Fault.NOT_SENT])) as committer:
+            outcomes = await committer.commit_many(creates("a", "b"))
+            assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+            assert await committer.commit_many(creates("a", "b")) == [2, 2]
+
+    async def test_out_of_space_deletes_go_on(self) -> None:
+        storage = FaultyStorage([OutOfSpace("full")])
+        revision = await put(storage.inner, "old")
+        async with committing(storage) as committer:
+            full, freed = await committer.commit_many([*creates("a"), Write("old", None, revision)])
+        assert isinstance(full, OutOfSpace)
+        assert freed == revision + 1
+
+    async def test_a_lost_lease_is_about_those_who_hold_it(self) -> None:
+        storage = FaultyStorage()
+        good = await storage.grant_lease(60)
+        async with committing(storage) as committer:
+            outcomes = await committer.commit_many(
+                [Write("a", b"", 0, lease=99), Write("b", b"", 0), Write("c", b"", 0, lease=good), Write("d", b"", 0, lease=99)]
+            )
+        assert [type(outcome) for outcome in outcomes] == [LeaseNotFound, int, int, LeaseNotFound]
+
+    async def test_one_write_that_is_too_large(self) -> None:
+        async with committing(FaultyStorage()) as committer:
+            too_large, fine = await committer.commit_many(
+                [Write("a", bytes(MAX_BYTES + 1), 0), Write("b", bytes(MAX_BYTES), 0)]
+            )
+        assert isinstance(too_large, TooLarge)
+        assert fine == 2
+
+    async def test_an_error_that_nobody_foresaw_ends_it_loudly(self) -> None:
+        class Broken(MemoryStorage):
+            async def transact(self, writes: object) -> Committed | Refused:
+                raise ZeroDivisionError
+
+        committer = Committer(Broken())
+        call = asyncio.create_task(committer.commit_many(creates("a")))
+        with pytest.raises(ExceptionGroup):
+            await asyncio.wait_for(committer.run(), DEADLINE)
+        assert isinstance((await call)[0], OutcomeUnknown)
+
+
+class TestLostAnswers:
+    async def test_a_create_that_happened(self) -> None:
+        storage = FaultyStorage([Fault.LOST_ANSWER])
+        async with committing(storage, clock=JumpingClock()) as committer:
+            assert await committer.commit_many(creates("a", "b")) == [2, 2]
+
+    async def test_a_create_that_did_not(self) -> None:
+        storage = FaultyStorage([Fault.LOST_REQUEST])
+        async with committing(storage, clock=JumpingClock()) as committer:
+            outcomes = await committer.commit_many(creates("a", "b"))
+        assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
+        assert await storage.get("a") is None
+
+    @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST, Fault.DELAYED])
+    async def test_an_update_happens_once(self, fault: Fault) -> None:
+        storage = FaultyStorage([fault])
+        revision = await put(storage.inner, "a")
+        async with committing(storage, clock=JumpingClock()) as committer:
+            assert await committer.commit(Write("a", b"2", revision)) == revision + 1
+        await storage.deliver()
+        found = await storage.get("a")
+        assert found is not None and (found.value, found.version) == (b"2", 2)
+
+    async def test_what_lost_meanwhile_fails_alone(self) -> None:
+        storage = FaultyStorage([Fault.LOST_REQUEST])
+        a, b = await put(storage.inner, "a"), await put(storage.inner, "b")
+        await put(storage.inner, "b", b"theirs", expected=b)
+        async with committing(storage, clock=JumpingClock()) as committer:
+            won, lost = await committer.commit_many([Write("a", b"mine", a), Write("b", b"mine", b)])
+        assert isinstance(won, int)
+        assert isinstance(lost, Conflict)
+
+    async def test_later_writes_of_its_keys_wait_for_the_verdict(self) -> None:
+        storage = FaultyStorage([Fault.LOST_ANSWER])
+        revision = await put(storage.inner, "a")
+        async with committing(storage, clock=JumpingClock()) as committer:
+            outcomes = await committer.commit_many([Write("a", b"2", revision), Write("a", b"3", revision + 1)])
+        assert outcomes == [revision + 1, revision + 2]
+
+
+class TestLimits:
+    @pytest.mark.parametrize(("limit", "value"), [("MAX_OPEN", 2), ("MAX_OPEN_BYTES", 20)])
+    async def test_the_queue_is_bounded(self, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+        monkeypatch.setattr(committer_module, limit, value)
+        storage = GatedStorage()
+        async with committing(storage) as committer:
+            call = asyncio.create_task(committer.commit_many(creates("a", "b", "c")))
+            await storage.wait_begun(1)
+            storage.gate.set()
+            assert [type(outcome) for outcome in await call] == [int, int, Unavailable]
+            assert await committer.commit_many(creates("c", "d")) == [3, 3], "room was not given back"
+
+    async def test_what_waits_too_long_is_told(self) -> None:
+        storage, clock = GatedStorage(), FakeClock()
+        async with committing(storage, max_in_flight=1, clock=clock) as committer:
+            sent = asyncio.create_task(committer.commit_many(creates("a")))
+            await storage.wait_begun(1)
+            waits = asyncio.create_task(committer.commit_many(creates("b")))
+            await clock.advance(WAIT_LIMIT)
+            storage.gate.set()
+            assert await sent == [2]
+            assert isinstance((await waits)[0], Unavailable)
+            assert await committer.commit_many(creates("b")) == [3]
+
+    async def test_nobody_waits_for_it_any_more(self) -> None:
+        storage = GatedStorage()
+        async with committing(storage, max_in_flight=1) as committer:
+            sent = asyncio.create_task(committer.commit_many(creates("a")))
+            await storage.wait_begun(1)
+            waits = asyncio.create_task(committer.commit_many(creates("b")))
+            await asyncio.sleep(0)
+            waits.cancel()
+            storage.gate.set()
+            await sent
+            assert await committer.commit_many(creates("c")) == [3]
+        assert keys_of(storage) == [["a"], ["c"]]
+
+
+class TestStopping:
+    async def test_everybody_is_told(self) -> None:
+        storage = GatedStorage()
+        committer = Committer(storage, max_in_flight=1)
+        running = asyncio.create_task(committer.run())
+        sent = asyncio.create_task(committer.commit_many(creates("a")))
+        await storage.wait_begun(1)
+        waits = asyncio.create_task(committer.commit_many([*creates("b"), Write("a", b"", 2)]))
+        await asyncio.sleep(0)
+        running.cancel()
+        assert [type(outcome) for outcome in await asyncio.wait_for(sent, DEADLINE)] == [OutcomeUnknown]
+        assert [type(outcome) for outcome in await asyncio.wait_for(waits, DEADLINE)] == [Unavailable, Unavailable]
+        later = await asyncio.wait_for(committer.commit_many(creates("c")), DEADLINE)
+        assert [type(outcome) for outcome in later] == [Unavailable]

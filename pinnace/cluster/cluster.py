@@ -80,7 +80,7 @@ class Cluster:
                     await self._stop_and_remove()
                     raise
         except BaseException:
-            self.folder.prune(made)
+            self.folder.prune(self._state.made if self._state else made)
             raise
 
     async def down(self, grace: float = processes.GRACE) -> list[str]:
@@ -204,7 +204,12 @@ class Cluster:
         child = self._children.get(name)
         code = child.poll() if child else None
         how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        return StartFailed(f"{name} {how} while it was starting", process=name, log_tail=self.folder.log_tail(name))
+        return StartFailed(
+            f"{name} {how} while it was starting",
+            process=name,
+            log_tail=self.folder.log_tail(name),
+            hint="nothing was left running: see to what its log says, and try again",
+        )
 
     async def _stop_and_remove(self, grace: float = processes.GRACE) -> list[str]:
         killed = await processes.stop(self.state.processes, grace)

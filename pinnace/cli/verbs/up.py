@@ -94,7 +94,7 @@ def _welcome(cluster: Cluster, detach: bool) -> str:
     commands = [
         ("pinnace status", "its processes, and which scheduler leads"),
         ("pinnace get nodes", "its nodes"),
-        ("pinnace apply -f examples/first.yaml", "some pods"),
+        ("pinnace apply -f pods.yaml", "some pods"),
         ("pinnace get pods -w", "what becomes of them"),
         ("pinnace down" if detach else "Ctrl-C, or pinnace down", "the end"),
     ]

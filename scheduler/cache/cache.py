@@ -1,0 +1,124 @@
+"""The scheduler's cache: nodes, and the pods that take room on them, assumed ones included.
+
+The life of one pod, by uid:
+
+                     observe (it is bound)
+       +--------------------------------------------+
+       |                                            v
+    absent ---- assume ---> ASSUMED --- observe ---> BOUND
+       ^                       |      (confirmed)      |
+       |        forget         |                       |
+       +-----------------------+                       |
+       |                remove |                remove |   deleted, or finished
+       +-----------------------+-----------------------+
+
+* An assumed pod takes room at once, so that the next decision counts it.
+* `observe` is the informer seeing the pod on a node, whoever bound it. It wins over an assumption: a pod assumed on one node
+  and observed on another is moved. It may come before the bind's answer, after it, or twice.
+* Only `observe`, `forget` and `remove` end an assumption; no timer does. A bind whose answer was lost may still have
+  happened: forgetting it would hand out its room twice (kubernetes#106361). The binder finds out, and then calls `forget`.
+* `forget` undoes an assumption and nothing else: when the informer was faster it does nothing.
+* Pods may be seen before their node, and stay when it goes: they count again when it comes back.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.fit import Requests
+from scheduler.cache.changes import Change, ClusterEvent, between
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import NodeTable
+
+
+@dataclass(slots=True)
+class _Placed:
+    requests: Requests
+    node: str
+    assumed: bool
+
+
+class Cache:
+    """Methods that can help a waiting pod return the ClusterEvent that says how."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeTable()
+        self._pods: dict[str, _Placed] = {}
+        self._on_node: dict[str, dict[str, Requests]] = {}
+
+    def set_node(self, node: Node) -> ClusterEvent:
+        """A node as it is now, new or not."""
+        name = node.metadata.name
+        row = self.nodes.row(name)
+        if row is None:
+            self.nodes.add(node, self._on_node.get(name, {}).values())
+            return ClusterEvent(Change.NODE_ADDED, name)
+        event = ClusterEvent(between(self.nodes.nodes[row], node), name)
+        self.nodes.update(node)
+        return event
+
+    def remove_node(self, name: str) -> None:
+        if self.nodes.row(name) is not None:
+            self.nodes.remove(name)
+
+    def assume(self, info: PodInfo, node: str) -> None:
+        """The pod was decided to go to `node`. It must be absent: to decide twice is a bug (kubernetes#26043)."""
+        if info.uid in self._pods:
+            raise ValueError(f'pod "{info.key}" is in the cache already, it cannot be assumed')
+        self._place(info.uid, _Placed(info.requests, node, assumed=True))
+
+    def observe(self, info: PodInfo, node: str) -> ClusterEvent | None:
+        """The pod is bound to `node`."""
+        placed = self._pods.get(info.uid)
+        event = None
+        if placed is not None:
+            if placed.node == node:
+                placed.assumed = False
+                return None
+            event = self.remove(info.uid)
+        self._place(info.uid, _Placed(info.requests, node, assumed=False))
+        return event
+
+    def forget(self, uid: str) -> ClusterEvent | None:
+        """The bind of an assumed pod did not happen and will not. None: it was not assumed (any more)."""
+        return self.remove(uid) if self.is_assumed(uid) else None
+
+    def remove(self, uid: str) -> ClusterEvent | None:
+        """The pod is gone or has finished. None: it took no room."""
+        placed = self._pods.pop(uid, None)
+        if placed is None:
+            return None
+        pods = self._on_node[placed.node]
+        del pods[uid]
+        if not pods:
+            del self._on_node[placed.node]
+        if placed.requests.ports:
+            self.nodes.used_ports.remove(placed.node, placed.requests.ports)
+        if self.nodes.row(placed.node) is not None:
+            self.nodes.release(placed.node, placed.requests)
+        return ClusterEvent(Change.POD_FREED, placed.node)
+
+    def node_of(self, uid: str) -> str | None:
+        """Where the pod takes room, assumed or bound."""
+        placed = self._pods.get(uid)
+        return placed.node if placed is not None else None
+
+    def is_assumed(self, uid: str) -> bool:
+        placed = self._pods.get(uid)
+        return placed is not None and placed.assumed
+
+    def assumed(self) -> Iterator[str]:
+        """The uids of all assumed pods."""
+        return (uid for uid, placed in self._pods.items() if placed.assumed)
+
+    def __len__(self) -> int:
+        """Pods that take room."""
+        return len(self._pods)
+
+    def _place(self, uid: str, placed: _Placed) -> None:
+        self._pods[uid] = placed
+        self._on_node.setdefault(placed.node, {})[uid] = placed.requests
+        if placed.requests.ports:
+            self.nodes.used_ports.add(placed.node, placed.requests.ports)
+        if self.nodes.row(placed.node) is not None:
+            self.nodes.occupy(placed.node, placed.requests)

@@ -1,0 +1,40 @@
+"""What happened in the cluster that may help a pod which had no place: the words in which plugins say what they wait for."""
+
+from dataclasses import dataclass
+from enum import Flag, auto
+
+from pinnace import fit
+from pinnace.api.core_v1_pb2 import Node
+
+
+class Change(Flag):
+    """Kinds of changes. One event may be of several."""
+
+    NONE = 0
+    NODE_ADDED = auto()
+    NODE_ALLOCATABLE = auto()
+    """Some node has more of some resource."""
+    NODE_LABELS = auto()
+    NODE_TAINTS = auto()
+    """Taints, or spec.unschedulable."""
+    POD_FREED = auto()
+    """A pod left a node, or finished: its resources and ports are free."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    change: Change
+    node: str
+
+
+def between(old: Node, new: Node) -> Change:
+    """What changed from one version of a node to the next, as far as it may help a pod."""
+    change = Change.NONE
+    before, after = fit.allocatable(old), fit.allocatable(new)
+    if any(amount > before.get(resource, 0) for resource, amount in after.items()):
+        change |= Change.NODE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        change |= Change.NODE_LABELS
+    if old.spec.unschedulable != new.spec.unschedulable or list(old.spec.taints) != list(new.spec.taints):
+        change |= Change.NODE_TAINTS
+    return change

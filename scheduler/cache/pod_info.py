@@ -1,0 +1,29 @@
+"""A pod as the scheduler handles it: the object, and what is asked of it again and again."""
+
+from functools import cached_property
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.fit import pod_requests
+
+
+class PodInfo:
+    """One version of a pod. `pod` belongs to the informer: it must not be changed."""
+
+    def __init__(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        self.pod = pod
+        self.uid = metadata.uid
+        self.namespace = metadata.namespace
+        self.name = metadata.name
+        self.priority = pod.spec.priority
+        self.requests = pod_requests(pod)
+
+    @property
+    def key(self) -> str:
+        """As informers write it."""
+        return f"{self.namespace}/{self.name}"
+
+    @cached_property
+    def template(self) -> bytes:
+        """Equal for pods that no plugin which looks at the spec alone can tell apart."""
+        return self.pod.spec.SerializeToString()

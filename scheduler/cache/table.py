@@ -1,0 +1,167 @@
+"""Nodes as a table: a row is a node, a column is a fact about all of them.
+
+Plugins read it; only the cache writes it. Rows are dense, 0 to len-1; which row a node has may change when another node is
+removed, so a row number means something only within one scheduling cycle. Arrays that are handed out are views: they must not
+be changed, nor kept beyond the cycle.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinnace import fit
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.fit import Requests
+from pinnace.fit.table import BoolArray, IntArray, UsedPorts
+from scheduler.cache.columns import Coded, Column
+
+FloatArray = NDArray[np.float64]
+Taint = tuple[str, str, str]
+"""(key, value, effect)."""
+
+SCORED = ("cpu", "memory")
+"""The resources that scores look at, in the order of `Requests.scored`."""
+_LABEL_COLUMNS = 64
+
+
+class NodeTable:
+    """Amounts are integers: millicores of cpu, bytes, or a count."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.nodes: list[Node] = []
+        self.used_ports = UsedPorts()
+        self._rows: dict[str, int] = {}
+        self._amounts: list[Mapping[str, int]] = []
+        self._none = Column(np.int64)
+        self._allocatable: dict[str, Column] = {}
+        self._free: dict[str, Column] = {}
+        self._slack = tuple(Column(np.float64) for _ in SCORED)
+        self._inverse = tuple(Column(np.float64) for _ in SCORED)
+        self._unschedulable = Column(np.bool_)
+        self.taints: Coded[tuple[Taint, ...]] = Coded(())
+        """Each node's taints, in their order; () without any."""
+        self._labels: dict[str, Coded[str | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def row(self, name: str) -> int | None:
+        return self._rows.get(name)
+
+    def rows(self, names: Iterable[str]) -> list[int]:
+        """The rows of those nodes that exist."""
+        return [row for name in names if (row := self._rows.get(name)) is not None]
+
+    def allocatable(self, resource: str) -> IntArray:
+        """What pods may use on each node; zeros when no node has the resource."""
+        return self._allocatable.get(resource, self._none).array
+
+    def free(self, resource: str) -> IntArray:
+        """What is left on each node. Negative where pods were put by hand beyond what fits."""
+        return self._free.get(resource, self._none).array
+
+    def slack(self, scored: int) -> FloatArray:
+        """What is left of SCORED[scored] as scores count it: a container that requests none counts as a small one."""
+        return self._slack[scored].array
+
+    def inverse(self, scored: int) -> FloatArray:
+        """1 / allocatable of SCORED[scored]; 0 where a node has none, so that its share comes out as 0."""
+        return self._inverse[scored].array
+
+    @property
+    def unschedulable(self) -> BoolArray:
+        return self._unschedulable.array
+
+    def label(self, key: str) -> Coded[str | None]:
+        """Each node's value of a label, None where it has none. The column is made when first asked for, and then kept."""
+        column = self._labels.get(key)
+        if column is None:
+            if len(self._labels) == _LABEL_COLUMNS:
+                del self._labels[next(iter(self._labels))]
+            column = self._labels[key] = Coded(None)
+            for node in self.nodes:
+                column.append(_label(node, key))
+        return column
+
+    def add(self, node: Node, pods: Iterable[Requests]) -> None:
+        """A new node, with the pods that are on it already."""
+        name = node.metadata.name
+        self._rows[name] = len(self.names)
+        self.names.append(name)
+        self.nodes.append(node)
+        self._amounts.append({})
+        for column in self._columns():
+            column.append(0)
+        self.taints.append(())
+        for key, labels in self._labels.items():
+            labels.append(_label(node, key))
+        self.update(node)
+        for requests in pods:
+            self.occupy(name, requests)
+
+    def update(self, node: Node) -> None:
+        """A new version of a node that is in the table."""
+        row = self._rows[node.metadata.name]
+        old, new = self._amounts[row], fit.allocatable(node)
+        self.nodes[row] = node
+        self._amounts[row] = new
+        for resource in old.keys() | new.keys():
+            more = new.get(resource, 0) - old.get(resource, 0)
+            self._column(self._allocatable, resource).array[row] += more
+            self._column(self._free, resource).array[row] += more
+        for scored, resource in enumerate(SCORED):
+            self._slack[scored].array[row] += new.get(resource, 0) - old.get(resource, 0)
+            self._inverse[scored].array[row] = 1 / new[resource] if new.get(resource, 0) > 0 else 0
+        self._unschedulable.array[row] = node.spec.unschedulable
+        self.taints.set(row, tuple((taint.key, taint.value, taint.effect) for taint in node.spec.taints))
+        for key, labels in self._labels.items():
+            labels.set(row, _label(node, key))
+
+    def remove(self, name: str) -> None:
+        """The last row takes the place of the one that is removed. Ports stay taken until the pods are gone."""
+        row, last = self._rows.pop(name), self.names[-1]
+        if last != name:
+            self._rows[last] = row
+        self.names[row], self.nodes[row], self._amounts[row] = self.names[-1], self.nodes[-1], self._amounts[-1]
+        for values in (self.names, self.nodes, self._amounts):
+            values.pop()
+        for column in self._columns():
+            column.remove(row)
+        self.taints.remove(row)
+        for labels in self._labels.values():
+            labels.remove(row)
+
+    def occupy(self, name: str, requests: Requests) -> None:
+        """Counts a pod on a node."""
+        self._count(self._rows[name], requests, 1)
+
+    def release(self, name: str, requests: Requests) -> None:
+        """Takes back an `occupy` of equal requests."""
+        self._count(self._rows[name], requests, -1)
+
+    def _count(self, row: int, requests: Requests, pods: int) -> None:
+        for resource, amount in requests.amounts:
+            column = self._free.get(resource) or self._column(self._free, resource)
+            column.array[row] -= pods * amount
+        for column, amount in zip(self._slack, requests.scored, strict=True):
+            column.array[row] -= pods * amount
+
+    def _column(self, columns: dict[str, Column], resource: str) -> Column:
+        column = columns.get(resource)
+        if column is None:
+            column = columns[resource] = Column(np.int64, rows=len(self.names))
+        return column
+
+    def _columns(self) -> Iterator[Column]:
+        yield self._none
+        yield self._unschedulable
+        yield from self._slack
+        yield from self._inverse
+        yield from self._allocatable.values()
+        yield from self._free.values()
+
+
+def _label(node: Node, key: str) -> str | None:
+    return node.metadata.labels.get(key)

@@ -1,0 +1,64 @@
+"""What plugins answer, and what is made of it when they fail."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pinnace.fit.table import BoolArray
+
+MAX_SCORE = 100.0
+
+CycleState = dict[str, Any]
+"""What the plugins of one cycle tell each other, or themselves at a later point. Keys begin with the plugin's name."""
+
+
+class PluginError(Exception):
+    """A plugin raised, or answered nonsense. The message names the plugin and the extension point."""
+
+    def __init__(self, plugin: str, point: str, problem: Exception) -> None:
+        super().__init__(f'plugin "{plugin}" failed in {point}: {type(problem).__name__}: {problem}')
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """An answer about the pod as a whole: there is nothing to do at the next point, or the pod is refused everywhere."""
+
+    reason: str = ""
+    """Why no node will do, in the words of an event. Empty: skip."""
+
+
+SKIP = Status()
+"""From PreFilter: this plugin's filter would pass every node. From PreScore: its score would be the same everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Why nodes are refused: a code for each node, and for each code but 0 (the node passes) one or more reasons.
+
+    Reasons are counted over the nodes and shown as "3 Insufficient cpu": nodes that are refused for the same thing must have
+    the same words.
+    """
+
+    codes: NDArray[Any]
+    reasons: Callable[[int], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """Which nodes pass; and why the others do not, which is only asked when no node is left."""
+
+    passed: BoolArray
+    explain: Callable[[], Verdicts]
+
+    @classmethod
+    def refusing(cls, refused: BoolArray, reason: str) -> "FilterResult":
+        """For a filter that has but one reason."""
+        passed = ~refused
+        return cls(passed, lambda: Verdicts(~passed, lambda _: (reason,)))
+
+    @classmethod
+    def coded(cls, codes: NDArray[Any], reasons: Sequence[str]) -> "FilterResult":
+        """For a filter with a fixed list of reasons: code n stands for `reasons[n]`, and 0 for passing."""
+        return cls(codes == 0, lambda: Verdicts(codes, lambda code: (reasons[code],)))

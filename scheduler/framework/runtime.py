@@ -1,0 +1,162 @@
+"""Runs the plugins of one profile, in their order, and keeps their faults from everybody else.
+
+A plugin that raises or answers nonsense fails the attempt at hand, with a PluginError that names it. Where a failure would
+have to stop the scheduler (what may be queued, in which order, which event helps) the framework goes on as if the plugin were
+not there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pinnace.fit.table import BoolArray
+from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.interface import (
+    EnqueueHint,
+    FilterPlugin,
+    NormalizePlugin,
+    Plugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ScorePlugin,
+)
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, PluginError
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled:
+    """A plugin of a profile, and where it takes part."""
+
+    plugin: Plugin
+    weight: float = 1.0
+    filters: bool = True
+    scores: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Scorer:
+    plugin: ScorePlugin
+    weight: float
+    pre_score: PreScorePlugin | None
+    normalize: NormalizePlugin | None
+    checked: bool
+    """Its scores are checked; those of this project's own plugins are not."""
+
+
+class Framework:
+    """One profile: pods that name `scheduler_name` are scheduled by these plugins."""
+
+    def __init__(self, scheduler_name: str, enabled: Sequence[Enabled]) -> None:
+        """Raises ValueError when the plugins do not make a profile."""
+        self.scheduler_name = scheduler_name
+        plugins = [each.plugin for each in enabled]
+        names = [plugin.name for plugin in plugins]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"plugins are enabled twice: {', '.join(sorted(twice))}")
+        sorters = [plugin for plugin in plugins if isinstance(plugin, QueueSortPlugin)]
+        if len(sorters) != 1:
+            found = ", ".join(plugin.name for plugin in sorters) or "none"
+            raise ValueError(f"exactly one plugin must sort the queue, found {found}; PrioritySort is the usual one")
+        filters = [each.plugin for each in enabled if each.filters]
+        self._sorter = sorters[0]
+        self._pre_enqueue = [plugin for plugin in plugins if isinstance(plugin, PreEnqueuePlugin)]
+        self._pre_filters = [plugin for plugin in filters if isinstance(plugin, PreFilterPlugin)]
+        self._filters = [plugin for plugin in filters if isinstance(plugin, FilterPlugin)]
+        self._scorers = [
+            _scorer(each.plugin, each.weight)
+            for each in enabled
+            if each.scores and each.weight and isinstance(each.plugin, ScorePlugin)
+        ]
+        self._hints = {plugin.name: plugin for plugin in filters if isinstance(plugin, EnqueueHint)}
+
+    def may_enqueue(self, pod: PodInfo) -> bool:
+        try:
+            return all(plugin.pre_enqueue(pod) for plugin in self._pre_enqueue)
+        except Exception:
+            return True
+
+    def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
+        try:
+            return tuple(map(float, self._sorter.sort_key(pod, since)))
+        except Exception:
+            return ()
+
+    def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """May the event help a pod that this plugin refused?"""
+        hint = self._hints.get(plugin)
+        try:
+            return hint is None or (bool(event.change & hint.helped_by) and hint.helps(event, pod, nodes))
+        except Exception:
+            return True
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | Diagnosis:
+        """The feasible nodes, at least one; or why there is none. Raises PluginError."""
+        rows = len(nodes)
+        if not rows:
+            return Diagnosis(0)
+        skipped = set()
+        for plugin in self._pre_filters:
+            try:
+                status = plugin.pre_filter(state, pod, nodes)
+            except Exception as error:
+                raise PluginError(plugin.name, "PreFilter", error) from error
+            if status is SKIP:
+                skipped.add(plugin.name)
+            elif status is not None:
+                return Diagnosis(rows, pre_filter=(plugin.name, status.reason))
+        refusals = []
+        feasible: BoolArray | None = None
+        for filterer in self._filters:
+            if filterer.name in skipped:
+                continue
+            try:
+                result = filterer.filter(state, pod, nodes)
+                feasible = result.passed if feasible is None else feasible & result.passed
+            except Exception as error:
+                raise PluginError(filterer.name, "Filter", error) from error
+            refusals.append((filterer.name, result))
+        if feasible is None:
+            return np.ones(rows, np.bool_)
+        return feasible if np.count_nonzero(feasible) else Diagnosis(rows, refusals)
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        """The weighted sum of each node's scores; -inf where a node is not feasible. Raises PluginError."""
+        total = np.zeros(len(nodes))
+        for scorer in self._scorers:
+            point = "PreScore"
+            try:
+                if scorer.pre_score is not None and scorer.pre_score.pre_score(state, pod, nodes, feasible) is SKIP:
+                    continue
+                point = "Score"
+                scores = scorer.plugin.score(state, pod, nodes, feasible)
+                if scorer.normalize is not None:
+                    point = "NormalizeScore"
+                    scores = scorer.normalize.normalize(state, scores, feasible)
+                if scorer.checked:
+                    _check(scores[feasible])
+                total += scores if scorer.weight == 1 else scorer.weight * scores
+            except Exception as error:
+                raise PluginError(scorer.plugin.name, point, error) from error
+        np.putmask(total, ~feasible, -np.inf)
+        return total
+
+
+def _scorer(plugin: ScorePlugin, weight: float) -> _Scorer:
+    return _Scorer(
+        plugin,
+        weight,
+        pre_score=plugin if isinstance(plugin, PreScorePlugin) else None,
+        normalize=plugin if isinstance(plugin, NormalizePlugin) else None,
+        checked=not type(plugin).__module__.startswith("scheduler.plugins."),
+    )
+
+
+def _check(scores: FloatArray) -> None:
+    if not (scores.min() >= 0 and scores.max() <= MAX_SCORE):
+        raise ValueError(f"scores must be from 0 to {MAX_SCORE:.0f}, got {scores.min()} to {scores.max()}")

@@ -1,0 +1,27 @@
+"""The built-in plugins, one idea a file. Names, reasons and default weights are those of kube-scheduler."""
+
+from collections.abc import Callable, Mapping
+
+from scheduler.framework import Plugin
+from scheduler.plugins.node_affinity import NodeAffinity
+from scheduler.plugins.node_name import NodeName
+from scheduler.plugins.node_ports import NodePorts
+from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node_unschedulable import NodeUnschedulable
+from scheduler.plugins.priority_sort import PrioritySort
+from scheduler.plugins.scheduling_gates import SchedulingGates
+from scheduler.plugins.taint_toleration import TaintToleration
+
+DEFAULTS: Mapping[str, tuple[Callable[[], Plugin], float]] = {
+    SchedulingGates.name: (SchedulingGates, 0),
+    PrioritySort.name: (PrioritySort, 0),
+    NodeUnschedulable.name: (NodeUnschedulable, 0),
+    NodeName.name: (NodeName, 0),
+    TaintToleration.name: (TaintToleration, 3),
+    NodeAffinity.name: (NodeAffinity, 0),
+    NodePorts.name: (NodePorts, 0),
+    NodeResourcesFit.name: (NodeResourcesFit, 1),
+    NodeResourcesBalancedAllocation.name: (NodeResourcesBalancedAllocation, 1),
+}
+"""Name -> (class, weight of its score), in the order in which they run: a refusal is told for the first that refuses."""

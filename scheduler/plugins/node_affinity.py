@@ -1,0 +1,102 @@
+"""NodeAffinity: nodeSelector, and the node affinity that is required. (Preferred affinity, a score, has its place here.)
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from scheduler.framework import SKIP, BoolArray, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+
+REASON = "node(s) didn't match Pod's node affinity/selector"
+
+
+class NodeAffinity:
+    name = "NodeAffinity"
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        return None if pod.pod.spec.nodeSelector or _has_required(pod.pod.spec) else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        return FilterResult.refusing(~_matching(pod.pod.spec, nodes), REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        row = nodes.row(event.node)
+        return row is not None and bool(_matching(pod.pod.spec, nodes)[row])
+
+
+def _has_required(spec: PodSpec) -> bool:
+    return spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution")
+
+
+def _matching(spec: PodSpec, nodes: NodeTable) -> BoolArray:
+    matching = np.ones(len(nodes), np.bool_)
+    for key, value in spec.nodeSelector.items():
+        matching &= nodes.label(key).equal(value)
+    if _has_required(spec):
+        required = spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+        any_term = np.zeros(len(nodes), np.bool_)
+        for term in required.nodeSelectorTerms:
+            any_term |= _term(term, nodes)
+        matching &= any_term
+    return matching
+
+
+def _term(term: NodeSelectorTerm, nodes: NodeTable) -> BoolArray:
+    """All requirements hold; a term without any matches nothing."""
+    matching = np.full(len(nodes), bool(term.matchExpressions or term.matchFields))
+    for requirement in term.matchExpressions:
+        matching &= _expression(requirement, nodes)
+    for requirement in term.matchFields:
+        matching &= _field(requirement, nodes)
+    return matching
+
+
+def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:
+    labels = nodes.label(requirement.key)
+    match requirement.operator:
+        case "Exists":
+            return ~labels.equal(None)
+        case "DoesNotExist":
+            return labels.equal(None)
+        case "In" | "NotIn":
+            among = np.zeros(len(nodes), np.bool_)
+            for value in requirement.values:
+                among |= labels.equal(value)
+            return among if requirement.operator == "In" else ~among
+        case "Gt" | "Lt":
+            return labels.map(_compare(requirement), np.bool_)
+        case _:
+            return np.zeros(len(nodes), np.bool_)
+
+
+def _compare(requirement: NodeSelectorRequirement) -> Callable[[str | None], bool]:
+    """Gt and Lt are about whole numbers; what is none does not match."""
+    bound = _whole(requirement.values[0]) if len(requirement.values) == 1 else None
+
+    def compare(value: str | None) -> bool:
+        number = _whole(value)
+        if number is None or bound is None:
+            return False
+        return number > bound if requirement.operator == "Gt" else number < bound
+
+    return compare
+
+
+def _whole(text: str | None) -> int | None:
+    try:
+        return int(text or "")
+    except ValueError:
+        return None
+
+
+def _field(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:
+    """The only field is metadata.name, with In and NotIn."""
+    among = np.zeros(len(nodes), np.bool_)
+    if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
+        return among
+    among[nodes.rows(requirement.values)] = True
+    return among if requirement.operator == "In" else ~among

@@ -1,0 +1,28 @@
+"""NodeUnschedulable: no new pods on a cordoned node, but for those that tolerate it."""
+
+import numpy as np
+
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.plugins.tolerations import tolerates
+
+REASON = "node(s) were unschedulable"
+TAINT = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+class NodeUnschedulable:
+    name = "NodeUnschedulable"
+    helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        if not np.count_nonzero(nodes.unschedulable) or any(
+            tolerates(toleration, TAINT) for toleration in pod.pod.spec.tolerations
+        ):
+            return SKIP
+        return None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        return FilterResult.refusing(nodes.unschedulable, REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        row = nodes.row(event.node)
+        return row is not None and not nodes.unschedulable[row]

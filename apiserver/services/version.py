@@ -1,0 +1,11 @@
+"""Which version of the software this server runs."""
+
+from importlib.metadata import version
+from typing import Any
+
+from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
+
+
+class VersionService:
+    async def get(self, request: GetVersionRequest, context: Any) -> VersionInfo:
+        return VersionInfo(version=version("pinnace"))

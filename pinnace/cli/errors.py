@@ -14,6 +14,7 @@ from enum import IntEnum
 import click
 
 from pinnace.cli.settings import Settings
+from pinnace.cli.table import one_line
 
 
 class ExitCode(IntEnum):
@@ -113,7 +114,7 @@ def tell(report: Report, where: str = "") -> None:
     """Prints a report to stderr. `where` is a place, such as "pods.yaml:14", or an object."""
     first, later = ("error: ", "  ") if not (where or report.speaks) else (f"{where}: ",) * 2 if where else ("", "")
     for number, line in enumerate(report.lines):
-        click.echo((later if number else first) + line, err=True)
+        click.echo((later if number else first) + one_line(line), err=True)
     if report.hint:
         click.echo(f"{click.style('hint:', fg='cyan')} {report.hint}", err=True)
 

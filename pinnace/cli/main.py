@@ -14,8 +14,8 @@ SECTIONS = {
         "up": "Start a local cluster of real processes.",
         "status": "Show the processes of a local cluster.",
         "down": "Stop a local cluster.",
-        "demo": "Watch a scheduler die and another take over.",
-        "bench": "Measure a cluster, with verdicts.",
+        "demo": "Stories that a real cluster tells.",
+        "bench": "Measure pinnace on this machine.",
     },
     "Objects": {
         "get": "Show objects in a table, or as YAML or JSON.",

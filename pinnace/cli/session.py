@@ -5,19 +5,19 @@ No verb can hang: what runs in a session ends at its deadline, which is `--timeo
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from pinnace.cli.console import note
-from pinnace.cli.errors import ExitCode, Failure, Report, Reported, explain, tell, worst
+from pinnace.cli.errors import ExitCode, Report, Reported, explain, tell, worst
+from pinnace.cli.reaching import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.client.client import Client
-from pinnace.client.config import HINT, ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 
 DEFAULT_DEADLINE = 30.0
 TIME_EACH = 0.05
 """Seconds that each of many objects adds."""
-CONNECT_TIMEOUT = 2.0
 
 
 class Session:
@@ -105,43 +105,3 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
         raise TimeoutError(f"timed out after {asyncio.get_running_loop().time() - started:.3g} s{what}") from None
     finally:
         await connection.close()
-
-
-def configuration(settings: Settings) -> ClientConfig:
-    """Where the API servers are. Raises Failure."""
-    try:
-        return load(settings.server, context=settings.context)
-    except ConfigError as error:
-        code = ExitCode.USAGE if settings.server or settings.context else ExitCode.UNAVAILABLE
-        raise Failure(str(error), hint=error.hint, code=code) from None
-
-
-async def reach(endpoints: Sequence[str]) -> None:
-    """Returns once any API server accepts a connection. Raises Failure when none does: it names them all and the way out.
-
-    Asked before anything else, because the client library would go on trying, as a component must; a person wants to know.
-    """
-    attempts = [asyncio.ensure_future(_accepts(endpoint)) for endpoint in endpoints]
-    try:
-        for attempt in asyncio.as_completed(attempts):
-            if await attempt is None:
-                return
-    finally:
-        for task in attempts:
-            task.cancel()
-    tried = ", ".join(f"{endpoint} ({task.result()})" for endpoint, task in zip(endpoints, attempts, strict=True))
-    raise Failure(f"no API server answers at {tried}", hint=HINT, code=ExitCode.UNAVAILABLE)
-
-
-async def _accepts(endpoint: str) -> str | None:
-    """None, or why there is no connection."""
-    host, _, port = endpoint.rpartition(":")
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except TimeoutError:
-        return f"no answer in {CONNECT_TIMEOUT:.0f} s"
-    except OSError as error:
-        return (error.strerror or str(error)).lower()
-    writer.close()
-    return None

@@ -16,7 +16,7 @@ class Table:
 
     def render(self, rows: Sequence[Sequence[str]]) -> str:
         """Lines, each with its newline; the headers stand before the first rows."""
-        lines = [tuple(_one_line(cell) for cell in row) for row in rows]
+        lines = [tuple(one_line(cell) for cell in row) for row in rows]
         if self._show_headers:
             lines.insert(0, self._headers)
             self._show_headers = False
@@ -28,6 +28,6 @@ class Table:
         return GAP.join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip()
 
 
-def _one_line(cell: str) -> str:
-    """A cell never breaks its row."""
-    return " ".join(cell.split()) if not cell.isprintable() else cell
+def one_line(text: str) -> str:
+    """Text of others, fit for a cell: it neither breaks the line nor sends the terminal commands."""
+    return text if text.isprintable() else "".join(filter(str.isprintable, " ".join(text.split())))

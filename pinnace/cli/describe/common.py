@@ -1,6 +1,5 @@
 """What the descriptions of all kinds share."""
 
-import json
 from collections.abc import Iterable
 
 from pinnace.api.core_v1_pb2 import Event
@@ -13,7 +12,7 @@ from pinnace.cli.printers import events as event_columns
 def annotations(meta: ObjectMeta) -> list[str]:
     """`key: value`, without what `apply` keeps for itself."""
     shown = sorted((key, value) for key, value in meta.annotations.items() if key != LAST_APPLIED)
-    return [f"{key}: {value if value.isprintable() else json.dumps(value)}" for key, value in shown]
+    return [f"{key}: {value}" for key, value in shown]
 
 
 def events_table(events: Iterable[Event], now: float) -> Rows:

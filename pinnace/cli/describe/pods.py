@@ -48,7 +48,7 @@ def describe(pod: Pod, events: Sequence[Event], now: float) -> Fields:
         "Containers": _containers(spec.containers, pod.status.containerStatuses),
         "Conditions": Rows(
             ("Type", "Status", "Reason", "Message"),
-            [(c.type, c.status, c.reason, " ".join(c.message.split())) for c in pod.status.conditions],
+            [(c.type, c.status, c.reason, c.message) for c in pod.status.conditions],
         ),
         "QoS Class": pod.status.qosClass or NONE,
         "Node-Selectors": pairs(spec.nodeSelector),

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.cli.ages import is_set
+from pinnace.cli.table import one_line
 
 NONE = "<none>"
 INDENT = "  "
@@ -49,7 +50,7 @@ def _is_inline(value: Value) -> bool:
 
 
 def _join(head: str, value: str, indent: str, width: int) -> str:
-    return f"{head:<{len(indent) + width}}{value}".rstrip()
+    return f"{head:<{len(indent) + width}}{one_line(value)}".rstrip()
 
 
 def _rows(head: str, value: Rows, indent: str, width: int) -> Iterator[str]:
@@ -57,7 +58,8 @@ def _rows(head: str, value: Rows, indent: str, width: int) -> Iterator[str]:
         yield _join(head, NONE, indent, width)
         return
     yield head
-    lines = [value.headers, tuple("-" * len(header) for header in value.headers), *value.rows]
+    rows = [tuple(one_line(cell) for cell in row) for row in value.rows]
+    lines = [value.headers, tuple("-" * len(header) for header in value.headers), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(value.headers))]
     for line in lines:
         cells = (cell.ljust(size) for cell, size in zip(line, widths, strict=True))

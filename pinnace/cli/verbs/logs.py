@@ -12,7 +12,8 @@ from pinnace.cli import logfile
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.console import note
 from pinnace.cli.errors import ExitCode, Failure, usage
-from pinnace.cli.session import Session, configuration, run
+from pinnace.cli.reaching import configuration
+from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.targets import parse_resource
 

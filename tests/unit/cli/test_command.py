@@ -1,0 +1,68 @@
+"""The group of verbs: what it says about itself, and that it loads no more than it must."""
+
+import importlib
+import subprocess
+import sys
+
+import click
+import pytest
+
+from pinnace.cli.main import SECTIONS, cli, run
+from pinnace.cli.verbs.node import node
+
+VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str) -> None:
+    command = getattr(importlib.import_module(f"pinnace.cli.verbs.{verb}"), verb)
+    assert command.name == verb
+    text = command.get_help(click.Context(command, info_name=verb))
+    assert VERBS[verb].rstrip(".") in text, "the summary in the list of verbs is the first line of the verb's help"
+    for each in command.commands.values() if isinstance(command, click.Group) else [command]:
+        text = each.get_help(click.Context(each, info_name=verb))
+        assert "Examples:" in text and f"pinnace {verb}" in text and "--server" in text, each.name
+
+
+def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--help"], ["-h"]):
+        assert run(words) == 0
+        text = capsys.readouterr().out
+        assert all(title in text for title in SECTIONS) and all(verb in text for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["gett", "pods"], 'error: unknown command "gett"; did you mean "get"?'),
+        (["xyzzy"], 'error: unknown command "xyzzy"'),
+        (["get", "pods", "--wacth"], "error: no such option '--wacth'. Did you mean '--watch'?"),
+        (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
+        (["node"], "error: missing command"),
+        (["completion", "tcsh"], "error: invalid value for"),
+    ],
+)
+def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    first, hint = captured.err.splitlines()
+    assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert f"_PINNACE_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_verbs_and_kinds_are_completed() -> None:
+    assert [item.value for item in cli.shell_complete(click.Context(cli), "un")] == ["uncordon"]
+    assert node.list_commands(click.Context(node)) == ["add", "list"]
+
+
+def test_nothing_heavy_is_loaded_for_the_list_of_verbs() -> None:
+    """Start-up time is what one feels: gRPC, protobuf, NumPy and rich wait until a verb needs them."""
+    program = "import sys; from pinnace.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    loaded = set(done.stderr.split())
+    assert "click" in loaded and not loaded & {"grpc", "google.protobuf", "numpy", "rich", "yaml", "asyncio"}

@@ -1,0 +1,135 @@
+"""The words of `get pods`, against what kubectl prints for the same status."""
+
+import pytest
+from google.protobuf import text_format
+
+from pinnace.api.core_v1_pb2 import ContainerState, Pod
+from pinnace.cli.printers.columns import View
+from pinnace.cli.printers.pods import COLUMNS, readiness, restarts, row, status
+from tests.builders import make_pod
+
+NOW = 1000.0
+
+
+def state(text: str) -> ContainerState:
+    return text_format.Parse(text, ContainerState())
+
+
+def with_containers(pod: Pod, *states: str, ready: bool = False, init: bool = False) -> Pod:
+    """Adds a status for each container, in order; `init`: for each init container."""
+    containers, statuses = (
+        (pod.spec.initContainers, pod.status.initContainerStatuses)
+        if init
+        else (pod.spec.containers, pod.status.containerStatuses)
+    )
+    for container, text in zip(containers, states, strict=True):
+        statuses.add(name=container.name, state=state(text), ready=ready)
+    return pod
+
+
+RUNNING = "running {}"
+CREATING = 'waiting { reason: "ContainerCreating" }'
+COMPLETED = 'terminated { reason: "Completed" }'
+CRASHED = 'waiting { reason: "CrashLoopBackOff" }'
+
+
+@pytest.mark.parametrize(
+    ("pod", "word"),
+    [
+        (make_pod("a").req(cpu="1").build(), "Pending"),
+        (with_containers(make_pod("a").req(cpu="1").build(), CREATING), "ContainerCreating"),
+        (with_containers(make_pod("a").req(cpu="1").phase("Running").build(), RUNNING, ready=True), "Running"),
+        (with_containers(make_pod("a").req(cpu="1").phase("Running").build(), CRASHED), "CrashLoopBackOff"),
+        (with_containers(make_pod("a").req(cpu="1").phase("Succeeded").build(), COMPLETED), "Completed"),
+        (with_containers(make_pod("a").req(cpu="1").phase("Failed").build(), "terminated { exitCode: 3 }"), "ExitCode:3"),
+        (with_containers(make_pod("a").req(cpu="1").phase("Failed").build(), "terminated { signal: 9 }"), "Signal:9"),
+        (make_pod("a").req(cpu="1").terminating().build(), "Terminating"),
+        (make_pod("a").req(cpu="1").phase("Succeeded").terminating().build(), "Succeeded"),
+        (make_pod("a").condition("PodScheduled", "False", "SchedulingGated").build(), "SchedulingGated"),
+        (make_pod("a").condition("PodScheduled", "False", "Unschedulable").build(), "Pending"),
+        (Pod(), "Unknown"),
+    ],
+)
+def test_status(pod: Pod, word: str) -> None:
+    assert status(pod) == word
+
+
+def test_a_reason_of_the_pod_goes_before_its_phase() -> None:
+    pod = make_pod("a").req(cpu="1").phase("Failed").build()
+    pod.status.reason = "OutOfcpu"
+    assert status(pod) == "OutOfcpu"
+
+
+def test_a_terminating_pod_on_a_lost_node_is_unknown() -> None:
+    pod = make_pod("a").req(cpu="1").phase("Running").terminating().build()
+    pod.status.reason = "NodeLost"
+    assert status(pod) == "Unknown"
+
+
+def test_the_first_container_that_has_a_reason_is_told() -> None:
+    pod = with_containers(make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build(), CRASHED, CREATING)
+    assert status(pod) == "CrashLoopBackOff"
+
+
+def test_one_container_done_and_one_running() -> None:
+    pod = make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build()
+    with_containers(pod, COMPLETED, RUNNING, ready=True)
+    assert status(pod) == "NotReady"
+    pod.status.conditions.add(type="Ready", status="True")
+    assert status(pod) == "Running"
+    assert readiness(pod) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("states", "word"),
+    [
+        ((COMPLETED, RUNNING), "Init:1/2"),
+        ((RUNNING, 'waiting { reason: "PodInitializing" }'), "Init:0/2"),
+        ((CRASHED, 'waiting { reason: "PodInitializing" }'), "Init:CrashLoopBackOff"),
+        (("terminated { exitCode: 2 }", RUNNING), "Init:ExitCode:2"),
+        (('terminated { exitCode: 2 reason: "Error" }', RUNNING), "Init:Error"),
+        ((COMPLETED, COMPLETED), "ContainerCreating"),
+    ],
+)
+def test_init_containers(states: tuple[str, str], word: str) -> None:
+    pod = with_containers(make_pod("a").init().init().req(cpu="1").build(), *states, init=True)
+    assert status(with_containers(pod, CREATING)) == word
+
+
+def test_sidecars_count_as_containers() -> None:
+    pod = with_containers(make_pod("a").init(sidecar=True).req(cpu="1").build(), RUNNING, init=True, ready=True)
+    with_containers(pod, RUNNING, ready=True)
+    pod.status.phase = "Running"
+    assert readiness(pod) == (0, 2)  # the sidecar has not started: the pod is still initializing
+    pod.status.initContainerStatuses[0].started = True
+    assert readiness(pod) == (2, 2)
+    assert status(pod) == "Running"
+
+
+def test_restarts_say_when_the_last_was() -> None:
+    pod = with_containers(make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build(), RUNNING, CRASHED)
+    assert restarts(pod, NOW) == "0"
+    first, second = pod.status.containerStatuses
+    first.restartCount, second.restartCount = 1, 2
+    assert restarts(pod, NOW) == "3"
+    first.lastState.terminated.finishedAt.seconds = 700
+    second.lastState.terminated.finishedAt.seconds = 900
+    assert restarts(pod, NOW) == "3 (100s ago)"
+
+
+def test_row() -> None:
+    pod = make_pod("a").req(cpu="1").created(NOW - 5).build()
+    assert row(pod, NOW) == ("a", "0/1", "Pending", "0", "5s", "<none>", "<none>", "<none>")
+    pod.spec.nodeName, pod.status.podIP = "n", "10.0.0.1"
+    assert row(pod, NOW)[-3:] == ("10.0.0.1", "n", "<none>")
+
+
+def test_a_view_adds_columns_around_the_pods_own() -> None:
+    pod = make_pod("a", "space").req(cpu="1").label("app", "web").label("a", "b").created(NOW - 5).build()
+    plain, full = View(), View(wide=True, namespace=True, labels=True, prefix="pod/")
+    assert plain.headers(COLUMNS) == ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
+    assert plain.row(COLUMNS, pod, NOW) == ["a", "0/1", "Pending", "0", "5s"]
+    assert full.headers(COLUMNS)[:2] == ("NAMESPACE", "NAME") and full.headers(COLUMNS)[-1] == "LABELS"
+    cells = full.row(COLUMNS, pod, NOW)
+    assert cells[:2] == ["space", "pod/a"] and cells[-1] == "a=b,app=web"
+    assert len(cells) == len(full.headers(COLUMNS))

@@ -1,0 +1,47 @@
+import pytest
+
+from pinnace.api.resources import NODES, PODS, PRIORITY_CLASSES
+from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.targets import Target, parse, reference
+
+
+@pytest.mark.parametrize(
+    ("words", "targets"),
+    [
+        (["pods"], [Target(PODS)]),
+        (["po,no"], [Target(PODS), Target(NODES)]),
+        (["pods,pod"], [Target(PODS)]),
+        (["pod", "a", "b", "a"], [Target(PODS, ("a", "b"))]),
+        (["Pod/a", "pods/b", "node/c"], [Target(PODS, ("a", "b")), Target(NODES, ("c",))]),
+        (["pc.scheduling.k8s.io", "x"], [Target(PRIORITY_CLASSES, ("x",))]),
+        (["priorityclasses.v1.scheduling.k8s.io"], [Target(PRIORITY_CLASSES)]),
+        (["pods.v1"], [Target(PODS)]),
+    ],
+)
+def test_parse(words: list[str], targets: list[Target]) -> None:
+    assert parse(words) == targets
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "which resource?"),
+        ([","], '"," names no resource'),
+        (["podz"], 'unknown resource "podz"; did you mean "pod"?'),
+        (["pods.v2"], 'unknown resource "pods.v2"'),
+        (["pod", "a/b"], '"a/b": a name has no slash'),
+        (["pod/a", "b"], '"b": expected KIND/NAME'),
+        (["pod/"], '"pod/": expected KIND/NAME'),
+    ],
+)
+def test_mistakes_are_usage_errors(words: list[str], message: str) -> None:
+    with pytest.raises(Failure) as caught:
+        parse(words)
+    assert caught.value.report.lines[0].startswith(message)
+    assert caught.value.report.code is ExitCode.USAGE and caught.value.report.hint
+
+
+def test_a_reference_can_be_typed_again() -> None:
+    for resource in (PODS, PRIORITY_CLASSES):
+        assert parse([reference(resource, "a")]) == [Target(resource, ("a",))]
+    assert reference(PODS, "a") == "pod/a"

@@ -1,0 +1,133 @@
+"""Where the client looks for its servers, and what it says when it finds none."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pinnace.client.config import ConfigError, config_path, load, parse_endpoints, remove_context, write_context
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters:
+- name: far
+  cluster: {server: "https://far.example:7443", certificate-authority: ca.crt}
+contexts:
+- name: far
+  context: {cluster: far, user: me, namespace: work}
+- name: broken
+  context: {cluster: nowhere, user: me}
+users:
+- name: me
+  user: {token: secret}
+current-context: far
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"PINNACE_CONFIG": str(tmp_path / "deep" / "config")}
+
+
+@pytest.fixture
+def file(environ: dict[str, str]) -> Path:
+    path = Path(environ["PINNACE_CONFIG"])
+    path.parent.mkdir()
+    path.write_text(KUBECONFIG)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoints"),
+    [
+        ("a:1", ("a:1",)),
+        ("a", ("a:7443",)),
+        ("a:1, b:2", ("a:1", "b:2")),
+        ("https://a:1/,http://b", ("a:1", "b:7443")),
+        ("[::1]:7443", ("[::1]:7443",)),
+    ],
+)
+def test_endpoints(text: str, endpoints: tuple[str, ...]) -> None:
+    assert parse_endpoints(text) == endpoints
+
+
+@pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:70000", ":1", "a:1/path"])
+def test_what_is_no_endpoint(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_endpoints(text)
+
+
+def test_the_argument_goes_before_the_environment(file: Path, environ: dict[str, str]) -> None:
+    environ["PINNACE_SERVER"] = "env:1"
+    assert load("arg:1", environ=environ).endpoints == ("arg:1",)
+    assert load(environ=environ).endpoints == ("env:1",)
+
+
+def test_the_current_context(file: Path, environ: dict[str, str]) -> None:
+    config = load(environ=environ)
+    assert (config.endpoints, config.namespace, config.context, config.data_dir) == (("far.example:7443",), "work", "far", None)
+
+
+def test_the_users_folder(tmp_path: Path) -> None:
+    assert config_path({"XDG_CONFIG_HOME": str(tmp_path)}) == tmp_path / "pinnace" / "config"
+    assert config_path({}) == Path.home() / ".config" / "pinnace" / "config"
+
+
+def test_without_a_file_it_says_how_to_get_a_cluster(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="does not exist") as caught:
+        load(environ=environ)
+    assert "pinnace up" in caught.value.hint
+    assert "--server" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["[", "- a", "kind: Pod", "\x00"])
+def test_a_file_that_is_no_configuration(file: Path, environ: dict[str, str], text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(environ=environ)
+    assert str(file) in caught.value.hint
+
+
+def test_a_context_that_does_not_exist(file: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r'no context "near" \(known: far, broken\)'):
+        load(context="near", environ=environ)
+
+
+def test_a_context_whose_cluster_does_not_exist(file: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match='no cluster "nowhere"'):
+        load(context="broken", environ=environ)
+
+
+def test_a_written_context_is_found_again(tmp_path: Path, environ: dict[str, str]) -> None:
+    write_context("pinnace", ["127.0.0.1:1", "127.0.0.1:2"], tmp_path / "data", environ=environ)
+    config = load(environ=environ)
+    assert config.endpoints == ("127.0.0.1:1", "127.0.0.1:2")
+    assert (config.context, config.data_dir) == ("pinnace", tmp_path / "data")
+
+
+def test_other_contexts_are_kept(file: Path, environ: dict[str, str]) -> None:
+    before = yaml.safe_load(KUBECONFIG)
+    write_context("pinnace", ["127.0.0.1:1"], None, environ=environ)
+    write_context("pinnace", ["127.0.0.1:2"], None, environ=environ)
+    assert load(environ=environ).endpoints == ("127.0.0.1:2",)
+    assert load(context="far", environ=environ).endpoints == ("far.example:7443",)
+    remove_context("pinnace", environ=environ)
+    after = yaml.safe_load(file.read_text())
+    assert after == {**before, "current-context": ""}
+
+
+def test_removing_what_is_not_there(environ: dict[str, str]) -> None:
+    remove_context("pinnace", environ=environ)
+    assert not config_path(environ).exists()
+
+
+def test_the_file_is_replaced_as_a_whole(file: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(yaml, "safe_dump", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_context("pinnace", ["127.0.0.1:1"], None, environ=environ)
+    assert file.read_text() == KUBECONFIG
+    assert [path.name for path in file.parent.iterdir()] == ["config"]

@@ -1,0 +1,160 @@
+"""The recorder: it counts like events, bounds what waits, and survives servers that are away."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.events_pb2 import CreateEventBatchRequest
+from pinnace.api.resources import EVENTS
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.client import events
+from pinnace.client.client import EventClient
+from pinnace.client.events import Recorder, event_name
+from tests.builders import make_node, make_pod
+from tests.clock import FakeClock
+from tests.unit.client.conftest import Connect, Serve
+from tests.unit.client.fakeserver import FakeServer, refuse
+
+METHOD = "/pinnace.v1.Events/Record"
+POD = make_pod("a").build()
+
+
+class Sink:
+    """Takes events; the first calls end with the refusals."""
+
+    def __init__(self, server: FakeServer, *refusals: Refusal, refuse_items: bool = False) -> None:
+        self.received: list[Event] = []
+        self.batches: list[int] = []
+        self.arrived = asyncio.Event()
+        self._refusals = list(refusals)
+        self._refuse_items = refuse_items
+        server.on(METHOD, CreateEventBatchRequest, self._record)
+
+    async def _record(self, request: CreateEventBatchRequest, context: Any) -> BatchResponse:
+        if self._refusals:
+            await refuse(context, self._refusals.pop(0))
+        self.received.extend(request.items)
+        self.batches.append(len(request.items))
+        self.arrived.set()
+        response = BatchResponse()
+        for item in request.items:
+            if self._refuse_items:
+                response.items.add(error=encode(Refusal(Code.NOT_FOUND, "NamespaceNotFound", "no such namespace")))
+            else:
+                response.items.add(name=item.metadata.name)
+        return response
+
+
+def dropped(reason: str) -> float:
+    return REGISTRY.get_sample_value("pinnace_client_events_dropped_total", {"reason": reason}) or 0.0
+
+
+@pytest.fixture
+async def server(serve: Serve) -> FakeServer:
+    return await serve()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def recorder(server: FakeServer, connect: Connect, clock: FakeClock) -> Recorder:
+    return Recorder(EventClient(connect(server), EVENTS), "default-scheduler", "s1", clock=clock)
+
+
+async def test_an_event_says_what_happened_to_what(server: FakeServer, recorder: Recorder) -> None:
+    sink = Sink(server)
+    recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
+    await recorder.flush()
+    (event,) = sink.received
+    assert event.metadata.namespace == "default"
+    assert event.metadata.name.startswith("a.")
+    assert (event.type, event.reason, event.message, event.count) == ("Normal", "Scheduled", "assigned to n1", 1)
+    involved = event.involvedObject
+    assert (involved.kind, involved.namespace, involved.name, involved.uid) == ("Pod", "default", "a", POD.metadata.uid)
+    assert (event.reportingComponent, event.reportingInstance) == ("default-scheduler", "s1")
+    assert event.firstTimestamp.seconds == event.lastTimestamp.seconds == 1_000_000
+
+
+async def test_like_events_are_counted(server: FakeServer, recorder: Recorder, clock: FakeClock) -> None:
+    sink = Sink(server)
+    for _ in range(3):
+        recorder.event(POD, "Warning", "FailedScheduling", "0/5 nodes are available")
+        await clock.advance(10)
+    recorder.event(POD, "Warning", "FailedScheduling", "0/6 nodes are available")
+    await recorder.flush()
+    first, second = sink.received
+    assert (first.count, first.firstTimestamp.seconds, first.lastTimestamp.seconds) == (3, 1_000_000, 1_000_020)
+    assert (second.count, second.metadata.name != first.metadata.name) == (1, True)
+
+
+async def test_events_of_nodes_go_to_the_default_namespace(server: FakeServer, recorder: Recorder) -> None:
+    sink = Sink(server)
+    recorder.event(make_node("n1").build(), "Normal", "NodeReady", "it is ready")
+    await recorder.flush()
+    assert (sink.received[0].metadata.namespace, sink.received[0].involvedObject.kind) == ("default", "Node")
+
+
+async def test_many_events_go_in_several_requests(server: FakeServer, recorder: Recorder) -> None:
+    sink = Sink(server)
+    for number in range(events.FLUSH_SIZE + 1):
+        recorder.event(POD, "Normal", "Pulled", f"image {number}")
+    await recorder.flush()
+    assert sink.batches == [events.FLUSH_SIZE, 1]
+
+
+async def test_runs_by_itself(server: FakeServer, recorder: Recorder) -> None:
+    sink = Sink(server)
+    running = asyncio.ensure_future(recorder.run())
+    recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
+    async with asyncio.timeout(5.0):
+        await sink.arrived.wait()
+    running.cancel()
+
+
+async def test_keeps_what_could_not_be_sent(server: FakeServer, recorder: Recorder) -> None:
+    sink = Sink(server, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "no etcd", retry_after=60.0))
+    recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
+    await recorder.flush()
+    assert sink.received == []
+    recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
+    await recorder.flush()
+    assert [event.count for event in sink.received] == [2]
+
+
+async def test_does_not_count_twice_what_may_have_been_recorded(server: FakeServer, recorder: Recorder) -> None:
+    before = dropped("OutcomeUnknown")
+    sink = Sink(server, Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "etcd did not answer"))
+    recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
+    await recorder.flush()
+    await recorder.flush()
+    assert (sink.received, dropped("OutcomeUnknown") - before) == ([], 1)
+
+
+async def test_counts_what_the_server_refuses(server: FakeServer, recorder: Recorder) -> None:
+    before = dropped("Refused")
+    Sink(server, refuse_items=True)
+    recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
+    await recorder.flush()
+    assert dropped("Refused") - before == 1
+
+
+async def test_what_waits_is_bounded(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_PENDING", 3)
+    before = dropped("Full")
+    for number in range(5):
+        recorder.event(POD, "Normal", "Pulled", f"image {number}")
+    recorder.event(POD, "Normal", "Pulled", "image 0")
+    assert dropped("Full") - before == 2
+
+
+def test_names_are_the_same_for_like_events_and_fit() -> None:
+    assert event_name("a", ["x", "y"]) == event_name("a", ["x", "y"])
+    assert event_name("a", ["x", "y"]) != event_name("a", ["xy", ""])
+    assert len(event_name("a" * 253, ["x"])) == 253

@@ -1,0 +1,171 @@
+"""The watch cache: the state of the cluster in memory, and any number of watches of it, for one watch of the store.
+
+    storage --feed--> Cacher --> one ResourceCache per resource: store, ring, dispatcher --> lists, watchers
+                         |-----> raw keys (elections) --> subscribers
+                         '-----> progress: one revision for all
+
+Guarantees:
+
+* Revisions are applied whole and in order, across resources: no reader sees half of one.
+* A watch loses, repeats and reorders nothing. A response or bookmark that says R means that everything up to R was told.
+* `fresh` makes a read linearizable. Without it the cache may lag, but never goes back.
+* A reader that is slow or stuck costs others nothing, and the server a bounded amount of memory.
+
+When the history that the cache needs was compacted away (its watch was broken for that long), it loads everything again and
+ends all watches with Expired. Telling the difference as events instead would hide the versions in between, and a watch promises
+every one; a client that lists again knows that it has missed some. Subscribers of raw keys are told the difference: they follow
+a state.
+
+What it does not promise: to be up to date while the store is away. It then goes on serving what it has to those who ask for
+"0", and bookmarks; `ready` tells.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from apiserver.cacher.feed import ROOT, Feed
+from apiserver.cacher.freshness import Freshness
+from apiserver.cacher.progress import Progress
+from apiserver.cacher.raw import Callback, RawKeys
+from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.ring import Ring
+from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
+from pinnace.api.resources import ALL, ELECTIONS_PREFIX, Object, Resource
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+T = TypeVar("T", bound=Object)
+
+
+class Cacher:
+    """`ring_events` and `ring_bytes` bound the past of each resource. `bookmark_interval`: the seconds after which a live
+    watcher that heard nothing is told the revision."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        resources: Sequence[Resource[Any]] = ALL,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        ring_events: int = 100_000,
+        ring_bytes: int = 128 << 20,
+        bookmark_interval: float = 2.0,
+    ) -> None:
+        self._clock = clock
+        self._bookmark_interval = bookmark_interval
+        self._progress = Progress()
+        self._raw = RawKeys()
+        self._freshness = Freshness(storage)
+        self._feed = Feed(storage, self, clock)
+        self._caches = {
+            resource.prefix: ResourceCache(resource, storage, self._progress, self.fresh, Ring(ring_events, ring_bytes))
+            for resource in resources
+        }
+
+    async def run(self) -> None:
+        """Loads, follows, and answers, until cancelled. Survives the store's absence."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._feed.run(), name="feed")
+            tasks.create_task(self._freshness.run(), name="freshness")
+            tasks.create_task(self._bookmarks(), name="bookmarks")
+
+    @property
+    def ready(self) -> bool:
+        """Loaded, and following: up to the revision that the store had when the watch began, at least."""
+        return self._feed.alive
+
+    @property
+    def revision(self) -> int:
+        """Everything up to here is applied; 0: nothing is loaded yet."""
+        return self._progress.revision
+
+    def of(self, resource: Resource[T]) -> ResourceCache[T]:
+        """Raises KeyError for a resource that this cacher was not made for."""
+        return self._caches[resource.prefix]
+
+    async def wait_for(self, revision: int, timeout: float) -> None:
+        """Returns when `revision` is applied (or at least something is loaded). Raises CacheBehind."""
+        await self._progress.wait_for(revision, timeout)
+
+    async def fresh(self, timeout: float) -> int:
+        """Makes the next read linearizable: learns the store's revision of now, waits until it is applied, returns it.
+        Raises Unavailable and other StorageErrors, and CacheBehind."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                revision = await self._freshness.ask()
+        except TimeoutError:
+            raise Unavailable(f"the store did not tell its revision within {timeout:g} s") from None
+        self._feed.expect(revision)
+        await self._progress.wait_for(revision, deadline - loop.time())
+        return revision
+
+    def raw(self, key: str) -> KeyValue | None:
+        """A key below /registry/ that belongs to no resource."""
+        return self._raw.get(key)
+
+    def raw_items(self, prefix: str) -> list[KeyValue]:
+        """Such keys, in order."""
+        return self._raw.items(prefix)
+
+    def subscribe(self, prefix: str, callback: Callback) -> Callable[[], None]:
+        """`callback` is called with each change of such a key, right after it is applied, until the returned function is
+        called. It must not block or raise."""
+        return self._raw.subscribe(prefix, callback)
+
+    async def drain(self) -> None:
+        """Ends every watch with ShuttingDown, after what already waits for its reader; new ones are refused likewise."""
+        for cache in self._caches.values():
+            cache.drain()
+
+    def install(self, revision: int, items: Sequence[KeyValue]) -> None:
+        """The feed's: replaces everything by the state at `revision`."""
+        sorted_out: dict[str, list[KeyValue]] = {prefix: [] for prefix in self._caches}
+        others: list[KeyValue] = []
+        for item in items:
+            sorted_out.get(_prefix(item.key), others).append(item)
+        for prefix, cache in self._caches.items():
+            cache.reset(revision, sorted_out[prefix])
+        self._raw.reset(revision, others)
+        self._progress.advance(revision)
+        self._raw.tell()
+
+    def apply(self, changes: Changes) -> None:
+        """The feed's: applies whole revisions, and tells everybody."""
+        caches = self._caches
+        elected = False
+        for change in changes.changes:
+            cache = caches.get(_prefix(change.key))
+            if cache is not None:
+                cache.apply(change)
+            elif change.key.startswith(ROOT):
+                self._raw.apply(change)
+                elected = elected or _is_election(change)
+        for cache in caches.values():
+            cache.flush(changes.revision)
+        self._progress.advance(changes.revision)
+        self._raw.tell()
+        if elected:
+            # A new leader acts only when its informers are at the revision of its election: do not let them wait.
+            self._bookmark(idle_only=False)
+
+    async def _bookmarks(self) -> None:
+        """One timer for all watchers. One that heard nothing for a whole beat gets a bookmark with the next."""
+        while True:
+            await self._clock.sleep(self._bookmark_interval / 2)
+            self._bookmark(idle_only=True)
+
+    def _bookmark(self, *, idle_only: bool) -> None:
+        for cache in self._caches.values():
+            cache.bookmark(idle_only=idle_only)
+
+
+def _prefix(key: str) -> str:
+    """The first two segments of a key: "/registry/pods/"; "" when it has fewer."""
+    return key[: key.find("/", len(ROOT)) + 1]
+
+
+def _is_election(change: Change) -> bool:
+    """Was somebody elected or deposed?"""
+    return change.key.startswith(ELECTIONS_PREFIX) and (change.value is None or change.create_revision == change.mod_revision)

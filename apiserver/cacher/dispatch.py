@@ -1,0 +1,133 @@
+"""Telling the live watchers of one resource what happened, at a cost that does not grow with their number where it need not.
+
+* Watchers with equal selections are a group. Each group is asked once whether an event concerns it, and has one response made
+  for it per batch, which all its watchers share.
+* Groups that select pods by node are found by the node, of before and of after the change; the others are asked one by one.
+* An event is encoded at most once for each of ADDED, MODIFIED and DELETED, and only if somebody watches.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from apiserver.cacher.errors import CacheError
+from apiserver.cacher.event import Event
+from apiserver.cacher.outbox import Told
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.watcher import Watcher
+from pinnace.api import wire
+from pinnace.api.verbs_pb2 import WatchEventType
+
+
+class _Group:
+    """The live watchers of one selection, and the encoded events that they will be told with the next flush."""
+
+    __slots__ = ("pending", "selection", "watchers")
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.watchers: dict[Watcher, None] = {}
+        self.pending: list[bytes] = []
+
+
+class Dispatcher:
+    """A `watcher.Hub`. Every watcher is `add`ed when it is made and `join`s when it is live."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[Watcher, None] = {}
+        self._groups: dict[Selection, _Group] = {}
+        self._asked: list[_Group] = []
+        self._by_node: dict[str, list[_Group]] = {}
+        self._dirty: list[_Group] = []
+        self._peeking = 0  # groups that look into parsed objects
+
+    def __len__(self) -> int:
+        """Watchers, live or not."""
+        return len(self._watchers)
+
+    def add(self, watcher: Watcher) -> None:
+        self._watchers[watcher] = None
+
+    def join(self, watcher: Watcher) -> None:
+        selection = watcher.selection
+        group = self._groups.get(selection)
+        if group is None:
+            group = self._groups[selection] = _Group(selection)
+            self._peeking += selection.needs_object
+            for groups in self._lists(selection):
+                groups.append(group)
+        group.watchers[watcher] = None
+
+    def leave(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+        group = self._groups.get(watcher.selection)
+        if group is None:
+            return
+        group.watchers.pop(watcher, None)
+        if not group.watchers:
+            del self._groups[watcher.selection]
+            self._peeking -= watcher.selection.needs_object
+            for groups in self._lists(watcher.selection):
+                groups.remove(group)
+            for node in watcher.selection.nodes or ():
+                if not self._by_node[node]:
+                    del self._by_node[node]
+
+    def route(self, event: Event[Any]) -> None:
+        """Puts the event to those whom it concerns. They are told with the next flush."""
+        groups = self._asked
+        if self._by_node:
+            groups = groups + self._concerned(event)
+        if self._peeking > 1 and event.new is not None:
+            event.new.keep()
+        encoded: dict[WatchEventType, bytes] = {}
+        for group in groups:
+            kind = event.kind(group.selection)
+            if kind is None:
+                continue
+            payload = encoded.get(kind)
+            if payload is None:
+                payload = encoded[kind] = event.encode(kind)
+            if not group.pending:
+                self._dirty.append(group)
+            group.pending.append(payload)
+
+    def flush(self, revision: int) -> None:
+        """Tells what was routed since the last flush; everything up to `revision` was."""
+        if not self._dirty:
+            return
+        dirty, self._dirty = self._dirty, []
+        for group in dirty:
+            told = Told(wire.watch_response(group.pending, revision), revision)
+            group.pending = []
+            for watcher in list(group.watchers):
+                watcher.offer(told)
+
+    def bookmark(self, revision: int, *, idle_only: bool) -> None:
+        """Tells live watchers that they know everything up to `revision`: all of them, or those who heard nothing since
+        the last such call."""
+        told = Told(wire.watch_response((), revision), revision)
+        for group in list(self._groups.values()):
+            for watcher in list(group.watchers):
+                if watcher.idle or not idle_only:
+                    watcher.offer(told)
+                else:
+                    watcher.idle = True
+
+    def end(self, error: Callable[[], CacheError]) -> None:
+        """Ends all watchers, live or not, each with an error of its own."""
+        for watcher in list(self._watchers):
+            watcher.end(error())
+
+    def _lists(self, selection: Selection) -> list[list[_Group]]:
+        """Where the group of this selection is found."""
+        if selection.nodes is None:
+            return [self._asked]
+        return [self._by_node.setdefault(node, []) for node in selection.nodes]
+
+    def _concerned(self, event: Event[Any]) -> list[_Group]:
+        """The groups that select by node and can have seen the object before, or can see it now; each once."""
+        before = self._by_node.get(event.old.node, []) if event.old is not None else []
+        if event.new is None or (event.old is not None and event.old.node == event.new.node):
+            return before
+        after = self._by_node.get(event.new.node, [])
+        return before + [group for group in after if group not in before]

@@ -1,0 +1,42 @@
+"""What the watch cache raises.
+
+CacheError
++-- Expired         the revision asked for is older than what is left: list again.
++-- SlowWatcher     the reader fell behind and its queue overflowed: resume after `resume`.
++-- ShuttingDown    the server is going away: resume elsewhere.
++-- CacheBehind     the cache is not where the reader wants it, and did not get there in time: try again.
++-- BadToken        a continue token or resourceVersion that no server of ours gave out, or not for this request.
+"""
+
+
+class CacheError(Exception):
+    """Base of everything that the cache raises, beside StorageError where it reads from the storage."""
+
+
+class Expired(CacheError):
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"the revision is too old: the oldest that is left is {oldest}; list again")
+        self.oldest = oldest
+
+
+class SlowWatcher(CacheError):
+    def __init__(self, resume: int) -> None:
+        super().__init__(f"the reader fell behind and its queue overflowed: resume from revision {resume}")
+        self.resume = resume
+
+
+class ShuttingDown(CacheError):
+    def __init__(self) -> None:
+        super().__init__("the server is going away: resume with another")
+
+
+class CacheBehind(CacheError):
+    def __init__(self, wanted: int, have: int) -> None:
+        state = f"at revision {have}, not yet at {wanted}" if have else "not loaded yet"
+        super().__init__(f"the watch cache is {state}: try again")
+        self.wanted = wanted
+        self.have = have
+
+
+class BadToken(CacheError):
+    pass

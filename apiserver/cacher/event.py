@@ -1,0 +1,46 @@
+"""One change of one object, and what it is to somebody who sees only a selection of the objects.
+
+                 selected after the change      not selected after
+selected before  MODIFIED                       DELETED
+not before       ADDED                          nothing
+"""
+
+from typing import Any, Generic, TypeVar
+
+from apiserver.cacher.entry import Entry
+from apiserver.cacher.selection import Selection
+from pinnace.api import wire
+from pinnace.api.resources import Object
+from pinnace.api.verbs_pb2 import WatchEventType
+
+T = TypeVar("T", bound=Object)
+OVERHEAD = 300
+"""Bytes that an event costs beside the value: measured with sys.getsizeof over its parts, rounded up."""
+
+
+class Event(Generic[T]):
+    """Immutable. `old` is None for a create, `new` for a delete; never both."""
+
+    __slots__ = ("new", "old", "revision")
+
+    def __init__(self, revision: int, old: Entry[T] | None, new: Entry[T] | None) -> None:
+        self.revision = revision
+        self.old = old
+        self.new = new
+
+    @property
+    def size(self) -> int:
+        """Bytes that history pays for it. `old` is not counted: it is the `new` of an earlier event."""
+        return OVERHEAD + (len(self.new.value) if self.new is not None else 0)
+
+    def kind(self, selection: Selection) -> WatchEventType | None:
+        """What a watcher of the selection is told; None: nothing."""
+        before = self.old is not None and selection.matches(self.old)
+        if self.new is not None and selection.matches(self.new):
+            return WatchEventType.MODIFIED if before else WatchEventType.ADDED
+        return WatchEventType.DELETED if before else None
+
+    def encode(self, kind: WatchEventType) -> bytes:
+        """The event as a field of any WatchResponse. DELETED has the object as it was last, at the revision of this change."""
+        entry: Any = self.old if kind == WatchEventType.DELETED else self.new
+        return wire.watch_event(kind, entry.value + wire.stamp(self.revision))

@@ -1,0 +1,135 @@
+"""How the cache gets what is in the store, and keeps up with it.
+
+    load --> follow --watch broke--> follow from the last revision
+     ^          |---compacted------> load
+     '----------'---the store is at a lower revision than the cache: it was restored from a backup --> load
+
+The load reads everything at one revision, a little in the past where the store still knows it: what happened since arrives by
+the watch and fills the ring, so that a server that has just started can serve watches that began elsewhere. The watch is of the
+whole key space, so that every revision of the store passes by.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from apiserver.cacher.batches import batches
+from apiserver.storage.interface import Changes, Compacted, KeyValue, Storage, StorageError, Unavailable
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.supervise import supervise
+
+log = logging.getLogger(__name__)
+
+ROOT = "/registry/"
+HISTORY = 1000
+"""Revisions before now at which the load is made, if they are not compacted."""
+STALL_LIMIT = 3.0
+"""Seconds for which a watch may show nothing although the store is known to be ahead. etcd can stop telling without closing
+the connection (Patroni 4.0.7)."""
+
+
+class Target(Protocol):
+    """What is fed."""
+
+    @property
+    def revision(self) -> int:
+        """0: never loaded."""
+        ...
+
+    def install(self, revision: int, items: Sequence[KeyValue]) -> None:
+        """Takes the state at a revision in place of what was known."""
+        ...
+
+    def apply(self, changes: Changes) -> None: ...
+
+
+class Feed:
+    def __init__(self, storage: Storage, target: Target, clock: Clock, *, stall_limit: float = STALL_LIMIT) -> None:
+        self._storage = storage
+        self._target = target
+        self._clock = clock
+        self._stall_limit = stall_limit
+        self._must_load = True
+        self._goal: int | None = None
+        self._stall: asyncio.Timeout | None = None
+        self._expected = 0
+
+    @property
+    def alive(self) -> bool:
+        """Follows, and has reached the revision that the store had when it began to."""
+        return self._goal is not None and self._target.revision >= self._goal
+
+    async def run(self) -> None:
+        """Feeds until cancelled; the target stays as it is while the storage is away."""
+        backoff = Backoff(initial=0.02, maximum=1.0)
+        await supervise("watch cache", self._attempt, retry_on=(StorageError,), backoff=backoff, clock=self._clock)
+
+    def expect(self, revision: int) -> None:
+        """The store is known to be at `revision`. If the watch makes no progress towards it in time, it is started anew."""
+        if revision > self._target.revision and self._stall is not None and self._stall.when() is None:
+            self._expected = revision
+            self._postpone(self._stall)
+
+    async def _attempt(self) -> None:
+        now = await self._storage.current_revision()
+        if now < self._target.revision:
+            log.error("the store is at revision %d, the cache at %d: the store was restored", now, self._target.revision)
+            self._must_load = True
+        if self._must_load:
+            await self._load(now)
+            self._must_load = False
+        self._goal = now
+        try:
+            await self._follow()
+        except Compacted:
+            self._must_load = True
+            raise
+        finally:
+            self._goal = None
+
+    async def _load(self, now: int) -> None:
+        try:
+            revision = max(1, now - HISTORY)
+            items = await self._read(revision)
+        except Compacted as compacted:
+            revision = compacted.compact_revision
+            items = await self._read(revision)
+        self._target.install(revision, items)
+        log.info("loaded %d keys at revision %d", len(items), revision)
+
+    async def _read(self, revision: int) -> list[KeyValue]:
+        page = await self._storage.page(ROOT, revision=revision)
+        items = list(page.items)
+        while page.more:
+            page = await self._storage.page(ROOT, after=items[-1].key, revision=revision)
+            items += page.items
+        return items
+
+    async def _follow(self) -> None:
+        watch = self._storage.watch(self._target.revision + 1)
+        try:
+            async with asyncio.timeout(None) as self._stall:
+                async for told in watch:
+                    await self._take(told, self._stall)
+        except TimeoutError:
+            raise Unavailable(f"the watch shows nothing although the store is at revision {self._expected}") from None
+        finally:
+            self._stall = None
+            if isinstance(watch, AsyncGenerator):
+                await watch.aclose()
+        raise Unavailable("the watch ended")
+
+    async def _take(self, told: Changes, stall: asyncio.Timeout) -> None:
+        before = self._target.revision
+        for number, batch in enumerate(batches(told, before)):
+            if number:
+                await asyncio.sleep(0)  # a long backlog must not keep others waiting
+            self._target.apply(batch)
+        if stall.when() is not None and self._target.revision > before:
+            self._postpone(stall)
+
+    def _postpone(self, stall: asyncio.Timeout) -> None:
+        behind = self._target.revision < self._expected
+        stall.reschedule(asyncio.get_running_loop().time() + self._stall_limit if behind else None)

@@ -1,0 +1,149 @@
+"""Lists: which snapshot a query asks for, and its pages.
+
+    resourceVersion  answer
+    ""               the latest state (linearizable): the cache, once it has reached the store's revision of now
+    "0"              the cache as it is
+    N                the cache, once it has reached N; with match Exact the state at exactly N
+    a later page     the state of the first page, whatever has happened since
+
+A snapshot of the past is the cache's own state as long as no object of the resource has changed since; otherwise it is read
+from the storage, which knows all revisions that are not compacted. So all pages of a list are one snapshot, from any server.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from apiserver.cacher.entry import Entry
+from apiserver.cacher.errors import BadToken, Expired
+from apiserver.cacher.progress import Progress
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Store
+from apiserver.cacher.token import Token
+from apiserver.storage.interface import Compacted, Storage
+from pinnace.api import wire
+from pinnace.api.resources import Object
+
+T = TypeVar("T", bound=Object)
+TIMEOUT = 5.0
+"""Seconds that a list waits for the cache."""
+BURST = 1000
+"""Objects that are looked at before others may run."""
+STORAGE_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """See ListOptions in proto/."""
+
+    selection: Selection
+    limit: int = 0
+    """Most items of a page; 0 or less: no limit."""
+    continue_token: str = ""
+    resource_version: str = ""
+    match: str = ""
+    """"" or NotOlderThan; Exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Page(Generic[T]):
+    """What a page is cut from: the matches from its first item on, as they are at `revision`."""
+
+    revision: int
+    found: AsyncGenerator[Entry[T]]
+    count: int | None
+    """How many they are, where that is known without looking."""
+
+
+class Lister(Generic[T]):
+    """`fresh(timeout)`: makes the cache linearizable, as `Cacher.fresh`."""
+
+    def __init__(self, store: Store[T], storage: Storage, progress: Progress, fresh: Callable[[float], Awaitable[int]]) -> None:
+        self._store = store
+        self._storage = storage
+        self._progress = progress
+        self._fresh = fresh
+
+    async def list(self, query: ListQuery) -> bytes:
+        """The encoded `<Kind>List`. Raises Expired, CacheBehind, BadToken, StorageError."""
+        try:
+            return await self._encode(query, await self._page(query))
+        except Compacted as compacted:
+            raise Expired(compacted.compact_revision) from None
+
+    async def _page(self, query: ListQuery) -> _Page[T]:
+        selection = query.selection
+        if query.match not in ("", "NotOlderThan", "Exact"):
+            raise BadToken(f'resourceVersionMatch "{query.match[:32]}": expected NotOlderThan or Exact')
+        if query.continue_token:
+            if query.resource_version not in ("", "0"):
+                raise BadToken("resourceVersion must not be given with a continue token: the token says which snapshot it is")
+            token = Token.decode(query.continue_token, selection)
+            return self._at(token.revision, query, token.after)
+        wanted = _revision(query.resource_version)
+        if query.match == "Exact":
+            if not wanted:
+                raise BadToken("resourceVersionMatch Exact needs a resourceVersion other than 0")
+            await self._progress.wait_for(wanted, TIMEOUT)
+            return self._at(wanted, query, "")
+        if wanted is None:
+            await self._fresh(TIMEOUT)
+        else:
+            await self._progress.wait_for(wanted, TIMEOUT)
+        return self._cached(self._progress.revision, query, "")
+
+    def _at(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
+        """The state at a revision of the past."""
+        if self._store.changed <= revision <= self._progress.revision:
+            return self._cached(revision, query, after)
+        return _Page(revision, self._stored(revision, query.selection, after), None)
+
+    def _cached(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
+        selection = query.selection
+        enough = query.limit + 1 if query.limit > 0 and selection.plain else None
+        candidates = self._store.candidates(selection, after, enough)
+        count = self._store.count(selection.prefix, after) if selection.plain else None
+        return _Page(revision, _matching(selection, candidates), count)
+
+    async def _stored(self, revision: int, selection: Selection, after: str) -> AsyncGenerator[Entry[T]]:
+        more = True
+        while more:
+            page = await self._storage.page(selection.prefix, after=after, limit=STORAGE_PAGE, revision=revision)
+            async with aclosing(_matching(selection, map(self._store.entry, page.items))) as found:
+                async for entry in found:
+                    yield entry
+            more = page.more
+            after = page.items[-1].key if page.items else after
+
+    async def _encode(self, query: ListQuery, page: _Page[T]) -> bytes:
+        items: list[bytes] = []
+        last = ""
+        async with aclosing(page.found) as found:
+            async for entry in found:
+                if len(items) == query.limit > 0:
+                    remaining = page.count - len(items) if page.count is not None else None
+                    token = Token(page.revision, last).encode(query.selection)
+                    return wire.list_response(items, page.revision, token, remaining)
+                items.append(entry.stamped)
+                last = entry.key
+        return wire.list_response(items, page.revision)
+
+
+async def _matching(selection: Selection, candidates: Iterable[Entry[T]]) -> AsyncGenerator[Entry[T]]:
+    """Those that match, in order; lets others run now and then."""
+    for number, entry in enumerate(candidates, 1):
+        if selection.matches(entry):
+            yield entry
+        if number % BURST == 0:
+            await asyncio.sleep(0)
+
+
+def _revision(text: str) -> int | None:
+    """None when none was given."""
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > 18:
+        raise BadToken(f'resourceVersion "{text[:32]}" is not a number that this API gave out')
+    return int(text)

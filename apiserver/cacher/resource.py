@@ -1,0 +1,105 @@
+"""The cache of one resource: its state, its recent past, and those who watch it."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain
+from typing import Generic, TypeVar
+
+from apiserver.cacher.dispatch import Dispatcher
+from apiserver.cacher.entry import Entry
+from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown
+from apiserver.cacher.event import Event
+from apiserver.cacher.listing import Lister, ListQuery
+from apiserver.cacher.outbox import Told
+from apiserver.cacher.past import initial_state, replay
+from apiserver.cacher.progress import Progress
+from apiserver.cacher.ring import Ring
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Store
+from apiserver.cacher.watcher import Watcher
+from apiserver.storage.interface import Change, KeyValue, Storage
+from pinnace.api.resources import Object, Resource
+
+T = TypeVar("T", bound=Object)
+
+
+class ResourceCache(Generic[T]):
+    """Made by the Cacher, which also drives the second half of the methods."""
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        storage: Storage,
+        progress: Progress,
+        fresh: Callable[[float], Awaitable[int]],
+        ring: Ring[Event[T]],
+    ) -> None:
+        self._store = Store(resource)
+        self._ring = ring
+        self._progress = progress
+        self._dispatcher = Dispatcher()
+        self._lister = Lister(self._store, storage, progress, fresh)
+        self._drained = False
+
+    def get(self, key: str) -> Entry[T] | None:
+        return self._store.entries.get(key)
+
+    def select(self, selection: Selection) -> list[Entry[T]]:
+        """In key order. Goes through an index when the selection names nodes."""
+        return [entry for entry in self._store.candidates(selection) if selection.matches(entry)]
+
+    async def list(self, query: ListQuery) -> bytes:
+        """An encoded `<Kind>List`; see apiserver.cacher.listing. Raises Expired, CacheBehind, BadToken, StorageError."""
+        return await self._lister.list(query)
+
+    def watch(self, selection: Selection, since: int | None) -> Watcher:
+        """The changes after `since`; None: first the present state, as ADDED events.
+
+        Raises Expired; ShuttingDown; CacheBehind when `since` is in the future of this cache (`Cacher.wait_for` it first), or
+        nothing is loaded yet.
+        """
+        now = self._progress.revision
+        if self._drained:
+            raise ShuttingDown
+        if not now or (since is not None and since > now):
+            raise CacheBehind(since or 1, now)
+        if since is not None and since < self._ring.floor:
+            raise Expired(self._ring.floor)
+        past: Iterator[Told] = replay(selection, self._ring, now if since is None else since, self._progress)
+        if since is None:
+            past = chain(initial_state(selection, self._store.candidates(selection), now), past)
+        watcher = Watcher(self._dispatcher, selection, since or 0, past)
+        self._dispatcher.add(watcher)
+        return watcher
+
+    @property
+    def watchers(self) -> int:
+        return len(self._dispatcher)
+
+    # What follows is the Cacher's.
+
+    def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
+        """Replaces the state. The changes that led here are not known, so all watchers end with Expired."""
+        self._store.reset(revision, items)
+        self._ring.clear(revision)
+        self._dispatcher.end(lambda: Expired(revision))
+
+    def apply(self, change: Change) -> None:
+        """Applies one change; watchers are told with the next `flush`."""
+        event = self._store.apply(change)
+        if event is not None:
+            self._ring.append(event)
+            self._dispatcher.route(event)
+            if event.old is not None:
+                event.old.release()
+
+    def flush(self, revision: int) -> None:
+        """Everything up to `revision` is applied: the watchers hear of what concerns them."""
+        self._dispatcher.flush(revision)
+
+    def bookmark(self, *, idle_only: bool) -> None:
+        self._dispatcher.bookmark(self._progress.revision, idle_only=idle_only)
+
+    def drain(self) -> None:
+        """Ends all watchers, and takes no new ones."""
+        self._drained = True
+        self._dispatcher.end(ShuttingDown)

@@ -1,0 +1,117 @@
+"""One watch: an async iterator of encoded WatchResponses.
+
+    catching up --the past is told--> live --overflow------> SlowWatcher
+         |                             |  --drain----------> ShuttingDown
+         '--- the ring moved on -------'--- cache reloaded -> Expired
+
+Catching up (the initial state, or events from the ring) goes at the reader's pace, a chunk at a time, and keeps nothing for it
+but a position. Live, responses are put into a bounded outbox as the cache applies changes. The step from one to the other
+happens between two changes, so nothing is lost or told twice. A reader that stops reading costs the outbox at most.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Protocol, Self
+
+from apiserver.cacher.errors import CacheError, SlowWatcher
+from apiserver.cacher.outbox import Outbox, Told
+from apiserver.cacher.selection import Selection
+
+
+class Hub(Protocol):
+    """Who tells watchers what happens."""
+
+    def join(self, watcher: "Watcher") -> None:
+        """From now on the watcher is offered what it selects."""
+        ...
+
+    def leave(self, watcher: "Watcher") -> None: ...
+
+
+class Watcher:
+    """To be read by one task, and closed by it. Raises SlowWatcher, ShuttingDown or Expired, once, then is at its end."""
+
+    def __init__(self, hub: Hub, selection: Selection, since: int, past: Iterator[Told], outbox: Outbox | None = None) -> None:
+        """`past`: what is to be told before the watcher is live. A response b"" in it only lets others run."""
+        self.selection = selection
+        self.delivered = since
+        """Everything up to this revision has been handed to the reader."""
+        self.idle = False
+        """Has nothing been offered since the last beat of the bookmark timer?"""
+        self._hub = hub
+        self._past: Iterator[Told] | None = past
+        self._outbox = outbox if outbox is not None else Outbox()
+        self._end: CacheError | None = None
+        self._closed = False
+        self._reader: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._closed:
+            if self._past is not None:
+                await asyncio.sleep(0)  # a long past must not keep others waiting
+                if (told := self._catch_up()) and told.response:
+                    return self._deliver(told)
+            elif self._outbox:
+                return self._deliver(self._outbox.take())
+            elif self._end is not None:
+                self.close()
+                raise self._end
+            else:
+                await self._wait()
+        raise StopAsyncIteration
+
+    def offer(self, told: Told) -> None:
+        """The cache's side. On overflow the watcher is at its end, and leaves."""
+        self.idle = False
+        if self._end is None and not self._outbox.put(told):
+            self.end(SlowWatcher(self.delivered))
+        self._wake()
+
+    def end(self, error: CacheError) -> None:
+        """The reader gets what waits for it (not the rest of the past), then the error."""
+        if self._end is None:
+            self._end = error
+            self._past = None
+            self._hub.leave(self)
+            self._wake()
+
+    def close(self) -> None:
+        """Ends it without an error; a reader that waits sees the end of the iteration."""
+        if not self._closed:
+            self._closed = True
+            self._past = None
+            self._hub.leave(self)
+            self._wake()
+
+    def _catch_up(self) -> Told | None:
+        """One step of the past, or the step from there to live."""
+        if self._past is None:
+            return None
+        try:
+            told = next(self._past, None)
+        except CacheError:
+            self.close()
+            raise
+        if told is None:
+            self._past = None
+            self._hub.join(self)
+        return told
+
+    def _deliver(self, told: Told) -> bytes:
+        if told.revision:
+            self.delivered = told.revision
+        return told.response
+
+    async def _wait(self) -> None:
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

@@ -1,0 +1,221 @@
+"""Label and field selectors: what their text means, and whether an object matches.
+
+    selector    = [ requirement *( "," requirement ) ]          all must hold; an empty selector matches everything
+    requirement = name ( "=" | "==" | "!=" ) [ value ]
+                | name "in" "(" [ value ] *( "," [ value ] ) ")"
+                | name "notin" "(" ... ")"                      labels only
+                | [ "!" ] name                                  labels only: the label is there, or is not
+
+An object without the label matches `!=` and `notin`. Keys and values of labels must be such as a label can have. Fields are
+those of pinnace.api.fields; in their values a backslash takes the next character literally.
+
+Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/ and .../field-selectors/
+(`in` for fields is ours: a fleet of kubelets watches the pods of all its nodes at once).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, NamedTuple
+
+from pinnace.api.fields import Read
+from pinnace.api.names import label_key, label_value
+
+_TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)")
+_LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
+_FIELD_HINT = "write it like metadata.name=a,spec.nodeName in (b,c)"
+
+
+class SelectorError(ValueError):
+    """The text is no selector. `hint` is the way out; str() has both."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequirement:
+    key: str
+    values: frozenset[str] | None
+    """One of these; None: any, as long as the label is there."""
+    negated: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        found = value is not None and (self.values is None or value in self.values)
+        return found is not self.negated
+
+    def __str__(self) -> str:
+        return f"{'!' * self.negated}{self.key}" if self.values is None else _format(self.key, self.values, self.negated)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Requirements in the order of their text, so that selectors which mean the same by other words are equal."""
+
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    name: str
+    values: frozenset[str]
+    negated: bool
+    read: Read = field(compare=False, repr=False)
+
+    def matches(self, obj: Any) -> bool:
+        return (self.read(obj) in self.values) is not self.negated
+
+    def __str__(self) -> str:
+        return _format(self.name, self.values, self.negated)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Requirements in the order of their text."""
+
+    requirements: tuple[FieldRequirement, ...] = ()
+
+    def matches(self, obj: Any) -> bool:
+        return all(requirement.matches(obj) for requirement in self.requirements)
+
+    def allowed(self, name: str) -> frozenset[str] | None:
+        """The values that the field must have one of; None: the selector does not say."""
+        found = [each.values for each in self.requirements if each.name == name and not each.negated]
+        return reduce(frozenset.intersection, found) if found else None
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """Raises SelectorError."""
+    return LabelSelector(tuple(sorted({_label(term, text) for term in _Parser("label", text, _LABEL_HINT)}, key=str)))
+
+
+def parse_fields(text: str, allowed: Mapping[str, Read]) -> FieldSelector:
+    """`allowed`: the resource's row of pinnace.api.fields.FIELDS. Raises SelectorError."""
+    return FieldSelector(tuple(sorted({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}, key=str)))
+
+
+class _Term(NamedTuple):
+    name: str
+    values: Sequence[str] | None
+    negated: bool
+    word: str
+    """The operator as it was written."""
+
+
+def _label(term: _Term, text: str) -> LabelRequirement:
+    problems = [f'key "{term.name[:64]}" {problem}' for problem in label_key(term.name)]
+    for value in term.values or ():
+        problems += [f'value "{value[:64]}" {problem}' for problem in label_value(value)]
+    if problems:
+        raise SelectorError(f'label selector "{text[:200]}": {problems[0]}', _LABEL_HINT)
+    return LabelRequirement(term.name, None if term.values is None else frozenset(term.values), term.negated)
+
+
+def _field(term: _Term, text: str, allowed: Mapping[str, Read]) -> FieldRequirement:
+    if term.name not in allowed:
+        raise SelectorError(f'field selector: unknown field "{term.name[:64]}"', f"fields are {', '.join(sorted(allowed))}")
+    if term.values is None or term.word == "notin":
+        problem = f'field "{term.name}" needs "=", "==", "!=" or "in"'
+        raise SelectorError(f'field selector "{text[:200]}": {problem}', _FIELD_HINT)
+    values = frozenset(re.sub(r"\\(.)", r"\1", value) for value in term.values)
+    return FieldRequirement(term.name, values, term.negated, allowed[term.name])
+
+
+class _Parser:
+    """Iterates over the terms of a selector, by the grammar above."""
+
+    def __init__(self, kind: str, text: str, hint: str) -> None:
+        self._kind = kind
+        self._text = text
+        self._hint = hint
+        self._position = 0
+        self._next = ""
+        self._is_word = False
+
+    def __iter__(self) -> Iterator[_Term]:
+        self._advance()
+        if not self._next:
+            return
+        yield self._term()
+        while self._next:
+            self._expect(",")
+            yield self._term()
+
+    def _term(self) -> _Term:
+        if self._take("!"):
+            return _Term(self._word("a name"), None, True, "!")
+        name = self._word("a name")
+        if self._next in ("", ","):
+            return _Term(name, None, False, "")
+        operator = self._next
+        if operator not in ("=", "==", "!=", "in", "notin"):
+            raise self._error('"=", "==", "!=", "in" or "notin"')
+        self._advance()
+        values = self._values() if operator in ("in", "notin") else [self._value()]
+        return _Term(name, values, operator in ("!=", "notin"), operator)
+
+    def _values(self) -> list[str]:
+        self._expect("(")
+        if self._next == ")":
+            raise self._error("at least one value")
+        values = [self._value()]
+        while self._take(","):
+            values.append(self._value())
+        self._expect(")")
+        return values
+
+    def _word(self, wanted: str) -> str:
+        if not self._is_word:
+            raise self._error(wanted)
+        return self._value()
+
+    def _value(self) -> str:
+        """A word, or nothing."""
+        word = self._next if self._is_word else ""
+        if word:
+            self._advance()
+        return word
+
+    def _expect(self, sign: str) -> None:
+        if not self._take(sign):
+            raise self._error(f'"{sign}"')
+
+    def _take(self, sign: str) -> bool:
+        found = self._next == sign and not self._is_word
+        if found:
+            self._advance()
+        return found
+
+    def _advance(self) -> None:
+        match = _TOKEN.match(self._text, self._position)
+        if match is None:  # only a backslash at the end is no token
+            self._next = ""
+            raise self._error('a character after "\\"')
+        self._is_word = match["word"] is not None
+        self._next = match["word"] if self._is_word else match["sign"]
+        self._position = match.end()
+
+    def _error(self, wanted: str) -> SelectorError:
+        found = f'"{self._next[:64]}"' if self._next else "the end"
+        message = f'{self._kind} selector "{self._text[:200]}": expected {wanted} but found {found}'
+        return SelectorError(message, self._hint)
+
+
+def _format(name: str, values: frozenset[str], negated: bool) -> str:
+    escaped = sorted(re.sub(r"([\\=!,()\s])", r"\\\1", value) for value in values)
+    if len(escaped) == 1:
+        return f"{name}{'!=' if negated else '='}{escaped[0]}"
+    return f"{name} {'notin' if negated else 'in'} ({','.join(escaped)})"

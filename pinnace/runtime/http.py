@@ -17,6 +17,14 @@ Check = Callable[[], str | None]
 LOOP_DEADLINE = 2.0
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT as command lines take it. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f'"{text}" is not HOST:PORT')
+    return host, int(port)
+
+
 class StatusServer:
     """Serves from construction with `start` until `stop`. `address` is host:port, the real one when port 0 was asked for."""
 

@@ -1,0 +1,66 @@
+"""IP addresses of virtual nodes and pods: for show, but stable and distinct, as on real ones.
+
+A node's addresses follow from its name, so that every process that plays it gives the same answer. Nodes whose names end in
+numbers below 65536 are distinct within one fleet; two fleets may share addresses, which nothing here routes to.
+"""
+
+from ipaddress import IPv4Address, IPv4Network
+from socket import inet_ntoa
+from zlib import crc32
+
+
+def node_index(name: str) -> int:
+    """0 to 65535: the number that the name ends in, or one that is computed from the name."""
+    digits = name[len(name.rstrip("0123456789")) :]
+    return int(digits) if digits and len(digits) <= 5 and int(digits) < 65536 else crc32(name.encode()) % 65536
+
+
+def host_ip(name: str) -> str:
+    high, low = divmod(node_index(name), 256)
+    return f"192.168.{high}.{low}"
+
+
+def pod_cidr(name: str) -> str:
+    """The network of the node's pods, when nobody has given it one: a /24 of 10.0.0.0/8."""
+    high, low = divmod(node_index(name), 256)
+    return f"10.{high}.{low}.0/24"
+
+
+class AddressPool:
+    """The pod addresses of one node: always the lowest free one. .0 and .1 are the network's and the node's."""
+
+    def __init__(self, cidr: str) -> None:
+        """Raises ValueError when `cidr` is not an IPv4 network."""
+        network = IPv4Network(cidr)
+        self._base = int(network.network_address)
+        self._last = network.num_addresses - 2  # the very last is the broadcast address
+        self._taken: set[int] = set()
+        self._lowest = 2  # everything below is taken
+
+    def take(self) -> str:
+        """Empty when there is none left."""
+        number = self._lowest
+        while number in self._taken:
+            number += 1
+        self._lowest = number
+        if number > self._last:
+            return ""
+        self._taken.add(number)
+        return inet_ntoa((self._base + number).to_bytes(4, "big"))
+
+    def reserve(self, address: str) -> None:
+        """Takes this address, which a pod has from an earlier process. One of another network is none of ours."""
+        if (number := self._number(address)) is not None:
+            self._taken.add(number)
+
+    def release(self, address: str) -> None:
+        if (number := self._number(address)) is not None and number in self._taken:
+            self._taken.remove(number)
+            self._lowest = min(self._lowest, number)
+
+    def _number(self, address: str) -> int | None:
+        try:
+            number = int(IPv4Address(address)) - self._base
+        except ValueError:
+            return None
+        return number if 2 <= number <= self._last else None

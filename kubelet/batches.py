@@ -1,0 +1,121 @@
+"""Writes that are collected and sent in batches: what the fleet reports, and what it deletes.
+
+    mark(key) --> dirty --taken, at most `size` at a time--> in flight --answered--> settled
+                    ^                                            |
+                    +--- the call failed, or marked again -------+
+
+Guarantees:
+* What is sent is read when it is sent: of several changes of one key only the latest goes out.
+* A key is in at most one call at a time, so its writes reach the server in order.
+* Nothing is lost: keys of a call that failed as a whole are sent again, after a backoff, for as long as it takes.
+* Memory is bounded by the number of keys: each is dirty once.
+
+There is no timer: a sender that is free takes what there is. Under load batches fill up by themselves, and without load nothing
+waits.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from pinnace.api.status import Code
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import Exhausted, Unavailable, from_status
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import supervise
+
+M = TypeVar("M")
+
+TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
+"""Codes of a single item after which it is sent again."""
+
+
+class BatchWriter(Generic[M]):
+    """`build` makes the message of a key, None when there is nothing to say any more; `send` makes the call; `settle` is told
+    the outcome of a key, and may mark it again. `build` and `settle` run on the event loop and must not raise."""
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[str], M | None],
+        send: Callable[[Sequence[M]], Awaitable[Sequence[BatchItem]]],
+        settle: Callable[[str, BatchItem], None],
+        *,
+        size: int = 200,
+        senders: int = 2,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._name = name
+        self._build = build
+        self._send = send
+        self._settle = settle
+        self._size = size
+        self._senders = senders
+        self._clock = clock
+        self._dirty: OrderedDict[str, None] = OrderedDict()
+        self._flying: set[str] = set()
+        self._again: set[str] = set()  # marked while in flight
+        self._work = asyncio.Event()
+
+    def mark(self, key: str) -> None:
+        if key in self._flying:
+            self._again.add(key)
+        else:
+            self._dirty[key] = None
+            self._work.set()
+
+    @property
+    def pending(self) -> int:
+        """Keys that are not settled."""
+        return len(self._dirty) + len(self._flying)
+
+    async def run(self) -> None:
+        """Sends until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._senders):
+                attempt = supervise(self._name, self._loop, retry_on=(Unavailable, Exhausted), clock=self._clock)
+                group.create_task(attempt)
+
+    async def _loop(self) -> None:
+        while True:
+            if not self._dirty:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            await self._write(self._take())
+
+    def _take(self) -> dict[str, M]:
+        batch: dict[str, M] = {}
+        while self._dirty and len(batch) < self._size:
+            key, _ = self._dirty.popitem(last=False)
+            message = self._build(key)
+            if message is not None:
+                batch[key] = message
+        self._flying.update(batch)
+        return batch
+
+    async def _write(self, batch: dict[str, M]) -> None:
+        """Raises the first error after which something is to be sent again."""
+        items: Sequence[BatchItem] = ()
+        try:
+            if batch:
+                items = await self._send(list(batch.values()))
+        finally:
+            self._flying.difference_update(batch)
+            for key in list(batch)[len(items) :]:  # the call failed, or was cancelled
+                self._again.add(key)
+            trouble = [self._land(key, item) for key, item in zip(batch, items, strict=False)]
+            for key in self._again.intersection(batch):
+                self._again.discard(key)
+                self.mark(key)
+        for error in trouble:
+            if error is not None:
+                raise error
+
+    def _land(self, key: str, item: BatchItem) -> Exception | None:
+        if item.HasField("error") and item.error.code in TRANSIENT:
+            self._again.add(key)
+            return from_status(item.error)
+        self._settle(key, item)
+        return None

@@ -1,0 +1,131 @@
+"""A fleet: one process that plays many virtual nodes.
+
+    NodeSession   heartbeats for all of them, on one stream --------------+
+    Informer      nodes with the label pinnace.io/fleet=<this fleet> -----+--> reconcile: create, make Ready, play
+    PodWatch      pods that are bound to them --> Pods
+
+The fleet's own nodes are created at the start; every other node with its label (`pinnace node add`) is adopted as it appears.
+A node that is deleted is played no longer, and not created again before the next start. A node that a newer session takes over
+is left to it, for good: the newest wins. When the process stops it ends its session, and the leases vanish at once; its nodes
+and pods stay as they are, and the next process of that name takes them up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from kubelet import metrics, nodes
+from kubelet.pods import Pods
+from kubelet.podwatch import PodWatch
+from kubelet.registration import Registrar
+from kubelet.runtime import Runtime
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.client.client import Client
+from pinnace.client.errors import ApiError
+from pinnace.client.events import Recorder
+from pinnace.client.heartbeat import NodeSession
+from pinnace.client.informer import Delta, Informer
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import supervise
+
+log = logging.getLogger(__name__)
+
+SESSION_POLL = 0.02
+"""Seconds between looks at a session that is being opened."""
+
+
+class Fleet:
+    """`own`: names of the nodes that the fleet creates; `capacity`: of those and of adopted nodes that have none."""
+
+    def __init__(
+        self,
+        name: str,
+        own: Sequence[str],
+        capacity: Mapping[str, Quantity],
+        client: Client,
+        runtime: Runtime,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._own = own
+        self._clock = clock
+        self._registrar = Registrar(client.nodes, name, capacity, clock=clock)
+        self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
+        self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
+        self._pods = Pods(client.pods, runtime, self._recorder, clock=clock)
+        self._watch = PodWatch(client.pods, self._pods, clock=clock)
+        self._informer = Informer(client.nodes, labels=f"{nodes.FLEET_LABEL}={name}", clock=clock)
+        self._informer.add_handler(self._nodes_changed)
+        self._registered = not own
+        self._played: set[str] = set()
+        self._evicted: set[str] = set()
+        self._touched: set[str] = set()  # nodes that have changed since they were reconciled
+        self._work = asyncio.Event()
+        metrics.NODES.set_function(lambda: len(self._played))
+        metrics.PODS.set_function(lambda: len(self._pods))
+        metrics.UNREPORTED.set_function(lambda: self._pods.unreported)
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[], str | None]]:
+        """What /readyz asks."""
+        return {
+            "session": lambda: self._session.healthy,
+            "nodes": lambda: None if self._registered else "the fleet's nodes are not registered yet",
+            "pods": lambda: self._watch.healthy,
+        }
+
+    async def run(self) -> None:
+        """Plays the nodes until cancelled."""
+        reconciling = supervise(
+            "nodes of the fleet", self._reconcile, retry_on=(ApiError,), backoff=Backoff(maximum=2.0), clock=self._clock
+        )
+        async with asyncio.TaskGroup() as group:
+            for activity in (
+                self._session.run(), self._informer.run(), self._watch.run(), self._pods.run(), self._recorder.run(),
+                reconciling,
+            ):  # fmt: skip
+                group.create_task(activity)
+
+    async def close(self) -> None:
+        """Ends the session, so that everybody knows at once that the nodes are not played any more."""
+        await self._session.close()
+
+    def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
+        self._touched.update(delta.obj.metadata.name for delta in deltas)
+        self._work.set()
+
+    def _evict(self, names: Sequence[str], holder: str) -> None:
+        log.warning("%d nodes are left to %s", len(names), holder)
+        self._evicted.update(names)
+        self._touched.update(names)
+        self._work.set()
+
+    async def _reconcile(self) -> None:
+        while self._session.healthy is not None or not self._informer.revision:
+            await self._clock.sleep(SESSION_POLL)
+        if not self._registered:
+            present = self._informer.store
+            await self._registrar.create([name for name in self._own if name not in present])
+            self._registered = True
+        while True:
+            touched = set(self._touched)
+            self._play(touched)
+            await self._registrar.make_ready([self._informer.store[name] for name in touched & self._played])
+            self._touched -= touched  # but after an error: then they are looked at again
+            if not self._touched:
+                self._work.clear()
+                await self._work.wait()
+
+    def _play(self, touched: set[str]) -> None:
+        """Takes up the nodes that are there and ours, and drops those that are not."""
+        there = {name for name in touched if name in self._informer.store and name not in self._evicted}
+        for name in there:
+            self._pods.set_node(self._informer.store[name])
+        if new := there - self._played:
+            self._session.add(sorted(new.difference(self._session.nodes)))
+        gone = (touched - there) & self._played
+        self._pods.drop_nodes(gone)
+        self._played = (self._played | there) - gone
+        self._watch.follow(self._played)

@@ -1,0 +1,111 @@
+"""`pinnace-kubelet`: the command line of a fleet of virtual nodes."""
+
+import asyncio
+import gc
+import logging
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.fleet import Fleet
+from pinnace.api.quantity import QuantityError, amount
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.client.client import Client
+from pinnace.client.config import ConfigError, load
+from pinnace.client.connection import Connection
+from pinnace.runtime import logs, process
+from pinnace.runtime.http import StatusServer, parse_address
+
+log = logging.getLogger(__name__)
+
+FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+"""The name becomes the value of a label."""
+
+
+@click.command(context_settings={"auto_envvar_prefix": "PINNACE_KUBELET", "show_default": True})
+@click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of the fleet.")
+@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
+@click.option("--nodes", default=10, type=click.IntRange(min=0), help="How many nodes the fleet registers.")
+@click.option("--node-prefix", help="Node names are this and a number.  [default: the fleet's name and a dash]")
+@click.option("--first-index", default=0, type=click.IntRange(min=0), help="Number of the first node.")
+@click.option("--http", default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz.")
+@click.option("--cpu", default="4", help="What a node has.")
+@click.option("--memory", default="32Gi", help="What a node has.")
+@click.option("--pods", default="110", help="How many pods a node runs at most.")
+@click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
+@click.option("-v", "--verbose", count=True, help="Log more.")
+def main(
+    name: str,
+    server: str | None,
+    nodes: int,
+    node_prefix: str | None,
+    first_index: int,
+    http: str,
+    cpu: str,
+    memory: str,
+    pods: str,
+    start_delay: float,
+    verbose: int,
+) -> None:
+    """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them, in pretence."""
+    logs.configure(name, verbose)
+    gc.set_threshold(
+        100_000, 20, 50
+    )  # what the fleet holds lives long: the default looks through all of it for every 700 objects
+    if not FLEET_NAME.fullmatch(name):
+        raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
+    try:
+        endpoints = load(server).endpoints
+    except ConfigError as error:
+        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
+    prefix = f"{name}-" if node_prefix is None else node_prefix
+    own = [f"{prefix}{index}" for index in range(first_index, first_index + nodes)]
+    capacity = {resource: _quantity(resource, text) for resource, text in (("cpu", cpu), ("memory", memory), ("pods", pods))}
+    runtime = FakeRuntime(Behaviour(start_seconds=start_delay))
+    try:
+        address = parse_address(http)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    sys.exit(process.run(lambda stop: serve(stop, address, endpoints, name, own, capacity, runtime)))
+
+
+async def serve(
+    stop: asyncio.Event,
+    http: tuple[str, int],
+    endpoints: Sequence[str],
+    name: str,
+    own: Sequence[str],
+    capacity: Mapping[str, Quantity],
+    runtime: FakeRuntime,
+) -> None:
+    """Plays the fleet until `stop` is set."""
+    connection = Connection(endpoints)
+    fleet = Fleet(name, own, capacity, Client(connection), runtime)
+    status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
+    status.start()
+    log.info("fleet %s of %d nodes, status on %s, API servers at %s", name, len(own), status.address, ",".join(endpoints))
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(fleet.run())
+            await stop.wait()
+            await fleet.close()
+            running.cancel()
+    finally:
+        status.stop()
+        await connection.close()
+
+
+def _quantity(resource: str, text: str) -> Quantity:
+    try:
+        amount(resource, text)
+    except QuantityError as error:
+        raise click.BadParameter(str(error), param_hint=f"--{resource}") from None
+    return Quantity(string=text)
+
+
+if __name__ == "__main__":
+    main()

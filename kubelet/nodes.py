@@ -1,0 +1,92 @@
+"""Node objects of a fleet, as values: what a new one looks like, and what is left to do for one that exists.
+
+A node belongs to a fleet by the label `pinnace.io/fleet`, whose value is the fleet's name. The fleet makes its own nodes so,
+and plays every other node that carries its label: `pinnace node add` only creates objects.
+
+A fleet's own nodes are created Ready and without a taint, because their leases are held before they exist: there is no moment
+at which a pod could be sent to a node that nobody plays, and a node costs one write. A node that somebody else created, with
+the taint node.kubernetes.io/not-ready, is made Ready (status) and then freed of the taint (spec), once its lease is asked for.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from kubelet.addresses import host_ip, pod_cidr
+from pinnace.api.core_v1_pb2 import Node, NodeCondition
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.times import to_time
+
+FLEET_LABEL = "pinnace.io/fleet"
+NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+
+
+def new_node(name: str, fleet: str, capacity: Mapping[str, Quantity], now: float) -> Node:
+    """A node to create. `capacity` is by resource name, `now` in Unix time."""
+    node = Node()
+    node.metadata.name = name
+    _set_spec(node, fleet)
+    _set_status(node, capacity, now)
+    return node
+
+
+def needs_status(node: Node) -> bool:
+    ready = _ready(node)
+    return ready is None or ready.status != "True" or not node.status.allocatable
+
+
+def needs_spec(node: Node, fleet: str) -> bool:
+    return node.metadata.labels.get(FLEET_LABEL) != fleet or any(taint.key == NOT_READY_TAINT for taint in node.spec.taints)
+
+
+def with_status(node: Node, capacity: Mapping[str, Quantity], now: float) -> Node:
+    """A copy that is Ready. A capacity that the node has already, say from `pinnace node add`, is kept."""
+    copy = Node()
+    copy.CopyFrom(node)
+    _set_status(copy, capacity, now)
+    return copy
+
+
+def with_spec(node: Node, fleet: str) -> Node:
+    """A copy that belongs to the fleet and takes pods."""
+    copy = Node()
+    copy.CopyFrom(node)
+    _set_spec(copy, fleet)
+    return copy
+
+
+def _set_spec(node: Node, fleet: str) -> None:
+    labels = node.metadata.labels
+    labels[FLEET_LABEL] = fleet
+    for key, value in (("hostname", node.metadata.name), ("os", "linux"), ("arch", "amd64")):
+        labels[f"kubernetes.io/{key}"] = value
+    if not node.spec.podCIDR:
+        node.spec.podCIDR = pod_cidr(node.metadata.name)
+        node.spec.podCIDRs[:] = [node.spec.podCIDR]
+    taints = [taint for taint in node.spec.taints if taint.key != NOT_READY_TAINT]
+    del node.spec.taints[:]
+    node.spec.taints.extend(taints)
+
+
+def _set_status(node: Node, capacity: Mapping[str, Quantity], now: float) -> None:
+    status, stamp = node.status, to_time(now)
+    for amounts, fallback in ((status.capacity, capacity), (status.allocatable, status.capacity or capacity)):
+        if not amounts:
+            for resource, amount in fallback.items():
+                amounts[resource].CopyFrom(amount)
+    ready = _ready(node)
+    if ready is None:
+        ready = status.conditions.add(type="Ready")
+    if ready.status != "True":
+        ready.lastTransitionTime.CopyFrom(stamp)
+    ready.status, ready.reason, ready.message = "True", "KubeletReady", "the fleet holds the lease of this node"
+    ready.lastHeartbeatTime.CopyFrom(stamp)
+    del status.addresses[:]
+    status.addresses.add(type="InternalIP", address=host_ip(node.metadata.name))
+    status.addresses.add(type="Hostname", address=node.metadata.name)
+    info = status.nodeInfo
+    info.operatingSystem, info.architecture, info.osImage = "linux", "amd64", "virtual node of a pinnace fleet"
+    info.containerRuntimeVersion, info.kubeletVersion = "fake://1", f"v{version('pinnace')}"
+
+
+def _ready(node: Node) -> NodeCondition | None:
+    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)

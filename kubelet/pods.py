@@ -1,0 +1,263 @@
+"""The pods of a fleet: takes them up as they are bound, moves each through its life, reports and removes them.
+
+    informer -> handle() -> queue of uids -> step: admit or adopt, then advance until there is nothing to do
+                                               |                         |
+                                   status changed: reports        over: removals        (both: kubelet.batches)
+
+One record a pod, one queue for all, one loop that steps whatever is due: nothing here costs a task or a timer for each pod.
+
+Guarantees:
+* A pod is admitted only while its node has room for it by `pinnace.fit`, beside all that the node runs already. Pods that an
+  earlier process had accepted are counted before any new one is considered, and are never refused.
+* A status is written against the resourceVersion that this process knows, so one that is outdated is refused. On a Conflict
+  the pod is reported again on top of what the informer brings.
+* A pod is deleted (grace 0, its uid as precondition) only when its final status has been acknowledged.
+
+Events are recorded for refusals, failures and kills only: a Started event for each pod would cost a write for each pod.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from kubelet import lifecycle, metrics
+from kubelet.batches import BatchWriter
+from kubelet.delayqueue import DelayQueue
+from kubelet.lifecycle import Phase, PodState, Remove, Start, Step, Stop
+from kubelet.record import Record
+from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
+from kubelet.virtualnode import VirtualNode
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.status import Code
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
+from pinnace.client.client import delete_request
+from pinnace.client.errors import from_status
+from pinnace.client.informer import Delta
+from pinnace.fit import Refusal
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+log = logging.getLogger(__name__)
+
+STEPS_PER_TURN = 256
+"""Pods that are stepped before the event loop gets a turn: some milliseconds."""
+
+
+class PodWriter(Protocol):
+    """What this needs of pinnace.client.client.PodClient."""
+
+    async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]: ...
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Sequence[BatchItem]: ...
+
+
+class EventSink(Protocol):
+    """What this needs of pinnace.client.events.Recorder."""
+
+    def event(self, obj: Pod, type_: str, reason: str, message: str) -> None: ...
+
+
+class Pods:
+    """`handle` is the informer's handler; everything else happens in `run`."""
+
+    def __init__(self, writer: PodWriter, runtime: Runtime, events: EventSink, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._runtime = runtime
+        self._events = events
+        self._clock = clock
+        self._nodes: dict[str, VirtualNode] = {}
+        self._records: dict[str, Record] = {}
+        self._queue = DelayQueue(clock)
+        self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
+        self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def unreported(self) -> int:
+        """Pods whose status is on its way."""
+        return self._reports.pending
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reports.run())
+            group.create_task(self._removals.run())
+            group.create_task(self._step_all())
+
+    def set_node(self, node: Node) -> None:
+        """Takes a node into the fleet, or learns what has changed of it."""
+        name = node.metadata.name
+        if (known := self._nodes.get(name)) is not None:
+            known.update(node)
+        else:
+            self._nodes[name] = VirtualNode(node)
+
+    def drop_nodes(self, names: Collection[str]) -> None:
+        """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
+        for name in names:
+            self._nodes.pop(name, None)
+        for uid in [uid for uid, record in self._records.items() if record.pod.spec.nodeName in names]:
+            self._forget(uid)
+
+    def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
+        for delta in deltas:
+            pod = delta.obj
+            uid = pod.metadata.uid
+            record = self._records.get(uid)
+            if delta.kind == WatchEventType.DELETED:
+                self._forget(uid)
+            elif record is not None:
+                self._refresh(uid, record, pod)
+            elif pod.spec.nodeName in self._nodes:
+                self._take_up(uid, pod)
+
+    def retain(self, uids: Collection[str]) -> None:
+        """Forgets all other pods: they are gone from the API."""
+        for uid in self._records.keys() - uids:
+            self._forget(uid)
+
+    def _take_up(self, uid: str, pod: Pod) -> None:
+        record = self._records[uid] = Record.of(pod)
+        if lifecycle.accepted(pod):
+            now = read(self._clock)
+            record.state = lifecycle.adopt(pod, now)
+            if not record.state.phase.final:
+                self._runtime.adopt(pod, now)
+                record.containers = self._runtime.observe(uid, now)
+                record.addresses = self._nodes[pod.spec.nodeName].readmit(uid, record.template, pod.status.podIP)
+        self._queue.add(uid)
+
+    def _refresh(self, uid: str, record: Record, pod: Pod) -> None:
+        if not record.refresh(pod):
+            return
+        if record.waiting:
+            record.waiting = False
+            self._reports.mark(uid)
+        if record.want.grace is not None:
+            self._queue.add(uid)
+
+    def _forget(self, uid: str) -> None:
+        if (record := self._records.pop(uid, None)) is None:
+            return
+        self._queue.discard(uid)
+        self._runtime.remove(uid)
+        self._vacate(record)
+
+    def _vacate(self, record: Record) -> None:
+        """The pod uses nothing of its node any more."""
+        if node := self._nodes.get(record.pod.spec.nodeName):
+            node.vacate(record.pod.metadata.uid)
+
+    async def _step_all(self) -> None:
+        while True:
+            due = await self._queue.take(STEPS_PER_TURN)
+            now = read(self._clock)
+            for uid in due:
+                if (record := self._records.get(uid)) is not None:
+                    self._step(uid, record, now)
+            await asyncio.sleep(0)
+
+    def _step(self, uid: str, record: Record, now: Instant) -> None:
+        """Moves a pod as far as it goes at this moment."""
+        before, containers = record.state, record.containers
+        state = before or self._admit(record, now)
+        while True:
+            containers = self._runtime.observe(uid, now)
+            step = lifecycle.advance(record.want, state, containers, now)
+            state = step.state
+            if not self._carry_out(record, step, now):
+                break
+        if state != before or containers != record.containers:
+            self._changed(uid, record, state, containers)
+        if step.wake_at is not None:
+            self._queue.add_at(uid, step.wake_at)
+        if record.over and record.reported:
+            self._removals.mark(uid)
+
+    def _admit(self, record: Record, now: Instant) -> PodState:
+        pod = record.pod
+        try:
+            self._runtime.check(pod)
+        except Unsupported as error:
+            return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
+        admitted = self._nodes[pod.spec.nodeName].admit(pod.metadata.uid, record.template)
+        if isinstance(admitted, Refusal):
+            return lifecycle.refuse(admitted.admission_reason, f"Pod was rejected: {admitted.admission_message}", now)
+        record.addresses = admitted
+        return lifecycle.accept(now)
+
+    def _carry_out(self, record: Record, step: Step, now: Instant) -> bool:
+        """False: the actions change nothing about the containers, so another step now would be the same."""
+        pod = record.pod
+        touched = False
+        for action in step.actions:
+            match action:
+                case Start(container, attempt):
+                    self._runtime.start(pod, container, attempt, now)
+                    touched = True
+                case Stop(container, grace):
+                    self._runtime.stop(pod.metadata.uid, container, grace, now)
+                    self._events.event(pod, "Normal", "Killing", f"Stopping container {container}")
+                    touched = True
+                case Remove():
+                    record.over = True
+        return touched
+
+    def _changed(self, uid: str, record: Record, state: PodState, containers: Sequence[ContainerView]) -> None:
+        before = record.state
+        record.state, record.containers = state, containers
+        record.changes += 1
+        self._reports.mark(uid)
+        if state.phase.final and not (before and before.phase.final):
+            self._vacate(record)
+            self._tell(record.pod, state, containers)
+
+    def _tell(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:
+        """Records how a pod ended, unless it went well or was asked to go."""
+        if state.reason:
+            metrics.REFUSED.labels(state.reason).inc()
+            self._events.event(pod, "Warning", state.reason, state.message)
+        elif state.phase is Phase.FAILED and not pod.metadata.HasField("deletionTimestamp"):
+            codes = ", ".join(f"{view.name} with code {view.exit.code}" for view in containers if view.exit)
+            self._events.event(pod, "Warning", "Failed", f"Containers exited: {codes}")
+
+    def _report(self, uid: str) -> Pod | None:
+        record = self._records.get(uid)
+        return record.report() if record is not None else None
+
+    def _reported(self, uid: str, item: BatchItem) -> None:
+        record = self._records.get(uid)
+        if record is None:
+            return
+        if not item.HasField("error"):
+            record.acknowledge(item.resourceVersion)
+            if record.over and record.reported:
+                self._removals.mark(uid)
+        elif item.error.code == Code.NOT_FOUND:
+            self._forget(uid)
+        elif item.error.code != Code.ABORTED:
+            refused("UpdateStatus", record.pod, item)
+        elif record.revision == record.sent_revision:
+            record.waiting = True
+        else:
+            self._reports.mark(uid)
+
+    def _removal(self, uid: str) -> DeleteRequest | None:
+        if (record := self._records.get(uid)) is None:
+            return None
+        metadata = record.pod.metadata
+        return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)
+
+    def _removed(self, uid: str, item: BatchItem) -> None:
+        """When it is done, or the pod is gone already or replaced by a namesake, the informer says so."""
+        record = self._records.get(uid)
+        if record is not None and item.HasField("error") and item.error.code not in (Code.NOT_FOUND, Code.ABORTED):
+            refused("Delete", record.pod, item)
+
+
+def refused(verb: str, pod: Pod, item: BatchItem) -> None:
+    """A refusal that no repetition helps against: a bug here or there, or a missing permission."""
+    error = from_status(item.error)
+    metrics.FAILED_WRITES.labels(verb, error.code.name).inc()
+    log.error("%s of pod %s/%s was refused: %s", verb, pod.metadata.namespace, pod.metadata.name, error)

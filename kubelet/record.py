@@ -1,0 +1,73 @@
+"""What this process knows of one pod of its nodes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kubelet.lifecycle import PodState, Wanted
+from kubelet.runtime import ContainerView
+from kubelet.status import Addresses, render
+from kubelet.template import Template, template_of
+from pinnace.api.core_v1_pb2 import Pod
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    pod: Pod
+    """As the informer has it."""
+    revision: str
+    """The latest that is known: the informer's, or that of our own last write."""
+    template: Template
+    want: Wanted
+    state: PodState | None = None
+    """None: not looked at yet."""
+    containers: Sequence[ContainerView] = ()
+    addresses: Addresses = Addresses("", "")  # noqa: RUF009 (immutable)
+    changes: int = 0
+    """How often there was something to report."""
+    acknowledged: int = 0
+    """The value of `changes` that the server knows of."""
+    sent_revision: str = ""
+    sent_changes: int = 0
+    """`revision` and `changes` of the report that is on its way."""
+    waiting: bool = False
+    """A report met a Conflict, and the informer has not brought what it conflicts with."""
+    over: bool = False
+    """The pod is to be removed, once everything is reported."""
+
+    @classmethod
+    def of(cls, pod: Pod) -> "Record":
+        template = template_of(pod)
+        return cls(pod, pod.metadata.resourceVersion, template, wanted(pod, template))
+
+    @property
+    def reported(self) -> bool:
+        return self.acknowledged == self.changes
+
+    def refresh(self, pod: Pod) -> bool:
+        """Takes a newer version of the pod, or an echo of our own write. False: it is an older one."""
+        if int(pod.metadata.resourceVersion) < int(self.revision):
+            return False
+        self.pod = pod
+        self.revision = pod.metadata.resourceVersion
+        if pod.metadata.HasField("deletionTimestamp"):
+            self.want = wanted(pod, self.template)
+        return True
+
+    def report(self) -> Pod | None:
+        """What to send to UpdateStatus now."""
+        if self.state is None:
+            return None
+        self.sent_revision, self.sent_changes = self.revision, self.changes
+        return render(self.pod, self.revision, self.template, self.state, self.containers, self.addresses)
+
+    def acknowledge(self, revision: str) -> None:
+        """The report that was sent is stored, at `revision`."""
+        self.acknowledged = self.sent_changes
+        if int(revision) > int(self.revision):
+            self.revision = revision
+
+
+def wanted(pod: Pod, template: Template) -> Wanted:
+    metadata = pod.metadata
+    grace = float(metadata.deletionGracePeriodSeconds) if metadata.HasField("deletionTimestamp") else None
+    return Wanted(template.containers, template.restart_policy, grace)

@@ -1,0 +1,97 @@
+"""The interface between the kubelet and what runs containers: a CRI in small.
+
+The kubelet decides *that* a container starts, stops or starts again; the runtime makes it happen and says what became of it.
+No call waits: `start` and `stop` begin something, `observe` tells how far it is. A runtime that knows when a container will
+change by itself says so in `changes_at`; one that cannot know calls the `notify` that it was made with.
+
+A container is known by the pod's uid and its own name; each run of it is an *attempt*, counted from 0.
+Source: https://github.com/kubernetes/cri-api
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.runtime.clock import Clock
+
+
+class Instant(NamedTuple):
+    """One moment on two clocks: `monotonic` decides, `unix` is what people read. Seconds."""
+
+    monotonic: float
+    unix: float
+
+    def after(self, seconds: float) -> "Instant":
+        return Instant(self.monotonic + seconds, self.unix + seconds) if seconds else self
+
+
+def read(clock: Clock) -> Instant:
+    return Instant(clock.monotonic(), clock.time())
+
+
+def past(unix: float, now: Instant) -> Instant:
+    """A moment that was written down in Unix time, by clocks that may have been set since: never later than now."""
+    return Instant(now.monotonic - max(0.0, now.unix - unix), unix)
+
+
+class ContainerState(Enum):
+    CREATED = "created"
+    """Asked for; not running yet."""
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+class Exit(NamedTuple):
+    """How one attempt ended. `code` as a shell gives it: 128 + the signal's number for a kill."""
+
+    code: int
+    started: Instant
+    finished: Instant
+
+
+class ContainerView(NamedTuple):
+    """The latest attempt at one container. An unchanged container gives an equal view."""
+
+    name: str
+    attempt: int
+    state: ContainerState
+    started: Instant | None
+    """When this attempt came to run."""
+    exit: Exit | None
+    """How this attempt ended, once it has."""
+    last_exit: Exit | None
+    """How the attempt before ended."""
+    stop_grace: float | None
+    """The grace, in seconds, with which it was last asked to stop; None: it was not."""
+    changes_at: float | None
+    """Monotonic time at which the state will have changed by itself; None: not foreseen."""
+
+
+class Unsupported(Exception):
+    """The runtime cannot run this pod, ever; the message says why."""
+
+
+class Runtime(Protocol):
+    def check(self, pod: Pod) -> None:
+        """Raises Unsupported."""
+        ...
+
+    def adopt(self, pod: Pod, now: Instant) -> None:
+        """Takes up a pod that an earlier kubelet process had started: whatever of it is left is observed from here on."""
+        ...
+
+    def start(self, pod: Pod, container: str, attempt: int, now: Instant) -> None: ...
+
+    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+        """Asks the container to end, and kills it `grace` seconds from now; asked again, the earlier kill counts. Once it has
+        exited this does nothing."""
+        ...
+
+    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+        """The containers of a pod that have ever been started, in the order in which they first were."""
+        ...
+
+    def remove(self, uid: str) -> None:
+        """Kills and forgets what there is of a pod; nothing, when there is nothing."""
+        ...

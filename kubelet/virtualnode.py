@@ -1,0 +1,54 @@
+"""One node of a fleet: the room that it has, and the addresses that it gives out. No I/O."""
+
+import logging
+
+from kubelet.addresses import AddressPool, host_ip, pod_cidr
+from kubelet.status import Addresses
+from kubelet.template import Template
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.fit import Refusal, Requests, Room, allocatable
+
+log = logging.getLogger(__name__)
+
+
+class VirtualNode:
+    def __init__(self, node: Node) -> None:
+        name = node.metadata.name
+        self._host = host_ip(name)
+        try:
+            self._addresses = AddressPool(node.spec.podCIDR or pod_cidr(name))
+        except ValueError as error:
+            log.warning("node %s: podCIDR: %s; it is ignored", name, error)
+            self._addresses = AddressPool(pod_cidr(name))
+        self._room = Room(allocatable(node))
+        self._tenants: dict[str, tuple[Requests, str]] = {}
+
+    def update(self, node: Node) -> None:
+        """The node has changed: perhaps in what it has. Pods that it runs stay."""
+        self._room.allocatable = allocatable(node)
+
+    def admit(self, uid: str, template: Template) -> Addresses | Refusal:
+        """Counts a pod and gives it addresses, or says why it cannot run here."""
+        if refusals := self._room.refusals(template.requests):
+            return refusals[0]
+        return self._settle(uid, template, "")
+
+    def readmit(self, uid: str, template: Template, address: str) -> Addresses:
+        """Counts a pod that had been admitted before, whether it fits or not. It keeps the address that it had, if any."""
+        return self._settle(uid, template, address)
+
+    def _settle(self, uid: str, template: Template, address: str) -> Addresses:
+        self._room.add(template.requests)
+        if address:
+            self._addresses.reserve(address)
+        else:
+            address = self._host if template.host_network else self._addresses.take()
+        self._tenants[uid] = template.requests, address
+        return Addresses(self._host, address)
+
+    def vacate(self, uid: str) -> None:
+        """Takes back `admit` and `readmit`; nothing, when the pod does not count."""
+        if (tenant := self._tenants.pop(uid, None)) is not None:
+            requests, address = tenant
+            self._room.remove(requests)
+            self._addresses.release(address)

@@ -16,11 +16,12 @@ import uuid
 from collections.abc import Iterable
 from itertools import islice
 
+from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import ShuttingDown
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import Change, KeyValue, LeaseNotFound, Storage, StorageError, Write
+from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
@@ -34,6 +35,9 @@ CHUNK = 500
 GRACE = 1.0
 """Seconds that a fleet whose stream broke has to come back, here or elsewhere."""
 RETRY = 0.2
+"""Seconds between two attempts to write when etcd does not answer."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two looks at the cache for nodes that a newer session has taken; half a microsecond a node."""
 
 
 class Fleet:
@@ -43,6 +47,7 @@ class Fleet:
         opening: HeartbeatRequest.Open,
         storage: Storage,
         committer: Committer,
+        cacher: Cacher,
         timing: Timing,
         clock: Clock,
     ) -> None:
@@ -50,29 +55,21 @@ class Fleet:
         self._opening = opening
         self._storage = storage
         self._committer = committer
+        self._cacher = cacher
         self._timing = timing
         self._clock = clock
         self._wanted = dict.fromkeys(opening.nodes, not opening.session)  # to be claimed; True: from whoever holds them
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
-        self._news: list[tuple[str, Change]] = []
+        self._checked = clock.monotonic()
         self._session: Session
 
-    def changed(self, node: str, change: Change) -> None:
-        """The Lease object of a node has changed, perhaps one of ours."""
-        if change.lease != self._session.id and (node in self._held or node in self._wanted):
-            self._news.append((node, change))
-            self._conversation.post(Sign.NEWS)
-
-    async def open(self) -> None:
-        """Opens or resumes the session. Raises StorageError."""
+    async def run(self) -> None:
+        """To the end of the conversation. Raises StorageError when the session cannot be opened, ShuttingDown."""
         self._session = await self._open_session(self._opening.session)
         opened = HeartbeatResponse.Opened(
             session=self._session.id, interval_ms=round(self._timing.interval * 1000), ttl_ms=self._timing.ttl * 1000
         )
         self._conversation.say(HeartbeatResponse(opened=opened))
-
-    async def run(self) -> None:
-        """To the end of the conversation. Raises ShuttingDown."""
         while await self._claim() and await self._react():
             pass
 
@@ -89,9 +86,6 @@ class Fleet:
         if self._wanted and not self._conversation.pending:
             return True
         match await self._conversation.hear():
-            case Sign.NEWS:
-                self._digest()
-                return True
             case Sign.GONE:
                 await self._clock.sleep(GRACE)
                 await self._release("its stream broke")
@@ -114,6 +108,8 @@ class Fleet:
                 return self._lose("expected a beat, more nodes or the end")
 
     async def _answer(self, sequence: int) -> bool:
+        if self._clock.monotonic() - self._checked >= CHECK_INTERVAL:
+            self._check()
         try:
             await self._session.beat()
         except LeaseNotFound:
@@ -160,18 +156,20 @@ class Fleet:
             value = lease_object(node, self._opening.holder, self._timing.ttl, self._clock.time(), found)
         return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
 
-    def _digest(self) -> None:
-        """Draws the consequences of what others have written."""
+    def _check(self) -> None:
+        """Looks whether others have written the Lease objects: a newer session, or a person who deleted one."""
+        self._checked = self._clock.monotonic()
+        reached, cache = self._cacher.revision, self._cacher.of(LEASES)
         evicted = []
-        news, self._news = self._news, []
-        for node, change in news:
-            if change.mod_revision <= self._held.get(node, change.mod_revision):
+        for node, revision in list(self._held.items()):
+            found = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+            if reached < revision or (found is not None and found.mod_revision <= revision):
                 continue
             del self._held[node]
-            if change.value is None:
+            if found is None:
                 self._wanted[node] = False
             else:
-                evicted.append((node, change.value))
+                evicted.append((node, found.value))
         self._evict(evicted)
 
     def _evict(self, nodes: Iterable[tuple[str, bytes]]) -> None:

@@ -10,13 +10,11 @@ from apiserver.services.conversation import Conversation, Conversations, Sign
 from apiserver.services.fleet import Fleet
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Change, Storage
+from apiserver.storage.interface import Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
-from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 TIMING = Timing(interval=0.5, silence=1.5, ttl=3)
-PREFIX = LEASES.key(NODE_LEASE_NAMESPACE, "")
 
 
 class HeartbeatsService:
@@ -25,11 +23,10 @@ class HeartbeatsService:
     ) -> None:
         self._storage = storage
         self._committer = committer
+        self._cacher = cacher
         self._clock = clock
         self._timing = timing
-        self._fleets: set[Fleet] = set()
         self._conversations = Conversations()
-        cacher.subscribe(PREFIX, self._changed)
 
     async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Any) -> AsyncIterator[HeartbeatResponse]:
         conversation = Conversation[HeartbeatRequest, HeartbeatResponse](requests, self._timing, self._clock)
@@ -47,14 +44,4 @@ class HeartbeatsService:
         opening = request.open
         if not opening.holder or not all(opening.nodes):
             raise Rejected(errors.bad_request("open a session with a holder, and nodes that have names"))
-        fleet = Fleet(conversation, opening, self._storage, self._committer, self._timing, self._clock)
-        await fleet.open()
-        self._fleets.add(fleet)
-        try:
-            await fleet.run()
-        finally:
-            self._fleets.discard(fleet)
-
-    def _changed(self, change: Change) -> None:
-        for fleet in self._fleets:
-            fleet.changed(change.key.removeprefix(PREFIX), change)
+        await Fleet(conversation, opening, self._storage, self._committer, self._cacher, self._timing, self._clock).run()

@@ -10,7 +10,7 @@ import click
 from apiserver.server import ApiServer
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.runtime import logs, process
-from pinnace.runtime.http import StatusServer
+from pinnace.runtime.http import StatusServer, parse_address
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,11 @@ def main(name: str, listen: str, http: str, etcd: str, verbose: int) -> None:
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]
     if not endpoints:
         raise click.BadParameter("name at least one address", param_hint="--etcd")
-    sys.exit(process.run(lambda stop: serve(stop, listen, _address(http), endpoints)))
+    try:
+        status = parse_address(http)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints)))
 
 
 async def serve(stop: asyncio.Event, listen: str, http: tuple[str, int], etcd: list[str]) -> None:
@@ -47,13 +51,6 @@ async def serve(stop: asyncio.Event, listen: str, http: tuple[str, int], etcd: l
     finally:
         status.stop()
         await storage.close()
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise click.BadParameter(f'"{text}" is not HOST:PORT', param_hint="--http")
-    return host, int(port)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
@@ -119,7 +120,7 @@ class ApiServer:
         self._server.add_generic_rpc_handlers(tuple(handlers))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(resource.service for resource in ALL), ELECTIONS, VERSION]
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        reflection.enable_server_reflection([*names, HEALTH, reflection.SERVICE_NAME], self._server)
 
     def _services(self) -> Mapping[Resource[Any], object]:
         admission = Chain([

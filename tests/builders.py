@@ -56,6 +56,12 @@ class PodBuilder:
         pod.CopyFrom(self._pod)
         return pod
 
+    def new(self) -> Pod:
+        """As a client sends it to be created: without what the server sets."""
+        pod = self.build()
+        pod.metadata.uid = pod.metadata.resourceVersion = ""
+        return pod
+
     def uid(self, uid: str) -> Self:
         self._pod.metadata.uid = uid
         return self
@@ -176,6 +182,12 @@ class NodeBuilder:
     def build(self) -> Node:
         node = Node()
         node.CopyFrom(self._node)
+        return node
+
+    def new(self) -> Node:
+        """As a client sends it to be created: without what the server sets."""
+        node = self.build()
+        node.metadata.uid = node.metadata.resourceVersion = ""
         return node
 
     def uid(self, uid: str) -> Self:

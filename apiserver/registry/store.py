@@ -161,10 +161,10 @@ def _keep_identity(new: Object, old: Object) -> None:
     metadata.generation = old.metadata.generation
     metadata.generateName = old.metadata.generateName
     for name in ("creationTimestamp", "deletionTimestamp"):
-        if old.metadata.HasField(name):  # type: ignore[arg-type]
+        if old.metadata.HasField(name):
             getattr(metadata, name).CopyFrom(getattr(old.metadata, name))
         else:
-            metadata.ClearField(name)  # type: ignore[arg-type]
+            metadata.ClearField(name)
     if old.metadata.HasField("deletionGracePeriodSeconds"):
         metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
 

@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.ages import is_set
 from pinnace.cli.describe.common import annotations, events_table
-from pinnace.cli.describe.text import NONE, Fields, Rows, Value, instant, pairs
+from pinnace.cli.describe.text import NONE, Detailed, Fields, Rows, Value, instant, pairs
 from pinnace.cli.printers.pods import status
 
 
@@ -81,11 +81,9 @@ def _container(container: Container, status: ContainerStatus | None) -> Fields:
         fields["Host Ports"] = ", ".join(f"{p.hostPort}/{p.protocol or 'TCP'}" for p in container.ports)
     fields |= {label: list(words) for label, words in (("Command", container.command), ("Args", container.args)) if words}
     if status is not None:
-        fields["State"], details = _state(status.state)
-        fields |= {f"  {label}": text for label, text in details.items()}
+        fields["State"] = _state(status.state)
         if status.HasField("lastState"):
-            fields["Last State"], details = _state(status.lastState)
-            fields |= {f"  {label} ": text for label, text in details.items()}
+            fields["Last State"] = _state(status.lastState)
         fields["Ready"] = str(status.ready)
         fields["Restart Count"] = str(status.restartCount)
     for label, quantities in (("Limits", container.resources.limits), ("Requests", container.resources.requests)):
@@ -94,23 +92,21 @@ def _container(container: Container, status: ContainerStatus | None) -> Fields:
     return fields
 
 
-def _state(state: ContainerState) -> tuple[str, dict[str, str]]:
-    """The word, and what else there is to say."""
+def _state(state: ContainerState) -> Detailed:
     if state.HasField("running"):
-        return "Running", {"Started": instant(state.running.startedAt)}
+        return Detailed("Running", {"Started": instant(state.running.startedAt)})
     if not state.HasField("terminated"):
-        return "Waiting", _without_empty({"Reason": state.waiting.reason, "Message": state.waiting.message})
+        return Detailed("Waiting", _without_empty({"Reason": state.waiting.reason, "Message": state.waiting.message}))
     end = state.terminated
-    return "Terminated", _without_empty(
-        {
-            "Reason": end.reason,
-            "Message": end.message,
-            "Exit Code": str(end.exitCode),
-            "Signal": str(end.signal or ""),
-            "Started": instant(end.startedAt),
-            "Finished": instant(end.finishedAt),
-        }
-    )
+    details = {
+        "Reason": end.reason,
+        "Message": end.message,
+        "Exit Code": str(end.exitCode),
+        "Signal": str(end.signal or ""),
+        "Started": instant(end.startedAt),
+        "Finished": instant(end.finishedAt),
+    }
+    return Detailed("Terminated", _without_empty(details))
 
 
 def _without_empty(fields: Mapping[str, str]) -> dict[str, str]:

@@ -21,8 +21,16 @@ class Rows:
     rows: Sequence[Sequence[str]]
 
 
-Value: TypeAlias = "str | Sequence[str] | Mapping[str, Value] | Rows"
-"""One line; several lines under one another; nested fields; a table."""
+@dataclass(frozen=True, slots=True)
+class Detailed:
+    """One line, and fields that belong to it."""
+
+    text: str
+    fields: Mapping[str, "Value"]
+
+
+Value: TypeAlias = "str | Sequence[str] | Mapping[str, Value] | Detailed | Rows"
+"""One line; several lines under one another; nested fields; both; a table."""
 Fields = Mapping[str, Value]
 """Labels (without the colon) and values, in the order in which they are shown."""
 
@@ -34,6 +42,9 @@ def render(fields: Fields, indent: str = "") -> Iterator[str]:
         head = f"{indent}{label}:"
         if isinstance(value, str):
             yield _join(head, value, indent, width)
+        elif isinstance(value, Detailed):
+            yield _join(head, value.text, indent, width)
+            yield from render(value.fields, indent + INDENT)
         elif isinstance(value, Rows):
             yield from _rows(head, value, indent, width)
         elif isinstance(value, Mapping):

@@ -1,0 +1,185 @@
+"""What `apply` does with objects that are there, that are not, and that others change meanwhile."""
+
+from typing import Any
+
+import pytest
+
+from pinnace.api.manifest import Manifest, load
+from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.resources import NAMESPACES, NODES, PODS
+from pinnace.api.status import Code
+from pinnace.cli.applier import Applier
+from pinnace.cli.applying import CHUNK, CHUNK_BYTES, chunks, in_order
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, OutcomeUnknown
+from tests.builders import make_node, make_pod
+from tests.unit.cli.fakes import DOWN, LOST, STALE, FakeApi, refusal
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: default, labels: {app: web}}
+spec:
+  containers: [{name: main, image: "app:1"}]
+"""
+
+
+def pod(text: str = POD) -> list[Manifest]:
+    return load(text, "pods.yaml")
+
+
+def pods(*names: str) -> list[Manifest]:
+    return [Manifest(PODS, make_pod(name).uid("").req(cpu="1").build(), "pods.yaml", 1) for name in names]
+
+
+def unversioned(manifests: list[Manifest]) -> list[Manifest]:
+    for manifest in manifests:
+        manifest.obj.metadata.resourceVersion = ""
+    return manifests
+
+
+async def applied(api: FakeApi, manifests: list[Manifest], *, dry_run: bool = False) -> list[str | ApiError]:
+    return await Applier(api.client(), dry_run=dry_run).apply(manifests)
+
+
+async def test_created_then_unchanged_then_configured() -> None:
+    api = FakeApi()
+    assert await applied(api, pod()) == ["created"]
+    (stored,) = api.of(PODS).stored.values()
+    assert LAST_APPLIED in stored.metadata.annotations
+    assert await applied(api, pod()) == ["unchanged"]
+    assert await applied(api, pod(POD.replace("app:1", "app:2"))) == ["configured"]
+    (stored,) = api.of(PODS).stored.values()
+    assert stored.spec.containers[0].image == "app:2"
+
+
+async def test_what_an_earlier_apply_set_goes_and_what_others_set_stays() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    (stored,) = api.of(PODS).stored.values()
+    stored.metadata.labels["theirs"] = "1"
+    await api.of(PODS).put(stored)
+    assert await applied(api, pod(POD.replace("app: web", "tier: front"))) == ["configured"]
+    (stored,) = api.of(PODS).stored.values()
+    assert dict(stored.metadata.labels) == {"tier": "front", "theirs": "1"}
+
+
+async def test_status_is_not_ours_to_change() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    assert await applied(api, pod(POD + "status: {phase: Failed}\n")) == ["unchanged"]
+
+
+async def test_a_dry_run_writes_nothing() -> None:
+    api = FakeApi()
+    assert await applied(api, pod(), dry_run=True) == ["created"]
+    assert not api.of(PODS).stored
+    await applied(api, pod())
+    before = dict(api.of(PODS).stored)
+    assert await applied(api, pod(POD.replace("app:1", "app:2")), dry_run=True) == ["configured"]
+    assert api.of(PODS).stored == before
+
+
+async def test_many_are_created_in_one_call_and_fail_alone() -> None:
+    api = FakeApi()
+    a, bad, b = await applied(api, unversioned(pods("a", "_bad", "b")))
+    assert (a, b) == ("created", "created") and isinstance(bad, Invalid)
+    assert api.calls == ["list pods", "create_batch pods"]
+
+
+async def test_somebody_else_was_faster_to_create() -> None:
+    api = FakeApi()
+    api.of(PODS).fail("create", refusal(Code.ALREADY_EXISTS, "AlreadyExists"))
+    assert await applied(api, pod()) == ["created"]
+    api = FakeApi()
+    for _ in range(9):
+        api.of(PODS).fail("create", refusal(Code.ALREADY_EXISTS, "AlreadyExists"))
+    (outcome,) = await applied(api, pod())
+    assert isinstance(outcome, AlreadyExists), "it gives up, and says why"
+
+
+async def test_somebody_else_was_faster_to_update() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    api.of(PODS).fail("update", STALE)
+    assert await applied(api, pod(POD.replace("app:1", "app:2"))) == ["configured"]
+
+
+async def test_a_revision_that_the_manifest_names_must_be_there() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    stale = POD.replace("app:1", "app:2").replace("name: a,", 'name: a, resourceVersion: "77",')
+    (outcome,) = await applied(api, pod(stale))
+    assert isinstance(outcome, Conflict)
+    (stored,) = api.of(PODS).stored.values()
+    assert stored.spec.containers[0].image == "app:1"
+
+
+async def test_deleted_between_reading_and_updating() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    api.of(PODS).fail("update", refusal(Code.NOT_FOUND, "NotFound"))
+    changed = pod(POD.replace("app:1", "app:2"))
+    assert await applied(api, changed) == ["configured"]
+
+
+@pytest.mark.parametrize("happened", [True, False])
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+async def test_a_lost_answer_is_resolved_by_reading(happened: bool, names: tuple[str, ...]) -> None:
+    api = FakeApi()
+    api.of(PODS).fail("create" if len(names) == 1 else "create_batch", LOST, after=happened)
+    assert await applied(api, unversioned(pods(*names))) == ["created"] * len(names)
+    assert len(api.of(PODS).stored) == len(names)
+
+
+async def test_an_update_whose_answer_was_lost() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    api.of(PODS).fail("update", LOST, after=True)
+    assert await applied(api, pod(POD.replace("app:1", "app:2"))) == ["configured"]
+
+
+async def test_answers_that_are_lost_for_ever() -> None:
+    api = FakeApi()
+    for _ in range(9):
+        api.of(PODS).fail("create", LOST)
+    (outcome,) = await applied(api, pod())
+    assert isinstance(outcome, OutcomeUnknown)
+
+
+async def test_no_server_is_each_objects_error() -> None:
+    api = FakeApi()
+    api.of(PODS).fail("create_batch", DOWN)
+    outcomes = await applied(api, unversioned(pods("a", "b")))
+    assert outcomes == [DOWN, DOWN]
+
+
+async def test_a_missing_namespace_is_final() -> None:
+    api = FakeApi()
+    api.of(PODS).fail("create", refusal(Code.NOT_FOUND, "NamespaceNotFound"))
+    (outcome,) = await applied(api, pod())
+    assert isinstance(outcome, NotFound)
+
+
+def manifest(resource: Any, obj: Any) -> Manifest:
+    return Manifest(resource, obj, "x.yaml", 1)
+
+
+def test_what_others_need_comes_first() -> None:
+    space = NAMESPACES.message()
+    space.metadata.name = "x"
+    found = in_order([*pods("b", "a"), manifest(NODES, make_node("n").build()), manifest(NAMESPACES, space)])
+    assert [each.obj.metadata.name for each in found] == ["x", "n", "b", "a"]
+
+
+def test_chunks_are_of_one_resource_and_bounded() -> None:
+    many = pods(*(f"p{i}" for i in range(CHUNK + 1)))
+    found = [len(chunk) for chunk in chunks([*many, manifest(NODES, make_node("n").build())])]
+    assert found == [CHUNK, 1, 1]
+    large = pods("a", "b", "c")
+    for each in large:
+        each.obj.metadata.annotations["x"] = "y" * (CHUNK_BYTES // 2)
+    assert [len(chunk) for chunk in chunks(large)] == [1, 1, 1]
+
+
+def test_an_object_that_is_given_twice_is_applied_twice_in_order() -> None:
+    assert [len(chunk) for chunk in chunks(pods("a", "b", "a"))] == [2, 1]

@@ -1,0 +1,147 @@
+"""The layout of `describe`, and what it gathers."""
+
+import pytest
+
+from pinnace.api.codec import to_dict
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import ContainerStatus, Event, Toleration
+from pinnace.cli.describe import generic, nodes, pods
+from pinnace.cli.describe.text import Detailed, Fields, Rows, render
+from tests.builders import make_node, make_pod
+
+NOW = 1_000_000_000.0
+
+
+def text(fields: Fields) -> list[str]:
+    return list(render(fields))
+
+
+def test_layout() -> None:
+    fields: Fields = {
+        "Name": "a",
+        "Labels": ["app=web", "tier=front"],
+        "Nothing": [],
+        "State": Detailed("Running", {"Started": "now"}),
+        "Nested": {"Deep": {"x": "1"}, "Longer Label": "2"},
+        "Empty": {},
+        "Table": Rows(("Type", "Status"), [("Ready", "True\n")]),
+        "No Rows": Rows(("Type",), []),
+    }
+    assert text(fields) == [
+        "Name:     a",
+        "Labels:   app=web",
+        "          tier=front",
+        "Nothing:  <none>",
+        "State:    Running",
+        "  Started:  now",
+        "Nested:",
+        "  Deep:",
+        "    x:  1",
+        "  Longer Label:  2",
+        "Empty:    <none>",
+        "Table:",
+        "  Type   Status",
+        "  ----   ------",
+        "  Ready  True",
+        "No Rows:  <none>",
+    ]
+
+
+def event(reason: str, seconds: float, count: int = 1) -> Event:
+    made = Event(type="Normal", reason=reason, message=f"{reason}!", count=count, reportingComponent="scheduler")
+    made.firstTimestamp.seconds, made.lastTimestamp.seconds = int(seconds) - 60, int(seconds)
+    return made
+
+
+def test_a_pod() -> None:
+    pod = (
+        make_pod("a").req(cpu="100m", memory="1Gi").label("app", "web").node("n").phase("Running").tolerate("gpu", "x").build()
+    )
+    pod.metadata.annotations["pinnace.io/last-applied-configuration"] = "{}"
+    status = ContainerStatus(name="c0", ready=True, restartCount=2)
+    status.state.running.startedAt.seconds = int(NOW)
+    status.lastState.terminated.exitCode, status.lastState.terminated.reason = 1, "Error"
+    pod.status.containerStatuses.append(status)
+    pod.status.conditions.add(type="Ready", status="True")
+    lines = text(pods.describe(pod, [event("Started", NOW - 5, count=3), event("Scheduled", NOW - 9)], NOW))
+    words = [line.split() for line in lines]
+    for wanted in (
+        ["Name:", "a"],
+        ["Node:", "n"],
+        ["Labels:", "app=web"],
+        ["Annotations:", "<none>"],
+        ["Status:", "Running"],
+        ["State:", "Running"],
+        ["Started:", "Sun,", "09", "Sep", "2001", "01:46:40", "+0000"],
+        ["Last", "State:", "Terminated"],
+        ["Exit", "Code:", "1"],
+        ["Restart", "Count:", "2"],
+        ["Requests:", "cpu:", "100m"],
+        ["memory:", "1Gi"],
+        ["Ready", "True"],
+        ["Tolerations:", "gpu=x"],
+        ["Normal", "Started", "5s", "(x3", "over", "65s)", "scheduler", "Started!"],
+    ):
+        assert wanted in words, wanted
+    assert words.index(["Normal", "Scheduled", "9s", "scheduler", "Scheduled!"]) == len(words) - 2, (
+        "events end it, oldest first"
+    )
+
+
+def test_a_pod_that_is_nowhere_yet() -> None:
+    pod = make_pod("a").req(cpu="1").condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available").build()
+    words = [line.split() for line in text(pods.describe(pod, [], NOW))]
+    assert ["Node:", "<none>"] in words and ["Events:", "<none>"] in words
+    assert ["PodScheduled", "False", "Unschedulable", "0/3", "nodes", "are", "available"] in words
+
+
+@pytest.mark.parametrize(
+    ("toleration", "shown"),
+    [
+        (Toleration(operator="Exists"), "op=Exists"),
+        (Toleration(key="a", operator="Exists", effect="NoSchedule"), "a:NoSchedule op=Exists"),
+        (Toleration(key="a", value="b", effect="NoExecute", tolerationSeconds=300), "a=b:NoExecute for 300s"),
+    ],
+)
+def test_tolerations(toleration: Toleration, shown: str) -> None:
+    assert pods.toleration(toleration) == shown
+
+
+def test_a_node() -> None:
+    node = (
+        make_node("n")
+        .capacity(cpu=4, memory="8Gi", pods=10)
+        .taint("gpu", "true")
+        .unschedulable()
+        .condition("Ready", "True")
+        .build()
+    )
+    running = make_pod("a").req(cpu="1", memory="2Gi").container(limits={"cpu": "1"}).created(NOW - 5).node("n").build()
+    done = make_pod("b").req(cpu="3").node("n").phase("Succeeded").build()
+    lease = Lease()
+    lease.spec.holderIdentity = "fleet-0"
+    lines = text(nodes.describe(node, lease, [running, done], [], NOW))
+    words = [line.split() for line in lines]
+    for wanted in (
+        ["Taints:", "gpu=true:NoSchedule"],
+        ["Unschedulable:", "true"],
+        ["Lease:", "held", "by", "fleet-0"],
+        ["Non-terminated", "Pods", "(1", "in", "total):"],
+        ["default", "a", "2", "(50%)", "1", "(25%)", "2Gi", "(25%)", "0", "(0%)", "5s"],
+        ["cpu", "2", "(50%)", "1", "(25%)"],
+        ["memory", "2Gi", "(25%)", "0", "(0%)"],
+        ["pods", "1", "(10%)", "0", "(0%)"],
+    ):
+        assert wanted in words, wanted
+    assert ["Lease:", "<none>", "(no", "heartbeats)"] in [
+        line.split() for line in text(nodes.describe(node, None, [], [], NOW))
+    ]
+
+
+def test_any_other_object() -> None:
+    lease = Lease()
+    lease.metadata.name, lease.metadata.namespace = "n", "kube-node-lease"
+    lease.spec.holderIdentity, lease.spec.leaseDurationSeconds = "fleet-0", 40
+    lines = text(generic.describe(lease, to_dict(lease), [], NOW))
+    assert lines[:2] == ["Name:               n", "Namespace:          kube-node-lease"]
+    assert "  Holder Identity:         fleet-0" in lines and "  Lease Duration Seconds:  40" in lines

@@ -1,0 +1,119 @@
+"""From errors to text and exit codes: the one place where that happens."""
+
+import pytest
+
+from pinnace.api.manifest import ManifestError
+from pinnace.api.selectors import SelectorError
+from pinnace.api.status import Code, Refusal, Violation
+from pinnace.cli.errors import ExitCode, Failure, Reported, explain, guarded, tell, worst
+from pinnace.cli.settings import Settings
+from pinnace.client.errors import from_refusal
+
+REFUSALS = [
+    (Code.NOT_FOUND, "NotFound", 'pods "a" not found', ExitCode.NOT_FOUND, "`pinnace get pods -A`"),
+    (Code.NOT_FOUND, "NamespaceNotFound", 'namespaces "x" not found', ExitCode.NOT_FOUND, "create it first"),
+    (Code.ALREADY_EXISTS, "AlreadyExists", 'pods "a" already exists', ExitCode.CONFLICT, "`pinnace apply`"),
+    (Code.ABORTED, "Conflict", 'pods "a": resourceVersion 812 is stale, now 840', ExitCode.CONFLICT, "read it again"),
+    (Code.FAILED_PRECONDITION, "Fenced", "token 3 does not lead", ExitCode.CONFLICT, "`pinnace leader`"),
+    (Code.INVALID_ARGUMENT, "BadRequest", "the field selector is wrong", ExitCode.INVALID, "nothing was changed"),
+    (Code.UNAVAILABLE, "StorageUnavailable", "etcd: no quorum", ExitCode.UNAVAILABLE, "try again in a moment"),
+    (Code.UNAVAILABLE, "OutcomeUnknown", "it may have happened", ExitCode.UNAVAILABLE, "`pinnace get`"),
+    (Code.OUT_OF_RANGE, "Expired", "compacted", ExitCode.SERVER, "list again"),
+    (Code.RESOURCE_EXHAUSTED, "OutOfSpace", "etcd is out of space", ExitCode.SERVER, "compact"),
+    (Code.INTERNAL, "Internal", "a bug", ExitCode.SERVER, ""),
+]
+
+
+def error(code: Code, reason: str, message: str, *violations: Violation) -> Exception:
+    return from_refusal(Refusal(code, reason, message, violations))
+
+
+def fail(problem: BaseException) -> object:
+    raise problem
+
+
+@pytest.mark.parametrize(("code", "reason", "message", "exit_code", "hint"), REFUSALS)
+def test_refusals(
+    code: Code, reason: str, message: str, exit_code: ExitCode, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(lambda: fail(error(code, reason, message)), Settings()) == exit_code
+    captured = capsys.readouterr()
+    first, *rest = captured.err.splitlines()
+    assert first == f"Error from server ({reason}): {message}" and not captured.out
+    assert len(rest) <= 1 and hint in "".join(rest)
+
+
+def test_every_violation_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    name, cpu = Violation("metadata.name", "required"), Violation("spec.containers[0].resources.requests[cpu]", "negative")
+    message = f'Pod "a" is invalid: {name}; {cpu}'
+    assert guarded(lambda: fail(error(Code.INVALID_ARGUMENT, "Invalid", message, name, cpu)), Settings()) == 5
+    assert capsys.readouterr().err.splitlines() == [
+        'Error from server (Invalid): Pod "a" is invalid:',
+        "  metadata.name: required",
+        "  spec.containers[0].resources.requests[cpu]: negative",
+        "hint: nothing was changed: correct what is named and try again",
+    ]
+    single = error(Code.INVALID_ARGUMENT, "Invalid", f'Pod "a" is invalid: {name}', name)
+    assert guarded(lambda: fail(single), Settings()) == 5
+    assert capsys.readouterr().err.startswith('Error from server (Invalid): Pod "a" is invalid: metadata.name: required\nhint:')
+
+
+def test_a_place_goes_before_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = Violation("x", "1"), Violation("y", "2")
+    report = explain(error(Code.INVALID_ARGUMENT, "Invalid", f"Pod is invalid: {a}; {b}", a, b))
+    assert report
+    tell(report, "pods.yaml:14")
+    assert [line.startswith("pods.yaml:14: ") for line in capsys.readouterr().err.splitlines()] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("problem", "lines", "code"),
+    [
+        (Failure("no"), ["error: no"], ExitCode.SERVER),
+        (Failure("no", hint="yes", code=ExitCode.VERDICT), ["error: no", "hint: yes"], ExitCode.VERDICT),
+        (Failure("no", details=["a", "b"]), ["error: no", "  a", "  b"], ExitCode.SERVER),
+        (ManifestError(["x.yaml:1: a", "x.yaml:2: b"]), ["x.yaml:1: a", "x.yaml:2: b", "hint: "], ExitCode.INVALID),
+        (SelectorError("what?", "so"), ["error: what?", "hint: so"], ExitCode.USAGE),
+        (TimeoutError("timed out after 3 s"), ["error: timed out after 3 s", "hint: "], ExitCode.UNAVAILABLE),
+        (
+            error(Code.UNAVAILABLE, "", "cannot connect to the API server at h:1"),
+            ["error: cannot", "hint: "],
+            ExitCode.UNAVAILABLE,
+        ),
+        (Reported(ExitCode.CONFLICT), [], ExitCode.CONFLICT),
+        (KeyboardInterrupt(), [], ExitCode.INTERRUPTED),
+    ],
+)
+def test_other_ends(problem: BaseException, lines: list[str], code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: fail(problem), Settings()) == code
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(lines) and all(line.startswith(start) for line, start in zip(told, lines, strict=True))
+
+
+def test_an_expected_error_has_a_traceback_only_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    guarded(lambda: fail(Failure("no")), Settings())
+    assert "Traceback" not in capsys.readouterr().err
+    guarded(lambda: fail(Failure("no")), Settings(verbose=1))
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_unexpected_error_is_a_bug_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: fail(ZeroDivisionError("x")), Settings()) == ExitCode.SERVER
+    err = capsys.readouterr().err
+    assert "Traceback" in err and "error: unexpected ZeroDivisionError: x" in err
+
+
+def test_nothing_that_others_wrote_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    guarded(lambda: fail(Failure("bad\x1b]0;title\x07\nname")), Settings())
+    assert capsys.readouterr().err == "error: bad]0;title name\n"
+
+
+def test_the_worst_counts() -> None:
+    assert worst([]) is ExitCode.OK
+    assert worst([ExitCode.NOT_FOUND, ExitCode.INVALID, ExitCode.CONFLICT]) is ExitCode.INVALID
+    assert worst([ExitCode.UNAVAILABLE, ExitCode.SERVER]) is ExitCode.SERVER
+
+
+def test_what_a_command_returns_is_its_exit_code() -> None:
+    assert guarded(lambda: None, Settings()) == 0
+    assert guarded(lambda: 7, Settings()) == 7

@@ -26,11 +26,15 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class StatusServer:
-    """Serves from construction with `start` until `stop`. `address` is host:port, the real one when port 0 was asked for."""
+    """Binds at construction (raises OSError), serves from `start` until `stop`. `address` is host:port, the real one when port 0
+    was asked for."""
 
     def __init__(self, host: str, port: int, ready: Mapping[str, Check], loop: asyncio.AbstractEventLoop) -> None:
         handler = type("Handler", (_Handler,), {"ready": dict(ready), "loop": loop})
-        self._server = ThreadingHTTPServer((host, port), handler)
+        try:
+            self._server = ThreadingHTTPServer((host, port), handler)
+        except OSError as error:
+            raise OSError(f"cannot serve status on {host}:{port}: {error.strerror}; try another --http") from None
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="status-http", daemon=True)
         self.address = f"{host}:{self._server.server_address[1]}"

@@ -26,8 +26,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class StatusServer:
-    """Binds at construction (raises OSError), serves from `start` until `stop`. `address` is host:port, the real one when port 0
-    was asked for."""
+    """Binds at construction (raises OSError), serves from `start` until `stop`. `address` is host:port with the real port."""
 
     def __init__(self, host: str, port: int, ready: Mapping[str, Check], loop: asyncio.AbstractEventLoop) -> None:
         handler = type("Handler", (_Handler,), {"ready": dict(ready), "loop": loop})

@@ -1,0 +1,34 @@
+"""Nodes: register with their status; later the kubelet writes status, everybody else metadata and spec."""
+
+from apiserver.registry.validation.nodes import validate_node, validate_node_status, validate_node_update
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.status import Violation
+
+
+class NodeStrategy:
+    def prepare_create(self, obj: Node) -> None:
+        _default_allocatable(obj)
+
+    def validate(self, obj: Node) -> list[Violation]:
+        return validate_node(obj)
+
+    def prepare_update(self, obj: Node, old: Node) -> None:
+        obj.status.CopyFrom(old.status)
+
+    def validate_update(self, obj: Node, old: Node) -> list[Violation]:
+        return validate_node_update(obj, old)
+
+    def prepare_status_update(self, obj: Node, old: Node) -> None:
+        obj.metadata.CopyFrom(old.metadata)
+        obj.spec.CopyFrom(old.spec)
+        _default_allocatable(obj)
+
+    def validate_status_update(self, obj: Node, old: Node) -> list[Violation]:
+        return validate_node_status(obj)
+
+
+def _default_allocatable(node: Node) -> None:
+    """All that there is may be used, unless the node says otherwise."""
+    status = node.status
+    if not status.allocatable and status.capacity:
+        status.allocatable.MergeFrom(status.capacity)

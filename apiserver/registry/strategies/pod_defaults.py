@@ -1,0 +1,152 @@
+"""What a pod that does not say gets, as in Kubernetes (pkg/apis/core/v1/defaults.go).
+
+And the two tolerations of its admission plugin DefaultTolerationSeconds: a pod stays for five minutes on a node that is not
+ready or cannot be reached, unless it says otherwise.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from apiserver.registry.unmodelled import says_more
+from pinnace.api.core_v1_pb2 import (
+    Container,
+    EphemeralContainerCommon,
+    HTTPGetAction,
+    LifecycleHandler,
+    PodSpec,
+    Probe,
+    Toleration,
+    Volume,
+)
+
+GRACE_SECONDS = 30
+SCHEDULER = "default-scheduler"
+FILE_MODE = 0o644
+TOKEN_SECONDS = 3600
+TOLERATION_SECONDS = 300
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+_BOTH_TOLERATIONS = PodSpec(
+    tolerations=[
+        Toleration(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=TOLERATION_SECONDS)
+        for key in (NOT_READY, UNREACHABLE)
+    ]
+)
+_MAX_IMAGE = 512
+"""Characters of an image's name that are remembered."""
+
+
+def set_defaults(spec: PodSpec) -> None:
+    if not spec.restartPolicy:
+        spec.restartPolicy = "Always"
+    if not spec.dnsPolicy:
+        spec.dnsPolicy = "ClusterFirst"
+    if not spec.schedulerName:
+        spec.schedulerName = SCHEDULER
+    if not spec.HasField("terminationGracePeriodSeconds"):
+        spec.terminationGracePeriodSeconds = GRACE_SECONDS
+    if not spec.HasField("enableServiceLinks"):
+        spec.enableServiceLinks = True
+    if not spec.HasField("preemptionPolicy"):
+        spec.preemptionPolicy = "PreemptLowerPriority"
+    if not spec.HasField("securityContext"):
+        spec.securityContext.SetInParent()
+    for volume in spec.volumes:
+        _default_volume(volume)
+    host_network = spec.hostNetwork
+    for container in spec.containers:
+        _default_container(container, host_network)
+    if init_containers := spec.initContainers:
+        for container in init_containers:
+            _default_container(container, host_network)
+    _default_tolerations(spec)
+
+
+def _default_tolerations(spec: PodSpec) -> None:
+    tolerations = spec.tolerations
+    if not tolerations:
+        spec.MergeFrom(_BOTH_TOLERATIONS)
+        return
+    told = {toleration.key for toleration in tolerations if toleration.effect in ("NoExecute", "")}
+    if "" not in told:
+        tolerations.extend(toleration for toleration in _BOTH_TOLERATIONS.tolerations if toleration.key not in told)
+
+
+def _default_container(container: Container | EphemeralContainerCommon, host_network: bool) -> None:
+    if not container.imagePullPolicy:
+        container.imagePullPolicy = _pull_policy(container.image[:_MAX_IMAGE])
+    if not container.terminationMessagePath:
+        container.terminationMessagePath = "/dev/termination-log"
+    if not container.terminationMessagePolicy:
+        container.terminationMessagePolicy = "File"
+    for port in container.ports:
+        if not port.protocol:
+            port.protocol = "TCP"
+        if host_network and not port.hostPort:
+            port.hostPort = port.containerPort
+    if container.HasField("resources"):
+        requests, limits = container.resources.requests, container.resources.limits
+        for name in limits:
+            if name not in requests:
+                requests[name].CopyFrom(limits[name])
+    for variable in container.env:
+        if variable.HasField("valueFrom") and variable.valueFrom.HasField("fieldRef"):
+            reference = variable.valueFrom.fieldRef
+            reference.apiVersion = reference.apiVersion or "v1"
+    _default_hooks(container)
+
+
+def _default_hooks(container: Container | EphemeralContainerCommon) -> None:
+    if container.HasField("livenessProbe"):
+        _default_probe(container.livenessProbe)
+    if container.HasField("readinessProbe"):
+        _default_probe(container.readinessProbe)
+    if container.HasField("startupProbe"):
+        _default_probe(container.startupProbe)
+    if container.HasField("lifecycle"):
+        lifecycle = container.lifecycle
+        _default_handlers(handler for name, handler in lifecycle.ListFields())
+
+
+def _default_handlers(handlers: Iterable[LifecycleHandler]) -> None:
+    for handler in handlers:
+        if handler.HasField("httpGet"):
+            _default_http(handler.httpGet)
+
+
+def _default_probe(probe: Probe) -> None:
+    probe.timeoutSeconds = probe.timeoutSeconds or 1
+    probe.periodSeconds = probe.periodSeconds or 10
+    probe.successThreshold = probe.successThreshold or 1
+    probe.failureThreshold = probe.failureThreshold or 3
+    if probe.handler.HasField("httpGet"):
+        _default_http(probe.handler.httpGet)
+
+
+def _default_http(action: HTTPGetAction) -> None:
+    action.path = action.path or "/"
+    action.scheme = action.scheme or "HTTP"
+
+
+@lru_cache(maxsize=1024)
+def _pull_policy(image: str) -> str:
+    """Always for `latest`, which is what an image without tag and digest means; IfNotPresent for the others."""
+    name, digested, _ = image.partition("@")
+    _, _, tag = name.rpartition("/")[2].partition(":")
+    return "Always" if tag == "latest" or not (tag or digested) else "IfNotPresent"
+
+
+def _default_volume(volume: Volume) -> None:
+    source = volume.volumeSource
+    match [field.name for field, _ in source.ListFields()]:
+        case [] if not says_more(source):
+            source.emptyDir.SetInParent()
+        case ["hostPath"] if not source.hostPath.HasField("type"):
+            source.hostPath.type = ""
+        case [("secret" | "configMap" | "downwardAPI" | "projected") as name]:
+            details = getattr(source, name)
+            if not details.HasField("defaultMode"):
+                details.defaultMode = FILE_MODE
+    for projection in source.projected.sources:
+        if projection.HasField("serviceAccountToken") and not projection.serviceAccountToken.HasField("expirationSeconds"):
+            projection.serviceAccountToken.expirationSeconds = TOKEN_SECONDS

@@ -1,0 +1,52 @@
+"""Pods: born Pending, with all defaults filled in; afterwards the spec hardly changes and the status moves forward."""
+
+from apiserver.registry.strategies.pod_defaults import set_defaults
+from apiserver.registry.strategies.qos import qos_class
+from apiserver.registry.validation.pod_status import validate_pod_status
+from apiserver.registry.validation.pod_update import validate_pod_update
+from apiserver.registry.validation.pods import validate_pod
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.status import Violation
+
+
+class PodStrategy:
+    def prepare_create(self, obj: Pod) -> None:
+        spec = obj.spec
+        set_defaults(spec)
+        obj.ClearField("status")
+        status = obj.status
+        status.phase = "Pending"
+        status.qosClass = qos_class(spec)
+        if spec.schedulingGates:
+            message = "Scheduling is blocked due to non-empty scheduling gates"
+            status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
+
+    def validate(self, obj: Pod) -> list[Violation]:
+        return validate_pod(obj)
+
+    def prepare_update(self, obj: Pod, old: Pod) -> None:
+        """What admission resolved when the pod was created need not be repeated by who updates it."""
+        spec, before = obj.spec, old.spec
+        if not spec.HasField("priority") and before.HasField("priority"):
+            spec.priority = before.priority
+        if not spec.priorityClassName:
+            spec.priorityClassName = before.priorityClassName
+        if not spec.HasField("preemptionPolicy") and before.HasField("preemptionPolicy"):
+            spec.preemptionPolicy = before.preemptionPolicy
+        set_defaults(spec)
+        obj.status.CopyFrom(old.status)
+
+    def validate_update(self, obj: Pod, old: Pod) -> list[Violation]:
+        return validate_pod_update(obj, old)
+
+    def prepare_status_update(self, obj: Pod, old: Pod) -> None:
+        obj.metadata.CopyFrom(old.metadata)
+        obj.spec.CopyFrom(old.spec)
+        status, before = obj.status, old.status
+        if not status.phase:
+            status.phase = before.phase
+        if not status.qosClass:
+            status.qosClass = before.qosClass
+
+    def validate_status_update(self, obj: Pod, old: Pod) -> list[Violation]:
+        return validate_pod_status(obj, old)

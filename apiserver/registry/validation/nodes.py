@@ -1,0 +1,64 @@
+"""Nodes: taints, amounts, and what an update may not change."""
+
+import ipaddress
+
+from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
+from apiserver.registry.validation.resources import validate_capacity
+from apiserver.registry.validation.taints import validate_taints
+from apiserver.registry.validation.violations import duplicate, forbidden, invalid
+from pinnace.api.core_v1_pb2 import Node, NodeSpec, NodeStatus
+from pinnace.api.status import Violation
+
+
+def validate_node(node: Node) -> list[Violation]:
+    """Everything that is wrong with a new node."""
+    out: list[Violation] = []
+    validate_metadata(node.metadata, out, namespaced=False)
+    _validate_spec(node.spec, out)
+    _validate_status(node.status, out)
+    return out
+
+
+def validate_node_update(new: Node, old: Node) -> list[Violation]:
+    """Everything that is wrong with the change of metadata or spec, and with what comes of it."""
+    out: list[Violation] = []
+    validate_metadata_update(new.metadata, old.metadata, out, namespaced=False)
+    _validate_spec(new.spec, out)
+    for field in ("podCIDR", "podCIDRs", "providerID"):
+        before = getattr(old.spec, field)
+        if before and getattr(new.spec, field) != before:
+            out.append(forbidden(f"spec.{field}", f'node updates may not change {field} except from "" to valid'))
+    return out
+
+
+def validate_node_status(node: Node) -> list[Violation]:
+    """Everything that is wrong with a new status."""
+    out: list[Violation] = []
+    _validate_status(node.status, out)
+    return out
+
+
+def _validate_spec(spec: NodeSpec, out: list[Violation]) -> None:
+    if taints := spec.taints:
+        validate_taints(taints, "spec.taints", out)
+    seen: set[str] = set()
+    for index, network in enumerate(spec.podCIDRs):
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            out.append(invalid(f"spec.podCIDRs[{index}]", network, detail))
+        if network in seen:
+            out.append(duplicate(f"spec.podCIDRs[{index}]", network))
+        seen.add(network)
+
+
+def _validate_status(status: NodeStatus, out: list[Violation]) -> None:
+    validate_capacity(status.capacity, "status.capacity", out)
+    validate_capacity(status.allocatable, "status.allocatable", out)
+    seen: set[tuple[str, str]] = set()
+    for index, address in enumerate(status.addresses):
+        pair = (address.type, address.address)
+        if pair in seen:
+            out.append(duplicate(f"status.addresses[{index}]", f"{address.type}: {address.address}"))
+        seen.add(pair)

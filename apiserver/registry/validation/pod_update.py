@@ -1,0 +1,113 @@
+"""What an update may change in a pod: images, tolerations that are added, gates that go, a deadline that comes nearer.
+
+Everything else of the spec is fixed when the pod is created; the node is set by a binding.
+"""
+
+from collections.abc import Sequence
+
+from apiserver.registry.validation.metadata import validate_metadata_update
+from apiserver.registry.validation.pods import validate_spec
+from apiserver.registry.validation.violations import forbidden, invalid
+from pinnace.api.core_v1_pb2 import Container, Pod, PodSchedulingGate, PodSpec, Toleration
+from pinnace.api.status import Violation
+
+_UPDATABLE = ",".join((
+    "`spec.containers[*].image`",
+    "`spec.initContainers[*].image`",
+    "`spec.activeDeadlineSeconds`",
+    "`spec.tolerations` (only additions to existing tolerations)",
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+))  # fmt: skip
+
+
+def validate_pod_update(new: Pod, old: Pod) -> list[Violation]:
+    """Everything that is wrong with the change, and with the pod as it would be."""
+    out: list[Violation] = []
+    validate_metadata_update(new.metadata, old.metadata, out, namespaced=True)
+    if new.spec == old.spec:
+        return out
+    validate_spec(new.spec, out)
+    for field in ("containers", "initContainers"):
+        if len(getattr(new.spec, field)) != len(getattr(old.spec, field)):
+            out.append(forbidden(f"spec.{field}", "pod updates may not add or remove containers"))
+            return out
+    _validate_deadline(new.spec, old.spec, out)
+    _validate_tolerations(new.spec.tolerations, old.spec.tolerations, out)
+    _validate_gates(new.spec.schedulingGates, old.spec.schedulingGates, out)
+    fixed = _as_before(new.spec, old.spec, out)
+    if fixed != old.spec:
+        detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(_changed(fixed, old.spec))}"
+        out.append(forbidden("spec", detail))
+    return out
+
+
+def _as_before(new: PodSpec, old: PodSpec, out: list[Violation]) -> PodSpec:
+    """The new spec with everything put back that may change: it must be the old one."""
+    fixed = PodSpec()
+    fixed.CopyFrom(new)
+    _put_back_images(fixed.containers, old.containers)
+    _put_back_images(fixed.initContainers, old.initContainers)
+    for field in ("tolerations", "schedulingGates"):
+        fixed.ClearField(field)
+        getattr(fixed, field).extend(getattr(old, field))
+    fixed.ClearField("activeDeadlineSeconds")
+    if old.HasField("activeDeadlineSeconds"):
+        fixed.activeDeadlineSeconds = old.activeDeadlineSeconds
+    if old.terminationGracePeriodSeconds < 0 and new.terminationGracePeriodSeconds == 1:
+        fixed.terminationGracePeriodSeconds = old.terminationGracePeriodSeconds
+    if old.schedulingGates and fixed.nodeSelector != old.nodeSelector:
+        if any(fixed.nodeSelector.get(key) != value for key, value in old.nodeSelector.items()):
+            detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+            out.append(invalid("spec.nodeSelector", ",".join(sorted(new.nodeSelector)), detail))
+        fixed.nodeSelector.clear()
+        fixed.nodeSelector.update(old.nodeSelector)
+    return fixed
+
+
+def _put_back_images(new: Sequence[Container], old: Sequence[Container]) -> None:
+    for container, before in zip(new, old, strict=True):
+        container.image = before.image
+
+
+def _changed(new: PodSpec, old: PodSpec) -> list[str]:
+    """The fields that differ, one level below containers."""
+    changed = []
+    for field in PodSpec.DESCRIPTOR.fields:
+        value, before = getattr(new, field.name), getattr(old, field.name)
+        if value == before:
+            continue
+        if field.name not in ("containers", "initContainers"):
+            changed.append(f"spec.{field.name}")
+            continue
+        for index, (container, was) in enumerate(zip(value, before, strict=True)):
+            path = f"spec.{field.name}[{index}]"
+            inner = [each.name for each in Container.DESCRIPTOR.fields]
+            changed += [f"{path}.{name}" for name in inner if getattr(container, name) != getattr(was, name)]
+    return changed
+
+
+def _validate_deadline(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
+    path = "spec.activeDeadlineSeconds"
+    if not old.HasField("activeDeadlineSeconds"):
+        return
+    if not new.HasField("activeDeadlineSeconds"):
+        out.append(forbidden(path, "must not update from a positive integer to nil value"))
+    elif new.activeDeadlineSeconds > old.activeDeadlineSeconds:
+        out.append(invalid(path, new.activeDeadlineSeconds, "must be less than or equal to previous value"))
+
+
+def _validate_tolerations(new: Sequence[Toleration], old: Sequence[Toleration], out: list[Violation]) -> None:
+    def identity(toleration: Toleration) -> tuple[str, str, str, str]:
+        return (toleration.key, toleration.operator, toleration.value, toleration.effect)
+
+    kept = {identity(toleration) for toleration in new}
+    if any(identity(toleration) not in kept for toleration in old):
+        out.append(forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"))
+
+
+def _validate_gates(new: Sequence[PodSchedulingGate], old: Sequence[PodSchedulingGate], out: list[Violation]) -> None:
+    known = {gate.name for gate in old}
+    for index, gate in enumerate(new):
+        if gate.name not in known:
+            detail = f"only deletion is allowed, but found new scheduling gate '{gate.name}'"
+            out.append(forbidden(f"spec.schedulingGates[{index}].name", detail))

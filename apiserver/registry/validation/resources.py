@@ -1,0 +1,123 @@
+"""Resource lists: names and quantities, requests against limits.
+
+What is wrong with a container's resources depends on nothing else, and thousands of pods ask for the same: so the judgement is
+remembered, by the bytes of the message.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+
+from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required
+from pinnace.api import names, quantity
+from pinnace.api.core_v1_pb2 import ResourceRequirements
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.status import Violation
+
+HUGE_PAGES = "hugepages-"
+_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_COUNTED = frozenset({"pods"})
+"""Resources without a domain that come in whole numbers."""
+MAX_REMEMBERED = 512
+"""Bytes of a message that is remembered."""
+
+
+def validate_requirements(resources: ResourceRequirements, path: str, out: list[Violation]) -> None:
+    """What a container asks for."""
+    encoded = resources.SerializeToString()
+    judged = _remembered(encoded) if len(encoded) <= MAX_REMEMBERED else _judge(encoded)
+    if judged:
+        out.extend(Violation(path + violation.field, violation.message) for violation in judged)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(encoded: bytes) -> tuple[Violation, ...]:
+    return _judge(encoded)
+
+
+def _judge(encoded: bytes) -> tuple[Violation, ...]:
+    """What is wrong with an encoded ResourceRequirements; fields are relative to it."""
+    out: list[Violation] = []
+    resources = ResourceRequirements.FromString(encoded)
+    limits = _validate_amounts(resources.limits, ".limits", out)
+    requests = _validate_amounts(resources.requests, ".requests", out)
+    for name, request in requests.items():
+        limit = limits.get(name)
+        if limit is None:
+            if not _overcommits(name) and name not in resources.limits:
+                out.append(required(".limits", "Limit must be set for non overcommitable resources"))
+        elif request != limit and not _overcommits(name):
+            detail = f"must be equal to {name} limit of {resources.limits[name].string}"
+            out.append(invalid(".requests", resources.requests[name].string, detail))
+        elif request > limit:
+            detail = f"must be less than or equal to {name} limit of {resources.limits[name].string}"
+            out.append(invalid(".requests", resources.requests[name].string, detail))
+    asked = {*resources.limits, *resources.requests}
+    if asked.isdisjoint(("cpu", "memory")) and any(name.startswith(HUGE_PAGES) for name in asked):
+        out.append(forbidden("", "HugePages require cpu or memory"))
+    return tuple(out)
+
+
+def validate_overhead(overhead: Mapping[str, Quantity], path: str, out: list[Violation]) -> None:
+    """What a pod costs beyond its containers."""
+    _validate_amounts(overhead, path, out)
+
+
+def validate_capacity(amounts: Mapping[str, Quantity], path: str, out: list[Violation]) -> None:
+    """What a node has: resources of any name."""
+    for name, amount in amounts.items():
+        validate_amount(name, amount.string, f"{path}[{name}]", out)
+
+
+def _validate_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Violation]) -> dict[str, Decimal]:
+    """Of resources that a pod may ask for. The values of those that have one."""
+    values = {}
+    for name, amount in sorted(amounts.items()):
+        where = f"{path}[{name}]"
+        out.extend(invalid(where, name, problem) for problem in _container_resource(name))
+        value = validate_amount(name, amount.string, where, out)
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def validate_amount(name: str, text: str, path: str, out: list[Violation]) -> Decimal | None:
+    """The value of the amount of a resource, if it has one."""
+    try:
+        value = quantity.parse(text)
+    except quantity.QuantityError as error:
+        out.append(invalid(path, text, str(error)))
+        return None
+    if value < 0:
+        out.append(invalid(path, text, NEGATIVE))
+    if (name in _COUNTED or _is_extended(name)) and value != value.to_integral_value():
+        out.append(invalid(path, text, "must be an integer"))
+    return value
+
+
+def _container_resource(name: str) -> tuple[str, ...]:
+    """What is wrong with the name of a resource that a container asks for."""
+    if name in _CONTAINER_RESOURCES:
+        return names.OK
+    if problems := names.label_key(name):
+        return problems
+    if "/" not in name:
+        if name.startswith(HUGE_PAGES):
+            return names.OK
+        return ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
+    return names.OK if _is_native(name) or _is_extended(name) else ("doesn't follow extended resource name standard",)
+
+
+def _is_native(name: str) -> bool:
+    """A resource of Kubernetes' own."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def _is_extended(name: str) -> bool:
+    """A resource of somebody else's, such as example.com/gpu."""
+    return not _is_native(name) and not name.startswith("requests.") and not names.label_key("requests." + name)
+
+
+def _overcommits(name: str) -> bool:
+    """May limits exceed requests?"""
+    return _is_native(name) and not name.startswith(HUGE_PAGES)

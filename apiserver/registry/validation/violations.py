@@ -1,0 +1,57 @@
+"""The ways in which a field can be wrong, worded as Kubernetes words them.
+
+Source: k8s.io/apimachinery/pkg/util/validation/field
+"""
+
+import json
+from collections.abc import Iterable
+
+from pinnace.api.status import Violation
+
+MAX_SHOWN = 128
+"""Characters of a value that are shown: what is wrong may be its size."""
+NEGATIVE = "must be greater than or equal to 0"
+NOT_POSITIVE = "must be greater than zero"
+IMMUTABLE = "field is immutable"
+
+Value = str | int | bool
+
+
+def required(field: str, detail: str = "") -> Violation:
+    return Violation(field, f"Required value: {detail}" if detail else "Required value")
+
+
+def invalid(field: str, value: Value, detail: str) -> Violation:
+    return Violation(field, f"Invalid value: {_shown(value)}: {detail}")
+
+
+def unsupported(field: str, value: str, supported: Iterable[str]) -> Violation:
+    return Violation(field, f"Unsupported value: {_shown(value)}: supported values: {', '.join(map(_shown, supported))}")
+
+
+def duplicate(field: str, value: Value, detail: str = "") -> Violation:
+    return Violation(field, f"Duplicate value: {_shown(value)}: {detail}" if detail else f"Duplicate value: {_shown(value)}")
+
+
+def not_found(field: str, value: str) -> Violation:
+    return Violation(field, f"Not found: {_shown(value)}")
+
+
+def forbidden(field: str, detail: str) -> Violation:
+    return Violation(field, f"Forbidden: {detail}")
+
+
+def too_long(field: str, limit: int) -> Violation:
+    return Violation(field, f"Too long: may not be more than {limit} bytes")
+
+
+def between(low: int, high: int) -> str:
+    return f"must be between {low} and {high}, inclusive"
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= MAX_SHOWN else value[:MAX_SHOWN] + "...", ensure_ascii=False)
+    return str(value)

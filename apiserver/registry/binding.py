@@ -5,6 +5,8 @@ compare on the pod's revision it is one etcd transaction: a pod is bound at most
 under which it happened is left on the pod as an annotation, so that anyone can check it afterwards.
 """
 
+from __future__ import annotations  # those of the steps below would be evaluated for every object
+
 from apiserver.registry import errors
 from apiserver.registry.deletion import copy
 from apiserver.registry.errors import Rejected

@@ -5,6 +5,8 @@ by the count sent, its lastTimestamp to the later one. Every event hangs on an e
 so that expiry costs etcd next to nothing (as in Kubernetes' lease manager).
 """
 
+from __future__ import annotations  # those of the steps below would be evaluated for every object
+
 from collections.abc import Sequence
 
 from apiserver.registry import errors

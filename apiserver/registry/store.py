@@ -1,5 +1,7 @@
 """The verbs of one resource, the same for all: defaults and validation are the strategy's, concurrency is the mutator's."""
 
+from __future__ import annotations  # those of the steps below would be evaluated for every object
+
 import random
 import uuid
 from collections.abc import Sequence

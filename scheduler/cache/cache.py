@@ -5,23 +5,22 @@ The life of one pod, by uid:
                      observe (it is bound)
        +--------------------------------------------+
        |                                            v
-    absent ---- assume ---> ASSUMED --- observe ---> BOUND
-       ^                       |      (confirmed)      |
+    absent ---- assume ---> ASSUMED --- confirm ---> BOUND
+       ^                       |      (or observe)     |
        |        forget         |                       |
        +-----------------------+                       |
        |                remove |                remove |   deleted, or finished
        +-----------------------+-----------------------+
 
 * An assumed pod takes room at once, so that the next decision counts it.
-* `observe` is the informer seeing the pod on a node, whoever bound it. It wins over an assumption: a pod assumed on one node
-  and observed on another is moved. It may come before the bind's answer, after it, or twice.
-* Only `observe`, `forget` and `remove` end an assumption; no timer does. A bind whose answer was lost may still have
+* `confirm` and `observe` are the informer seeing the pod on a node, whoever bound it. That wins over an assumption: a pod
+  assumed on one node and observed on another is moved. It may come before the bind's answer, after it, or twice.
+* Only `confirm`, `observe`, `forget` and `remove` end an assumption; no timer does. A bind whose answer was lost may still have
   happened: forgetting it would hand out its room twice (kubernetes#106361). The binder finds out, and then calls `forget`.
 * `forget` undoes an assumption and nothing else: when the informer was faster it does nothing.
 * Pods may be seen before their node, and stay when it goes: they count again when it comes back.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pinnace.api.core_v1_pb2 import Node
@@ -35,7 +34,8 @@ from scheduler.cache.table import NodeTable
 class _Placed:
     requests: Requests
     node: str
-    assumed: bool
+    assumed: PodInfo | None = None
+    """The pod, while it is only assumed."""
 
 
 class Cache:
@@ -65,18 +65,22 @@ class Cache:
         """The pod was decided to go to `node`. It must be absent: to decide twice is a bug (kubernetes#26043)."""
         if info.uid in self._pods:
             raise ValueError(f'pod "{info.key}" is in the cache already, it cannot be assumed')
-        self._place(info.uid, _Placed(info.requests, node, assumed=True))
+        self._place(info.uid, _Placed(info.requests, node, assumed=info))
+
+    def confirm(self, uid: str, node: str) -> bool:
+        """The pod is bound to `node`. False: that is news, `observe` it."""
+        placed = self._pods.get(uid)
+        if placed is None or placed.node != node:
+            return False
+        placed.assumed = None
+        return True
 
     def observe(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """The pod is bound to `node`."""
-        placed = self._pods.get(info.uid)
-        event = None
-        if placed is not None:
-            if placed.node == node:
-                placed.assumed = False
-                return None
-            event = self.remove(info.uid)
-        self._place(info.uid, _Placed(info.requests, node, assumed=False))
+        """The pod is bound to `node`, whatever was thought of it before."""
+        if self.confirm(info.uid, node):
+            return None
+        event = self.remove(info.uid)
+        self._place(info.uid, _Placed(info.requests, node))
         return event
 
     def forget(self, uid: str) -> ClusterEvent | None:
@@ -105,11 +109,11 @@ class Cache:
 
     def is_assumed(self, uid: str) -> bool:
         placed = self._pods.get(uid)
-        return placed is not None and placed.assumed
+        return placed is not None and placed.assumed is not None
 
-    def assumed(self) -> Iterator[str]:
-        """The uids of all assumed pods."""
-        return (uid for uid, placed in self._pods.items() if placed.assumed)
+    def assumed(self) -> list[PodInfo]:
+        """All assumed pods."""
+        return [placed.assumed for placed in self._pods.values() if placed.assumed is not None]
 
     def __len__(self) -> int:
         """Pods that take room."""

@@ -117,6 +117,8 @@ class Framework:
                 continue
             try:
                 result = filterer.filter(state, pod, nodes)
+                if result.passed.shape != (rows,) or result.passed.dtype != np.bool_:
+                    raise ValueError(f"`passed` must be {rows} booleans")
                 feasible = result.passed if feasible is None else feasible & result.passed
             except Exception as error:
                 raise PluginError(filterer.name, "Filter", error) from error

@@ -14,11 +14,9 @@ class NodeUnschedulable:
     helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        if not np.count_nonzero(nodes.unschedulable) or any(
-            tolerates(toleration, TAINT) for toleration in pod.pod.spec.tolerations
-        ):
+        if not np.count_nonzero(nodes.unschedulable):
             return SKIP
-        return None
+        return SKIP if any(tolerates(toleration, TAINT) for toleration in pod.pod.spec.tolerations) else None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         return FilterResult.refusing(nodes.unschedulable, REASON)

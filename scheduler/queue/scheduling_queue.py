@@ -66,6 +66,8 @@ class SchedulingQueue:
         self._flush_after = flush_after
         self._pods: dict[str, QueuedPod] = {}
         self._sequence = count()
+        self._stale = 0
+        """Entries of the two heaps, at most, whose pod has been removed."""
         self._active: list[tuple[tuple[float, ...], int, QueuedPod]] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._unschedulable: dict[str, QueuedPod] = {}
@@ -98,8 +100,14 @@ class SchedulingQueue:
     def remove(self, uid: str) -> None:
         """The pod is gone, or has been bound. Not being here is fine."""
         queued = self._pods.pop(uid, None)
-        if queued is not None and queued.place is Place.UNSCHEDULABLE:
+        if queued is None:
+            return
+        if queued.place is Place.UNSCHEDULABLE:
             self._leave_group(queued, queued.info)
+        else:
+            self._stale += 1
+            if self._stale > len(self._pods) + 64:
+                self._compact()
 
     def pop(self, now: float) -> QueuedPod | None:
         """The next pod to schedule; None when there is none that may be tried now."""
@@ -177,6 +185,14 @@ class SchedulingQueue:
             if queued.since + self._flush_after > now:
                 break
             self._release([queued], now)
+
+    def _compact(self) -> None:
+        """Drops the heaps' stale entries. On a standby, pods leave the queue without ever being popped."""
+        self._active = [entry for entry in self._active if self._pods.get(entry[2].info.uid) is entry[2]]
+        self._backoff = [entry for entry in self._backoff if self._pods.get(entry[2].info.uid) is entry[2]]
+        heapq.heapify(self._active)
+        heapq.heapify(self._backoff)
+        self._stale = 0
 
     def _release(self, waiting: Iterable[QueuedPod], now: float) -> None:
         for queued in waiting:

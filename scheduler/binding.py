@@ -1,0 +1,214 @@
+"""Binding, beside the cycle: decisions are collected, and sent in batches under the leader's fence.
+
+    submit --> pending --batch--> in flight --> BOUND      the informer will confirm it
+                  ^                  |          FENCED     stand down
+                  |                  |          GONE       forget
+                  |                  +--------> REFUSED, UNKNOWN: in doubt
+                  |                                |
+                  |                              read the pod:  bound: leave it to the informer
+                  +--- still unbound, and UNKNOWN --+           gone, another uid: forget
+                                                    +---------- still unbound, and REFUSED: forget, queue again
+
+* While a bind is pending, in flight or in doubt the pod stays assumed; no timer forgets it.
+* A bind whose outcome is unknown is sent again only to the same node. Whichever of the two commits (only one can: a bind
+  compares the empty nodeName), the pod is where the cache counts it.
+* At most IN_FLIGHT batches are on their way, so that a slow server sees larger batches and not more of them.
+* PreBind and PostBind plugins have their place in `_send`, before and after the call.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pinnace.api.core_v1_pb2 import Binding, Pod
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import ApiError, NotFound, from_status
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler.cache.cache import Cache
+from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.verdict import Verdict, verdict
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+IN_FLIGHT = 4
+MAX_PENDING = 4 * BATCH
+"""Decisions that wait to be sent; with more, the cycle pauses."""
+RESOLVE_DELAY = 0.1
+"""Seconds between looks at the binds in doubt."""
+
+
+class Pods(Protocol):
+    """What the binder needs of pinnace.client.client.PodClient."""
+
+    async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]: ...
+    async def get(self, name: str, namespace: str = "") -> Pod: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A pod that is assumed on a node, by a leader with this token."""
+
+    queued: QueuedPod
+    node: str
+    token: int
+
+
+class Outcomes(Protocol):
+    """Who is told how a bind ended. Each decision that is not withdrawn ends in exactly one call."""
+
+    def bound(self, decision: Decision) -> None: ...
+
+    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
+        """It did not happen, and will not. `retry`: the pod still needs a node."""
+        ...
+
+    def fenced(self, token: int) -> None:
+        """The token is not the leader's any more."""
+        ...
+
+
+class Binder:
+    def __init__(self, pods: Pods, cache: Cache, outcomes: Outcomes, election: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._pods = pods
+        self._cache = cache
+        self._outcomes = outcomes
+        self._election = election
+        self._clock = clock
+        self._token: int | None = None
+        self._pending: deque[Decision] = deque()
+        self._doubts: list[tuple[Decision, Verdict, str]] = []
+        self._work = asyncio.Event()
+        self._doubtful = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
+
+    async def room(self) -> None:
+        """Returns when another decision may be submitted, or none ever will."""
+        await self._room.wait()
+
+    def begin(self, token: int) -> None:
+        """A term as leader begins."""
+        self._token = token
+
+    def stand_down(self) -> list[Decision]:
+        """Ends the term: nothing is sent any more. Returns what was not sent; what was, stays assumed until the informer, or
+        the next term's barrier, tells what became of it."""
+        unsent, self._pending = list(self._pending), deque()
+        self._token = None
+        self._doubts.clear()
+        self._room.set()
+        return unsent
+
+    def submit(self, decision: Decision) -> None:
+        if decision.token != self._token:
+            raise ValueError(f"decision under token {decision.token}, but the term's is {self._token}")
+        self._pending.append(decision)
+        self._work.set()
+        if len(self._pending) >= MAX_PENDING:
+            self._room.clear()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(IN_FLIGHT):
+                group.create_task(self._send_batches())
+            group.create_task(self._resolve_doubts())
+
+    async def _send_batches(self) -> None:
+        while True:
+            while not self._pending:
+                self._work.clear()
+                await self._work.wait()
+            batch = [self._pending.popleft() for _ in range(min(len(self._pending), BATCH))]
+            if len(self._pending) < MAX_PENDING:
+                self._room.set()
+            await self._send(batch)
+
+    async def _send(self, batch: list[Decision]) -> None:
+        token = batch[0].token
+        answers: list[ApiError | None]
+        try:
+            bindings = [_binding(decision) for decision in batch]
+            items = await self._pods.bind_batch(bindings, Fence(election=self._election, token=token))
+            answers = [from_status(item.error) if item.HasField("error") else None for item in items]
+        except ApiError as error:
+            answers = [error] * len(batch)
+        fenced = False
+        for decision, answer in zip(batch, answers, strict=True):
+            fenced |= self._settle(decision, verdict(answer), str(answer))
+        if fenced and token == self._token:
+            self._outcomes.fenced(token)
+
+    def _settle(self, decision: Decision, outcome: Verdict, message: str) -> bool:
+        """Acts on an answer; True when it says that the token is stale. After the term has ended only good news counts."""
+        if outcome is Verdict.BOUND:
+            self._outcomes.bound(decision)
+        elif decision.token == self._token:
+            if outcome is Verdict.GONE:
+                self._outcomes.failed(decision, message, retry=False)
+            elif outcome is not Verdict.FENCED:
+                log.warning("binding %s to %s: %s", decision.queued.info.key, decision.node, message)
+                self._doubt(decision, outcome, message)
+        return outcome is Verdict.FENCED
+
+    def _doubt(self, decision: Decision, outcome: Verdict, message: str) -> None:
+        self._doubts.append((decision, outcome, message))
+        self._doubtful.set()
+
+    async def _resolve_doubts(self) -> None:
+        while True:
+            await self._doubtful.wait()
+            await self._clock.sleep(RESOLVE_DELAY)
+            self._doubtful.clear()
+            doubts, self._doubts = self._doubts, []
+            for decision, outcome, message in doubts:
+                await self._resolve(decision, outcome, message)
+
+    async def _resolve(self, decision: Decision, outcome: Verdict, message: str) -> None:
+        """Finds out what became of one bind."""
+        info = decision.queued.info
+        if decision.token != self._token or self._told(decision):
+            return
+        try:
+            pod = await self._pods.get(info.name, info.namespace)
+        except NotFound:
+            pod = Pod()
+        except ApiError:
+            self._doubt(decision, outcome, message)
+            return
+        if decision.token != self._token or self._told(decision):
+            return
+        if pod.metadata.uid != info.uid:
+            self._outcomes.failed(decision, message, retry=False)
+        elif pod.spec.nodeName:
+            self._doubt(decision, outcome, message)  # until the informer has seen it too
+        elif outcome is Verdict.UNKNOWN:
+            self.submit(decision)
+        else:
+            self._outcomes.failed(decision, message, retry=not pod.metadata.HasField("deletionTimestamp"))
+
+    def _told(self, decision: Decision) -> bool:
+        """The informer was faster: the pod is bound, or gone."""
+        uid = decision.queued.info.uid
+        if self._cache.is_assumed(uid):
+            return False
+        if self._cache.node_of(uid) == decision.node:
+            self._outcomes.bound(decision)
+        return True
+
+
+def _binding(decision: Decision) -> Binding:
+    binding = Binding()
+    info = decision.queued.info
+    binding.metadata.namespace, binding.metadata.name, binding.metadata.uid = info.namespace, info.name, info.uid
+    binding.target.kind, binding.target.name = "Node", decision.node
+    return binding

@@ -1,0 +1,74 @@
+"""From informers to cache and queue: what each change of a pod or node means for scheduling. Pure, but for the time it asks.
+
+A pod is at any moment in one of three places: in the queue, with whoever popped it (and then assumed in the cache), or bound in
+the cache. A standby's feed works like the leader's, so that its cache and queue are ready the moment it is elected.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.client.informer import Delta
+from pinnace.fit import is_terminal
+from scheduler.cache.cache import Cache
+from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.pod_info import PodInfo
+from scheduler.queue.scheduling_queue import SchedulingQueue
+
+
+class Feed:
+    """Handlers of the two informers. `changed` is called after each batch: there may be something to schedule."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        queue: SchedulingQueue,
+        scheduler_name: str,
+        now: Callable[[], float],
+        changed: Callable[[], None],
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._scheduler_name = scheduler_name
+        self._now = now
+        self._changed = changed
+
+    def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
+        now = self._now()
+        for delta in deltas:
+            if delta.kind == WatchEventType.DELETED:
+                self._cache.remove_node(delta.obj.metadata.name)
+            else:
+                self._wake(self._cache.set_node(delta.obj), now)
+        self._changed()
+
+    def on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
+        now = self._now()
+        for delta in deltas:
+            pod, uid = delta.obj, delta.obj.metadata.uid
+            if delta.old is not None and delta.old.metadata.uid != uid:
+                self._gone(delta.old.metadata.uid, now)
+            if delta.kind == WatchEventType.DELETED or is_terminal(pod):
+                self._gone(uid, now)
+            elif node := pod.spec.nodeName:
+                if not self._cache.confirm(uid, node):
+                    self._queue.remove(uid)
+                    self._wake(self._cache.observe(PodInfo(pod), node), now)
+            elif self._cache.node_of(uid) is None:
+                self._pending(pod, now)
+        self._changed()
+
+    def _pending(self, pod: Pod, now: float) -> None:
+        if pod.spec.schedulerName == self._scheduler_name:
+            if pod.metadata.HasField("deletionTimestamp"):
+                self._queue.remove(pod.metadata.uid)
+            else:
+                self._queue.add(PodInfo(pod), now)
+
+    def _gone(self, uid: str, now: float) -> None:
+        self._queue.remove(uid)
+        self._wake(self._cache.remove(uid), now)
+
+    def _wake(self, event: ClusterEvent | None, now: float) -> None:
+        if event is not None and event.change:
+            self._queue.wake(event, self._cache.nodes, now)

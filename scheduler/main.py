@@ -1,0 +1,87 @@
+"""`pinnace-scheduler`: the command line of the scheduler."""
+
+import asyncio
+import gc
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pinnace.client.client import Client
+from pinnace.client.config import ConfigError, load
+from pinnace.client.connection import Connection
+from pinnace.runtime import logs, process
+from pinnace.runtime.http import StatusServer, parse_address
+from scheduler import config, metrics
+from scheduler.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "PINNACE_SCHEDULER", "show_default": True})
+@click.option(
+    "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
+)
+@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
+@click.option("--http", default="127.0.0.1:7481", help="Address of /metrics, /livez and /readyz.")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A KubeSchedulerConfiguration; see scheduler/config.py for its fields.",
+)
+@click.option("--plugin", "plugins", multiple=True, help="A plugin of your own: module:Class or path/to/file.py:Class.")
+@click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
+@click.option("-v", "--verbose", count=True, help="Log more.")
+def main(name: str, server: str | None, http: str, file: Path | None, plugins: Sequence[str], seed: int, verbose: int) -> None:
+    """Decides which node each pod runs on. Of several replicas one leads; the others are ready to."""
+    logs.configure(name, verbose)
+    gc.set_threshold(100_000, 20, 50)  # what the cache holds lives long: do not look through it for every 700 new objects
+    try:
+        endpoints = load(server).endpoints
+    except ConfigError as error:
+        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
+    try:
+        configuration = config.parse(file.read_text(), seed=seed) if file else config.Configuration(seed=seed)
+        for plugin in plugins:
+            configuration = config.with_plugin(configuration, plugin)
+        config.check(configuration)
+    except config.ConfigurationError as error:
+        raise click.UsageError(f"{file}: {error}" if file else str(error)) from None
+    try:
+        address = parse_address(http)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    sys.exit(process.run(lambda stop: serve(stop, address, endpoints, name, configuration)))
+
+
+async def serve(
+    stop: asyncio.Event,
+    http: tuple[str, int],
+    endpoints: Sequence[str],
+    name: str,
+    configuration: config.Configuration,
+) -> None:
+    """Schedules until `stop` is set."""
+    connection = Connection(endpoints)
+    scheduler = Scheduler(Client(connection), name, configuration)
+    metrics.PendingPods(scheduler.pending).register()
+    status = StatusServer(*http, scheduler.checks, asyncio.get_running_loop())
+    status.start()
+    log.info("scheduler %s, status on %s, API servers at %s", name, status.address, ",".join(endpoints))
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(scheduler.run())
+            await stop.wait()
+            await scheduler.stop()
+            running.cancel()
+    finally:
+        status.stop()
+        await connection.close()
+
+
+if __name__ == "__main__":
+    main()

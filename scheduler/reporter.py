@@ -1,0 +1,118 @@
+"""Telling people what became of their pods: events, and the condition PodScheduled of pods that have no place.
+
+The condition is written in batches, and only where it says something new. It may come late or, when this scheduler dies, not
+at all; the next attempt writes it then. A write that finds the pod changed is made again from the newer version, so it never
+undoes what somebody else wrote, such as a bind.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pinnace.api.core_v1_pb2 import Node, Pod, PodCondition
+from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import ApiError, Conflict, Unavailable, from_status
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler.cache.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+INTERVAL = 0.1
+"""Seconds for which conditions are collected before they are written."""
+
+
+class Recorder(Protocol):
+    """What is needed of pinnace.client.events.Recorder."""
+
+    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None: ...
+
+
+class Statuses(Protocol):
+    """What is needed of pinnace.client.client.PodClient."""
+
+    async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    uid: str
+    reason: str
+    message: str
+
+
+class Reporter:
+    def __init__(self, recorder: Recorder, statuses: Statuses, pods: Mapping[str, Pod], *, clock: Clock = SYSTEM_CLOCK) -> None:
+        """`pods`: the informer's store."""
+        self._recorder = recorder
+        self._statuses = statuses
+        self._pods = pods
+        self._clock = clock
+        self._wanted: dict[str, _Wanted] = {}
+        """By pod; the latest wins."""
+        self._some = asyncio.Event()
+
+    def scheduled(self, info: PodInfo, node: str) -> None:
+        self._recorder.event(info.pod, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
+
+    def failed(self, info: PodInfo, reason: str, message: str) -> None:
+        """`reason` is the condition's: Unschedulable, or SchedulerError."""
+        self._recorder.event(info.pod, "Warning", "FailedScheduling", message)
+        self._wanted[info.key] = _Wanted(info.uid, reason, message)
+        self._some.set()
+
+    def drop(self) -> None:
+        """Forgets what is not written yet: somebody else leads."""
+        self._wanted.clear()
+
+    async def run(self) -> None:
+        """Writes conditions until cancelled."""
+        while True:
+            await self._some.wait()
+            await self._clock.sleep(INTERVAL)
+            self._some.clear()
+            wanted, self._wanted = list(self._wanted.items()), {}
+            for start in range(0, len(wanted), BATCH):
+                await self._write(wanted[start : start + BATCH])
+
+    async def _write(self, wanted: Sequence[tuple[str, _Wanted]]) -> None:
+        changes = [(key, each, pod) for key, each in wanted if (pod := self._changed(key, each)) is not None]
+        if not changes:
+            return
+        answers: list[ApiError | None]
+        try:
+            items = await self._statuses.update_status_batch([pod for _, _, pod in changes])
+            answers = [from_status(item.error) if item.HasField("error") else None for item in items]
+        except ApiError as error:
+            answers = [error] * len(changes)
+        for (key, each, _), answer in zip(changes, answers, strict=True):
+            if isinstance(answer, Conflict | Unavailable):
+                self._wanted.setdefault(key, each)
+                self._some.set()
+            elif answer is not None:
+                log.warning("condition of pod %s: %s", key, answer)
+
+    def _changed(self, key: str, wanted: _Wanted) -> Pod | None:
+        """The pod with the condition that is wanted; None when there is nothing to write."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
+            return None
+        old = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+        if old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message):
+            return None
+        changed = Pod()
+        changed.CopyFrom(pod)
+        condition = next((each for each in changed.status.conditions if each.type == "PodScheduled"), None)
+        if condition is None:
+            condition = changed.status.conditions.add(type="PodScheduled")
+        _set(condition, wanted, self._clock.time())
+        return changed
+
+
+def _set(condition: PodCondition, wanted: _Wanted, now: float) -> None:
+    if condition.status != "False":
+        condition.lastTransitionTime.CopyFrom(to_time(now))
+    condition.status, condition.reason, condition.message = "False", wanted.reason, wanted.message

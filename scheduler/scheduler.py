@@ -1,0 +1,223 @@
+"""The scheduler, put together: informers -> feed -> cache and queue -> cycle -> binder, under an election.
+
+    standby --elected--> barrier --informers have reached the token--> leading --lost, or fenced--> standby
+                            |                                                                          ^
+                            +-------------------------- lost ------------------------------------------+
+
+* A standby is hot: its informers run and its cache and queue are full. It lacks only the token.
+* The barrier: before the first decision both informers have reached the revision of the election. Every bind of an earlier
+  term is then in the cache, or can never commit; so what is still assumed from an earlier term is forgotten there, and only
+  there.
+* While leading, decisions are made in slices of SLICE seconds, with the event loop (heartbeats) served in between.
+* On losing the lead nothing more is decided or sent; assumed pods whose binds were not sent are forgotten and queue again,
+  those whose binds were sent stay assumed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.client.client import Client
+from pinnace.client.election import Candidate
+from pinnace.client.events import Recorder
+from pinnace.client.informer import Informer
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.http import Check
+from scheduler import metrics
+from scheduler.binding import Binder, Decision
+from scheduler.cache.cache import Cache
+from scheduler.cache.pod_info import PodInfo
+from scheduler.config import Configuration
+from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
+from scheduler.feed import Feed
+from scheduler.framework.runtime import Framework
+from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from scheduler.reporter import Reporter
+
+log = logging.getLogger(__name__)
+
+SLICE = 0.005
+"""Seconds for which the event loop is kept busy at a stretch."""
+SYNC_PATIENCE = 5.0
+"""Seconds between complaints about informers that are not up to date."""
+IDLE = 60.0
+"""Seconds after which an idle loop looks again; it is woken for all it knows of."""
+NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Finished pods take no room: they leave the informer's selection, which looks like a deletion."""
+
+
+class Scheduler:
+    """`name` is the replica's: the holder of the election."""
+
+    def __init__(self, client: Client, name: str, config: Configuration, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._config = config
+        self._clock = clock
+        self._framework = Framework(config.scheduler_name, config.plugins)
+        self._cache = Cache()
+        self._queue = SchedulingQueue(self._framework, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
+        self._pods: Informer[Pod] = Informer(client.pods, fields=NOT_FINISHED, clock=clock)
+        self._nodes: Informer[Node] = Informer(client.nodes, clock=clock)
+        feed = Feed(self._cache, self._queue, config.scheduler_name, clock.monotonic, self._look_again)
+        self._pods.add_handler(feed.on_pods)
+        self._nodes.add_handler(feed.on_nodes)
+        self._recorder = Recorder(client.events, config.scheduler_name, name, clock=clock)
+        self._reporter = Reporter(self._recorder, client.pods, self._pods.store, clock=clock)
+        self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
+        self._candidate = Candidate(
+            client.connection, config.election, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
+        )
+        self._elected = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    @property
+    def checks(self) -> Mapping[str, Check]:
+        """For /readyz. Ready is who could lead at once; it need not lead."""
+        return {
+            "informers": lambda: None if self._pods.revision and self._nodes.revision else "not synced yet",
+            "election": lambda: self._candidate.healthy,
+        }
+
+    def pending(self) -> Mapping[str, int]:
+        """Pods that wait, by queue."""
+        return self._queue.counts()
+
+    async def run(self) -> None:
+        """Until cancelled. Use `stop` first, for a polite end."""
+        async with asyncio.TaskGroup() as group:
+            for part in (self._pods, self._nodes, self._binder, self._reporter, self._recorder):
+                group.create_task(part.run())
+            group.create_task(self._campaign())
+            group.create_task(self._lead())
+
+    async def stop(self) -> None:
+        """Resigns, so that another replica leads at once, and sends the last events."""
+        await self._candidate.resign()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._recorder.flush()
+
+    # --- the election
+
+    async def _campaign(self) -> None:
+        """Stands for election once there is something to lead with."""
+        await self._reached(1)
+        await self._candidate.run()
+
+    def _on_elected(self, token: int) -> None:
+        self._elected.set()
+
+    def _on_lost(self, reason: str) -> None:
+        self._elected.clear()
+        for decision in self._binder.stand_down():
+            self._queue_again(decision.queued.info)
+        self._reporter.drop()
+        metrics.LEADING.set(0)
+        self._look_again()
+
+    async def _reached(self, revision: int) -> bool:
+        """Waits until both informers have reached the revision; False when the term has changed meanwhile."""
+        term = self._candidate.token
+        while self._candidate.token == term:
+            try:
+                await self._nodes.wait_for(revision, SYNC_PATIENCE)
+                await self._pods.wait_for(revision, SYNC_PATIENCE)
+            except TimeoutError as error:
+                log.warning("cannot begin yet: %s", error)
+            else:
+                return self._candidate.token == term
+        return False
+
+    async def _lead(self) -> None:
+        while True:
+            await self._elected.wait()
+            token = self._candidate.token
+            if token is None or not await self._reached(token):
+                await asyncio.sleep(0)  # the term is over; `_on_lost` is on its way
+                continue
+            for info in self._cache.assumed():  # in earlier terms: what is not bound by now never will be
+                self._queue_again(info)
+            self._binder.begin(token)
+            metrics.LEADING.set(1)
+            placed = len(self._cache)
+            log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
+            while self._elected.is_set() and self._candidate.token == token:
+                await self._work(token)
+
+    # --- the work of a leader
+
+    async def _work(self, token: int) -> None:
+        """Makes decisions for one slice, or waits for something to do."""
+        started = now = self._clock.monotonic()
+        while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
+            self._decide(queued, token, now)
+            now = self._clock.monotonic()
+        metrics.DECIDING.inc(now - started)
+        if not self._binder.has_room:
+            await self._binder.room()
+        elif self._queue.ready:
+            await asyncio.sleep(0)
+        else:
+            await self._idle(now)
+
+    def _decide(self, queued: QueuedPod, token: int, now: float) -> None:
+        info = queued.info
+        match schedule_one(info, self._cache, self._framework, self._config.seed):
+            case Placed(node):
+                metrics.SCHEDULED.inc()
+                self._binder.submit(Decision(queued, node, token))
+            case Unschedulable(refused_by, message):
+                metrics.UNSCHEDULABLE.inc()
+                self._queue.unschedulable(queued, refused_by, now)
+                self._reporter.failed(info, "Unschedulable", message)
+            case Broken(message):
+                metrics.ERROR.inc()
+                log.warning("pod %s: %s", info.key, message)
+                self._queue.retry(queued, now)
+                self._reporter.failed(info, "SchedulerError", message)
+
+    async def _idle(self, now: float) -> None:
+        """Waits for a change, or until a backoff is over."""
+        self._wake.clear()
+        due = self._queue.next_due()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IDLE if due is None else max(0.0, min(IDLE, due - now))):
+                await self._wake.wait()
+
+    def _look_again(self) -> None:
+        self._wake.set()
+
+    # --- how binds end (scheduler.binding.Outcomes)
+
+    def bound(self, decision: Decision) -> None:
+        metrics.BOUND.inc()
+        self._reporter.scheduled(decision.queued.info, decision.node)
+
+    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
+        metrics.FAILED.inc()
+        queued = decision.queued
+        current = self._forget(queued.info)
+        if current is not None and retry:
+            queued.info = current
+            self._queue.retry(queued, self._clock.monotonic())
+            self._reporter.failed(current, "SchedulerError", f"binding to {decision.node}: {message}")
+
+    def fenced(self, token: int) -> None:
+        log.warning("token %d is fenced: another leader has been elected", token)
+        self._on_lost("fenced")
+
+    def _queue_again(self, info: PodInfo) -> None:
+        current = self._forget(info)
+        if current is not None:
+            self._queue.add(current, self._clock.monotonic())
+
+    def _forget(self, info: PodInfo) -> PodInfo | None:
+        """Takes back an assumption. The pod as it is now, if it still needs a node."""
+        event = self._cache.forget(info.uid)
+        if event is None:
+            return None
+        self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
+        self._look_again()
+        pod = self._pods.store.get(info.key)
+        return PodInfo(pod) if pod is not None and pod.metadata.uid == info.uid and not pod.spec.nodeName else None

@@ -93,13 +93,14 @@ def from_dict(target: type[M], data: object, path: Path = (), *, ignore_unknown:
 def from_dict(target: Any, data: object, path: Path = (), *, ignore_unknown: bool = False) -> Any:
     """The object that the data describes. `path` is where the data is found, for what is told of problems.
 
-    For a resource, apiVersion and kind are left out or right. `ignore_unknown` drops fields that the message does not have.
+    Of a kind of the API, apiVersion and kind are left out or right. `ignore_unknown` drops fields that the message does not have.
     Raises CodecError.
     """
     reader = _Reader(ignore_unknown)
     message = target.message() if isinstance(target, Resource) else target()
-    if isinstance(target, Resource) and isinstance(data, Mapping):
-        for name, expected in (("apiVersion", target.api_version), ("kind", target.kind)):
+    resource = _KINDS.get(message.DESCRIPTOR.full_name)
+    if resource is not None and isinstance(data, Mapping):
+        for name, expected in (("apiVersion", resource.api_version), ("kind", resource.kind)):
             if data.get(name, expected) != expected:
                 reader.problems.append(Problem((*path, name), f'expected "{expected}", got {kind_of(data[name])}'))
         data = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}

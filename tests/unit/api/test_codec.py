@@ -1,0 +1,271 @@
+"""Objects as JSON, and back."""
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.wrappers_pb2 import BytesValue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinnace.api import core_v1_pb2, meta_v1_pb2
+from pinnace.api.codec import CodecError, Problem, from_dict, to_dict
+from pinnace.api.coordination_v1_pb2 import LeaseSpec
+from pinnace.api.core_v1_pb2 import (
+    ConfigMapEnvSource,
+    ConfigMapKeySelector,
+    ConfigMapProjection,
+    ConfigMapVolumeSource,
+    ContainerStatus,
+    EphemeralContainer,
+    HTTPGetAction,
+    Node,
+    Pod,
+    Probe,
+    SecretEnvSource,
+    SecretKeySelector,
+    SecretProjection,
+    Volume,
+)
+from pinnace.api.meta_v1_pb2 import ObjectMeta, Time
+from pinnace.api.resources import ALL, EVENTS, PODS, PRIORITY_CLASSES, Resource
+from pinnace.api.scalars import SCALARS
+from pinnace.api.schema import fields_of
+from tests.messages import messages
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "annotations": {"a": "1"},
+        "creationTimestamp": "2026-01-31T12:00:00Z",
+        "generation": 4_000_000_000,
+        "labels": {"app": "web", "tier": ""},
+        "name": "web",
+        "ownerReferences": [{"apiVersion": "v1", "controller": False, "kind": "Pod", "name": "x", "uid": "u"}],
+    },
+    "spec": {
+        "containers": [
+            {
+                "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"key": "k", "name": "s", "optional": False}}}],
+                "image": "nginx:1.27",
+                "livenessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 10},
+                "name": "web",
+                "ports": [{"containerPort": 80, "name": "http"}],
+                "readinessProbe": {"tcpSocket": {"port": 80}},
+                "resources": {"limits": {"memory": "1.5Gi"}, "requests": {"cpu": "500m"}},
+            }
+        ],
+        "hostNetwork": True,
+        "priority": 0,
+        "securityContext": {},
+        "terminationGracePeriodSeconds": 0,
+        "tolerations": [{"operator": "Exists", "tolerationSeconds": 300}],
+        "volumes": [
+            {"emptyDir": {}, "name": "v"},
+            {"configMap": {"items": [{"key": "k", "path": "p"}], "name": "c"}, "name": "w"},
+        ],
+    },
+    "status": {
+        "containerStatuses": [
+            {
+                "lastState": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-31T12:00:00Z"}},
+                "name": "web",
+                "ready": False,
+                "restartCount": 0,
+            }
+        ],
+        "phase": "Running",
+    },
+}
+
+PARTS = [
+    GetMessageClass(message)
+    for module in (core_v1_pb2, meta_v1_pb2)
+    for name, message in module.DESCRIPTOR.message_types_by_name.items()
+    if message.full_name not in SCALARS and not name.endswith(("List", "Options"))
+]
+every_resource = pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
+
+
+def test_a_pod_keeps_its_shape() -> None:
+    assert to_dict(from_dict(PODS, POD)) == POD
+
+
+def test_fields_are_in_kubernetes_order() -> None:
+    shuffled = json.loads(json.dumps({key: POD[key] for key in reversed(POD)}))
+    assert json.dumps(to_dict(from_dict(PODS, shuffled))) == json.dumps(POD)
+
+
+@every_resource
+@given(data=st.data())
+@settings(max_examples=30)
+def test_any_object_survives(resource: Resource[Any], data: st.DataObject) -> None:
+    obj = data.draw(messages(resource.message))
+    document = to_dict(obj)
+    assert from_dict(resource, json.loads(json.dumps(document))) == obj
+    assert to_dict(from_dict(resource, document)) == document
+    assert (document["apiVersion"], document["kind"]) == (resource.api_version, resource.kind)
+
+
+@given(data=st.data())
+def test_any_part_of_an_object_survives(data: st.DataObject) -> None:
+    part = data.draw(st.sampled_from(PARTS))
+    message = data.draw(messages(part))
+    assert from_dict(part, to_dict(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "data"),
+    [
+        (Volume(name="v", volumeSource={"hostPath": {"path": "/"}}), {"name": "v", "hostPath": {"path": "/"}}),
+        (Probe(handler={"exec": {"command": ["a"]}}, periodSeconds=1), {"exec": {"command": ["a"]}, "periodSeconds": 1}),
+        (EphemeralContainer(ephemeralContainerCommon={"name": "d"}), {"name": "d"}),
+        (ConfigMapKeySelector(localObjectReference={"name": "n"}, key="k"), {"name": "n", "key": "k"}),
+        (SecretKeySelector(localObjectReference={"name": "n"}, key="k"), {"name": "n", "key": "k"}),
+        (ConfigMapEnvSource(localObjectReference={"name": "n"}), {"name": "n"}),
+        (SecretEnvSource(localObjectReference={"name": "n"}), {"name": "n"}),
+        (ConfigMapVolumeSource(localObjectReference={"name": "n"}), {"name": "n"}),
+        (ConfigMapProjection(localObjectReference={"name": "n"}), {"name": "n"}),
+        (SecretProjection(localObjectReference={"name": "n"}), {"name": "n"}),
+        (HTTPGetAction(port={"intVal": 80}), {"port": 80}),
+        (HTTPGetAction(port={"type": 1, "strVal": "http"}), {"port": "http"}),
+        (LeaseSpec(renewTime={"seconds": 1, "nanos": 5000}), {"renewTime": "1970-01-01T00:00:01.000005Z"}),
+        (BytesValue(value=b"\x00\xff"), {"value": "AP8="}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_forms(message: Message, data: dict[str, Any]) -> None:
+    assert to_dict(message) == data
+    assert from_dict(type(message), data) == message
+
+
+def test_every_reference_by_name_is_inlined() -> None:
+    """A new message with a localObjectReference must be listed, or JSON would show what Kubernetes does not have."""
+    shown = [
+        f"{message.full_name}.{name}"
+        for message in Pod.DESCRIPTOR.file.message_types_by_name.values()
+        for name in fields_of(message)
+        if name in ("localObjectReference", "volumeSource", "handler", "ephemeralContainerCommon")
+    ]
+    assert shown == []
+
+
+def test_null_is_absent() -> None:
+    meta = from_dict(ObjectMeta, {"name": "a", "creationTimestamp": None, "labels": None, "finalizers": None})
+    assert meta == ObjectMeta(name="a")
+
+
+def test_zero_is_shown_where_it_says_something() -> None:
+    assert to_dict(ContainerStatus(name="c")) == {"name": "c", "ready": False, "restartCount": 0}
+    assert to_dict(PRIORITY_CLASSES.message())["value"] == 0
+
+
+def test_an_absent_optional_differs_from_zero() -> None:
+    assert "priority" not in to_dict(Pod(spec={}))["spec"]
+    assert to_dict(Pod(spec={"priority": 0}))["spec"] == {"priority": 0}
+
+
+def test_a_time_that_nobody_can_write_does_not_hide_the_object() -> None:
+    assert to_dict(ObjectMeta(creationTimestamp=Time(seconds=2**62)))["creationTimestamp"] == "9999-12-31T23:59:59Z"
+
+
+def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
+    with pytest.raises(CodecError) as caught:
+        from_dict(target, data, **options)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ([], "expected an object, got a list"),
+        ({"kind": "Node"}, 'kind: expected "Pod", got a string ("Node")'),
+        ({"apiVersion": 1}, 'apiVersion: expected "v1", got a number (1)'),
+        ({"spc": {}}, 'spc: unknown field; did you mean "spec"?'),
+        ({"spec": {"tolerations": [{"efect": "x"}]}}, 'spec.tolerations[0].efect: unknown field; did you mean "effect"?'),
+        ({"spec": {"nodename": "x"}}, 'spec.nodename: unknown field; did you mean "nodeName"?'),
+        ({"spec": {"zzz": 1}}, "spec.zzz: unknown field"),
+        ({"spec": {"volumes": [{"volumeSource": {}}]}}, "spec.volumes[0].volumeSource: unknown field"),
+        ({"spec": []}, "spec: expected an object, got a list"),
+        ({"spec": {"containers": {}}}, "spec.containers: expected a list, got an object"),
+        ({"spec": {"containers": "x"}}, 'spec.containers: expected a list, got a string ("x")'),
+        ({"spec": {"containers": [None]}}, "spec.containers[0]: expected an object, got nothing"),
+        ({"spec": {"hostNetwork": "true"}}, 'spec.hostNetwork: expected true or false, got a string ("true")'),
+        ({"spec": {"priority": True}}, "spec.priority: expected a whole number, got a boolean (true)"),
+        ({"spec": {"priority": 1.0}}, "spec.priority: expected a whole number, got a number (1.0)"),
+        ({"spec": {"priority": 2**31}}, "spec.priority: 2147483648 does not fit into 32 bits"),
+        ({"metadata": {"generation": 2**63}}, "metadata.generation: 9223372036854775808 does not fit into 64 bits"),
+        ({"metadata": {"name": 7}}, "metadata.name: expected a string, got a number (7); put it in quotes"),
+        ({"metadata": {"name": "\ud800"}}, "metadata.name: not valid Unicode"),
+        (
+            {"metadata": {"labels": {"on": True}}},
+            "metadata.labels[on]: expected a string, got a boolean (true); put it in quotes",
+        ),
+        (
+            {"metadata": {"labels": {1: "a"}}},
+            "metadata.labels[1]: expected a string as the key, got a number (1); put it in quotes",
+        ),
+        ({"metadata": {"labels": ["a"]}}, "metadata.labels: expected an object, got a list"),
+        ({"metadata": {"finalizers": [1]}}, "metadata.finalizers[0]: expected a string, got a number (1); put it in quotes"),
+        (
+            {"metadata": {"creationTimestamp": "yesterday"}},
+            'metadata.creationTimestamp: "yesterday" is not a time; expected something like 2026-01-31T12:00:00Z',
+        ),
+        (
+            {"spec": {"overhead": {"cpu": "1x"}}},
+            'spec.overhead[cpu]: "1x" is not a quantity; expected a number with an optional suffix, like 500m or 1.5Gi',
+        ),
+        ({"spec": {"overhead": {"cpu": None}}}, "spec.overhead[cpu]: expected a quantity such as 500m or 1Gi, got nothing"),
+    ],
+)
+def test_what_is_wrong_is_named(data: object, expected: str) -> None:
+    assert problems(data) == [expected]
+
+
+@pytest.mark.parametrize("port", [True, 1.5, 2**31, [80]])
+def test_a_port_is_a_number_or_a_string(port: object) -> None:
+    (problem,) = problems({"port": port}, HTTPGetAction)
+    assert problem.startswith("port: expected a number or a string, got")
+
+
+@pytest.mark.parametrize("value", ["%%%", 5, "YQ"])
+def test_bytes_are_base64(value: object) -> None:
+    assert len(problems({"value": value}, BytesValue)) == 1
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    data = {"metadata": {"name": 1, "labls": {}}, "spec": {"containers": [{"image": 2}, {"ports": [{"hostPort": "x"}]}]}}
+    assert [problem.partition(":")[0] for problem in problems(data)] == [
+        "metadata.name",
+        "metadata.labls",
+        "spec.containers[0].image",
+        "spec.containers[1].ports[0].hostPort",
+    ]
+
+
+def test_unknown_fields_can_be_ignored_but_not_wrong_types() -> None:
+    data = {"spec": {"zzz": 1, "hostNetwork": "x"}}
+    assert problems(data, ignore_unknown=True) == ['spec.hostNetwork: expected true or false, got a string ("x")']
+    assert from_dict(PODS, {"zzz": 1}, ignore_unknown=True) == Pod()
+
+
+def test_the_path_of_the_data_leads_the_way() -> None:
+    assert problems({"kind": "Pod", "spec": 1}, path=("items", 3)) == [
+        "items[3].spec: expected an object, got a number (1)",
+    ]
+
+
+def test_a_problem_without_a_place_is_its_message() -> None:
+    assert str(Problem((), "x")) == "x"
+
+
+def test_numbers_may_stand_for_quantities() -> None:
+    node = from_dict(Node, {"status": {"capacity": {"cpu": 4, "memory": 0.5}}})
+    assert (node.status.capacity["cpu"].string, node.status.capacity["memory"].string) == ("4", "0.5")
+
+
+def test_kind_and_version_may_be_left_out() -> None:
+    assert from_dict(EVENTS, {"metadata": {"name": "a"}}).metadata.name == "a"

@@ -1,0 +1,169 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.api.fields import FIELDS
+from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
+from tests.builders import make_pod
+
+POD_FIELDS = FIELDS["pods"]
+
+
+@pytest.mark.parametrize(
+    ("text", "matching", "not_matching"),
+    [
+        ("", [{}, {"a": "1"}], []),
+        ("app=web", [{"app": "web"}, {"app": "web", "x": "y"}], [{}, {"app": "db"}, {"web": "app"}]),
+        ("app==web", [{"app": "web"}], [{}, {"app": "db"}]),
+        ("app=", [{"app": ""}], [{}, {"app": "x"}]),
+        ("app!=web", [{}, {"app": "db"}], [{"app": "web"}]),
+        ("app!=", [{}, {"app": "x"}], [{"app": ""}]),
+        ("app in (web,db)", [{"app": "web"}, {"app": "db"}], [{}, {"app": "x"}]),
+        ("app in (web,)", [{"app": "web"}, {"app": ""}], [{}, {"app": "x"}]),
+        ("app notin (web,db)", [{}, {"app": "x"}], [{"app": "web"}, {"app": "db"}]),
+        ("app", [{"app": ""}, {"app": "x"}], [{}, {"b": "x"}]),
+        ("!app", [{}, {"b": "x"}], [{"app": ""}, {"app": "x"}]),
+        ("! app", [{}], [{"app": ""}]),
+        ("app=web,tier notin (x),!old", [{"app": "web"}], [{"app": "web", "tier": "x"}, {"app": "web", "old": ""}, {}]),
+        (" app = web , tier in ( a , b ) ", [{"app": "web", "tier": "b"}], [{"app": "web"}]),
+        ("in in (in,notin)", [{"in": "in"}, {"in": "notin"}], [{"in": "x"}]),
+        ("example.com/gpu", [{"example.com/gpu": "2"}], [{"gpu": "2"}]),
+        ("a=1,a=2", [], [{"a": "1"}, {"a": "2"}, {}]),
+    ],
+)
+def test_labels_match_as_kubernetes_says(text: str, matching: list[dict[str, str]], not_matching: list[dict[str, str]]) -> None:
+    selector = parse_labels(text)
+    assert all(selector.matches(labels) for labels in matching)
+    assert not any(selector.matches(labels) for labels in not_matching)
+
+
+def test_a_label_that_a_pod_lacks_is_not_made_by_asking() -> None:
+    pod = make_pod("a").build()
+    assert not parse_labels("app=").matches(pod.metadata.labels)
+    assert dict(pod.metadata.labels) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (",", 'expected a name but found ","'),
+        ("a=b,", "expected a name but found the end"),
+        ("=b", 'expected a name but found "="'),
+        ("!", "expected a name but found the end"),
+        ("!a=b", 'expected "," but found "="'),
+        ("a b", 'expected "=", "==", "!=", "in" or "notin" but found "b"'),
+        ("a>1", "key"),
+        ("a in b", 'expected "(" but found "b"'),
+        ("a in ()", "expected at least one value"),
+        ("a in (b", 'expected ")" but found the end'),
+        ("a in (b c)", 'expected ")" but found "c"'),
+        ("a=b=c", 'expected "," but found "="'),
+        ("a=(b)", 'expected "," but found "("'),
+        ("-a=b", "key"),
+        ("x/y/z=b", "key"),
+        ("a" * 64, "key"),
+        ("a=" + "b" * 64, "value"),
+        ("a=b_", "value"),
+        ("a=b\\", "expected a character after"),
+        ("a=\\b", "value"),
+    ],
+)
+def test_labels_that_are_wrong_are_refused_with_a_way_out(text: str, complaint: str) -> None:
+    with pytest.raises(SelectorError, match=re.escape(complaint)) as caught:
+        parse_labels(text)
+    assert "write it like app=web" in caught.value.hint
+    assert str(caught.value).endswith(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("", True),
+        ("spec.nodeName=n1", True),
+        ("spec.nodeName==n1", True),
+        ("spec.nodeName!=n1", False),
+        ("spec.nodeName=", False),
+        ("spec.nodeName in (n0,n1)", True),
+        ("spec.nodeName in (n0)", False),
+        ("spec.nodeName=n1,status.phase=Pending", True),
+        ("spec.nodeName=n1,status.phase!=Pending", False),
+        ("metadata.name=a,metadata.namespace=default", True),
+        ("spec.schedulerName=default-scheduler", True),
+    ],
+)
+def test_fields_match(text: str, matches: bool) -> None:
+    assert parse_fields(text, POD_FIELDS).matches(make_pod("a").node("n1").build()) is matches
+
+
+def test_field_values_can_be_escaped() -> None:
+    event_fields = {"reason": lambda value: value}
+    assert parse_fields(r"reason=a\,b\=\\\(\ c", event_fields).matches(r"a,b=\( c")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint", "hint"),
+    [
+        ("spec.nodename=a", 'unknown field "spec.nodename"', "spec.nodeName"),
+        ("spec.nodeName", 'needs "="', "write it like"),
+        ("!spec.nodeName", 'needs "="', "write it like"),
+        ("spec.nodeName notin (a)", 'needs "="', "write it like"),
+        ("spec.nodeName=a b", 'expected ","', "write it like"),
+    ],
+)
+def test_fields_that_are_wrong_are_refused_with_a_way_out(text: str, complaint: str, hint: str) -> None:
+    with pytest.raises(SelectorError, match=re.escape(complaint)) as caught:
+        parse_fields(text, POD_FIELDS)
+    assert hint in caught.value.hint
+
+
+def test_what_a_field_may_be_is_what_all_requirements_allow() -> None:
+    def allowed(text: str) -> frozenset[str] | None:
+        return parse_fields(text, POD_FIELDS).allowed("spec.nodeName")
+
+    assert allowed("status.phase=Running") is None
+    assert allowed("spec.nodeName!=a") is None
+    assert allowed("spec.nodeName=a,spec.nodeName!=b") == {"a"}
+    assert allowed("spec.nodeName in (a,b),spec.nodeName in (b,c)") == {"b"}
+    assert allowed("spec.nodeName=a,spec.nodeName=b") == frozenset()
+
+
+def test_selectors_that_say_the_same_are_equal() -> None:
+    assert parse_labels("b==2, a in (y,x),c,c") == parse_labels("c,a in (x,y),b=2")
+    assert hash(parse_labels("b==2,a")) == hash(parse_labels("a,b=2"))
+    assert parse_labels("a=1") != parse_labels("a!=1")
+    one = parse_fields("status.phase=Running,spec.nodeName=a", POD_FIELDS)
+    assert one == parse_fields("spec.nodeName in (a), status.phase==Running", POD_FIELDS)
+
+
+LABEL_NAMES = st.sampled_from(["a", "in", "notin", "x.y/z", "A-b_c.d"])
+LABEL_VALUES = st.lists(st.sampled_from(["1", "in", "b_c", ""]), min_size=1, max_size=3).filter(lambda values: values != [""])
+LABEL_TERMS = st.one_of(
+    st.builds(lambda name, values, word: f"{name} {word} ({','.join(values)})", LABEL_NAMES, LABEL_VALUES, st.sampled_from(["in", "notin"])),
+    st.builds(lambda name, values, sign: f"{name}{sign}{values[0]}", LABEL_NAMES, LABEL_VALUES, st.sampled_from(["=", "==", "!="])),
+    st.builds(lambda name, sign: f"{sign}{name}", LABEL_NAMES, st.sampled_from(["", "!"])),
+)  # fmt: skip
+
+
+@given(st.lists(LABEL_TERMS, max_size=5))
+def test_the_text_of_a_selector_is_that_selector(terms: list[str]) -> None:
+    selector = parse_labels(",".join(terms))
+    assert parse_labels(str(selector)) == selector
+
+
+@given(st.lists(st.text("ab,=!()\\ \t"), min_size=1, max_size=3).filter(lambda values: values != [""]))
+def test_the_text_of_a_field_selector_is_that_selector(values: list[str]) -> None:
+    escaped = ",".join(re.sub(r"(\W)", r"\\\1", value) for value in values)
+    selector = parse_fields(f"spec.nodeName in ({escaped})", POD_FIELDS)
+    assert selector.allowed("spec.nodeName") == frozenset(values)
+    assert parse_fields(str(selector), POD_FIELDS) == selector
+
+
+@given(st.text("abn=!,() \\'\n\x00é", max_size=30))
+def test_any_text_is_a_selector_or_refused(text: str) -> None:
+    for parse in (parse_labels, lambda text: parse_fields(text, POD_FIELDS)):
+        try:
+            parse(text)
+        except SelectorError as error:
+            assert error.hint

@@ -56,13 +56,17 @@ class Room:
 
     def add(self, requests: Requests) -> None:
         """Counts a pod, whether it fits or not."""
-        self._used.update(dict(requests.amounts))
-        self._ports.update(requests.ports)
+        for resource, amount in requests.amounts:
+            self._used[resource] += amount
+        for port in requests.ports:
+            self._ports[port] += 1
 
     def remove(self, requests: Requests) -> None:
         """Takes back an `add` of equal requests."""
-        self._used.subtract(dict(requests.amounts))
-        self._ports.subtract(requests.ports)
+        for resource, amount in requests.amounts:
+            self._used[resource] -= amount
+        for port in requests.ports:
+            self._ports[port] -= 1
 
     def refusals(self, requests: Requests) -> list[Refusal]:
         """Everything that is in the way of one more pod; empty: it fits."""

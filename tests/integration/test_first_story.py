@@ -61,6 +61,13 @@ async def until(client: Client, name: str, wanted: Callable[[Pod], bool]) -> Pod
     raise AssertionError("the watch ended")
 
 
+async def until_event(client: Client, reason: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        async for batch in client.events.watch("default", fields=f"reason={reason}"):
+            if batch.events:
+                return
+
+
 def scheduled(pod: Pod) -> str:
     """Status and message of the condition PodScheduled."""
     return next((f"{c.status} {c.message}" for c in pod.status.conditions if c.type == "PodScheduled"), "")
@@ -77,11 +84,11 @@ async def set_taints(client: Client, taints: list[Taint]) -> None:
 
 
 async def test_what_each_part_is_for(apiserver: Component, client: Client, start: Start) -> None:
-    fleet = start("kubelet", "fleet", "--server", apiserver.address, "--nodes", str(NODES))
+    fleet = start("kubelet", "fleet", "--server", apiserver.address, "--nodes", str(NODES), "--node-prefix", "node-")
     await fleet.ready()
     await set_taints(client, [Taint(key="keep", value="out", effect="NoSchedule")])
     assert fleet.stop() == 0
-    await client.pods.create(make_pod("web").req(cpu="100m").build())
+    await client.pods.create(make_pod("web").req(cpu="100m").new())
 
     # No scheduler: nobody decides.
     pod = await client.pods.get("web", "default")
@@ -92,6 +99,7 @@ async def test_what_each_part_is_for(apiserver: Component, client: Client, start
     await scheduler.ready()
     pod = await until(client, "web", lambda pod: scheduled(pod).startswith("False"))
     assert "0/3 nodes are available: 3 node(s) had untolerated taint {keep: out}" in scheduled(pod)
+    await until_event(client, "FailedScheduling")
     described = pinnace(apiserver.address, "describe", "pod", "web")
     assert "FailedScheduling" in described.stdout and "untolerated taint {keep: out}" in described.stdout, described
 
@@ -101,13 +109,13 @@ async def test_what_each_part_is_for(apiserver: Component, client: Client, start
     assert pod.status.phase == "Pending" and scheduled(pod).startswith("True")
 
     # A kubelet runs it.
-    await start("kubelet", "fleet", "--server", apiserver.address, "--nodes", str(NODES)).ready()
+    await start("kubelet", "fleet", "--server", apiserver.address, "--nodes", str(NODES), "--node-prefix", "node-").ready()
     pod = await until(client, "web", lambda pod: pod.status.phase == "Running")
     assert pod.status.podIP and all(status.ready for status in pod.status.containerStatuses)
 
 
 async def test_a_pod_with_a_node_name_bypasses_the_scheduler(apiserver: Component, client: Client, start: Start) -> None:
-    await start("kubelet", "fleet", "--server", apiserver.address, "--nodes", "1").ready()
-    pod = make_pod("direct").node("node-0").build()
+    await start("kubelet", "fleet", "--server", apiserver.address, "--nodes", "1", "--node-prefix", "node-").ready()
+    pod = make_pod("direct").req(cpu="100m").node("node-0").new()
     await client.pods.create(pod)
     await until(client, "direct", lambda pod: pod.status.phase == "Running" and pod.spec.nodeName == "node-0")

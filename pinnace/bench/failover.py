@@ -2,13 +2,16 @@
 
 import signal
 
+from pinnace.bench import metrics
 from pinnace.bench.calibration import Bench
 from pinnace.bench.leaders import PATIENCE, bring_back, hit_leader, trickle
 from pinnace.bench.load import Load
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
 from pinnace.bench.witness import BOUND, witnessing
+from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.progress import Progress
+from pinnace.cluster.spec import SCHEDULER
 
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
 
@@ -27,6 +30,18 @@ async def failover(bench: Bench, number: signal.Signals, times: int, progress: P
             await bring_back(cluster, found.old.holder, number)
         await witness.reached(BOUND, len(load.uids), PATIENCE)
         usage = meter.read()
+        counts = {"refused_binds": await refused_binds(cluster)} if number == signal.SIGSTOP else {}
     return Run(
-        bench.calibration, usage, samples={"gap": gaps}, items=len(load.uids), violations=witness.history.violations(load.uids)
+        bench.calibration,
+        usage,
+        samples={"gap": gaps},
+        items=len(load.uids),
+        violations=witness.history.violations(load.uids),
+        counts=counts,
     )
+
+
+async def refused_binds(cluster: Cluster) -> int:
+    """Binds that the fence has refused to the schedulers that run, since they were started."""
+    https = [record.plan.http for record in cluster.state.of(SCHEDULER)]
+    return sum([await metrics.read(http, "scheduler_bindings_total", result="fenced") for http in https])

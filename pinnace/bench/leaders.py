@@ -14,24 +14,28 @@ from dataclasses import dataclass
 from pinnace.api.elections_pb2 import Election
 from pinnace.bench.errors import BenchError
 from pinnace.bench.load import Load
-from pinnace.bench.witness import Witness
+from pinnace.bench.witness import BOUND, Witness
 from pinnace.client.client import Client
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
 
 TRICKLE_PODS, TRICKLE_INTERVAL = 2, 0.004
 """So many pods a call, and seconds between calls: the resolution of the gap."""
+WARM_UP = 50
+"""Pods that must be bound after the pods have begun to come in, before the leader is hit: in the midst of its work."""
 PATIENCE = 30.0
 POLL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """One change of leaders. `hit` is the monotonic time of the signal, `first_bind` of the next leader's first bind."""
+    """One change of leaders. `hit` is the monotonic time of the signal, `hit_at` the same as Unix time; `first_bind` is the
+    monotonic time of the next leader's first bind."""
 
     old: Election
     new_token: int
     hit: float
+    hit_at: float
     first_bind: float
 
     @property
@@ -40,13 +44,14 @@ class Failover:
 
 
 async def hit_leader(cluster: Cluster, client: Client, witness: Witness, number: signal.Signals) -> Failover:
-    """Waits until the leader binds, sends it the signal, and waits until another binds. Raises BenchError, ClusterError."""
+    """Waits until the leader is at work, sends it the signal, and waits until another binds. Raises BenchError,
+    ClusterError."""
+    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, PATIENCE)
     leader = await present_leader(client)
-    await witness.next_leader_binds(leader.token - 1, PATIENCE)
-    hit = time.monotonic()
+    hit, hit_at = time.monotonic(), time.time()
     cluster.kill(leader.holder, number)
     new_token, first_bind = await witness.next_leader_binds(leader.token, PATIENCE)
-    return Failover(leader, new_token, hit, first_bind)
+    return Failover(leader, new_token, hit, hit_at, first_bind)
 
 
 async def present_leader(client: Client) -> Election:
@@ -61,27 +66,27 @@ async def present_leader(client: Client) -> Election:
 
 async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> None:
     """Starts a scheduler that has ended, or wakes one that was frozen, and waits until it is ready. Raises ClusterError."""
-    record = cluster.state.find(name)
     if number == signal.SIGSTOP:
         cluster.kill(name, signal.SIGCONT)
     else:
-        await processes.gone([record.process] if record.process else [], PATIENCE)
+        ended = cluster.state.find(name).process
+        await processes.gone([ended] if ended else [], PATIENCE)
         await cluster.start(name)
     deadline = time.monotonic() + PATIENCE
-    while missing := await startup.readiness([record]):
+    while missing := await startup.readiness([cluster.state.find(name)]):
         if time.monotonic() > deadline:
             raise BenchError(f"not ready again after {PATIENCE:g} s: {missing.what}")
         await asyncio.sleep(POLL)
 
 
 @asynccontextmanager
-async def trickle(load: Load, client: Client) -> AsyncIterator[None]:
-    """Creates a few pods every few milliseconds. Raises what a create raises, at the end."""
+async def trickle(load: Load, client: Client, pods: int = TRICKLE_PODS) -> AsyncIterator[None]:
+    """Creates so many pods every few milliseconds. Raises what a create raises, at the end."""
     stop = asyncio.Event()
 
     async def run() -> None:
         while not stop.is_set():
-            await load.create([client], TRICKLE_PODS, batch=TRICKLE_PODS)
+            await load.create([client], pods, batch=pods)
             await asyncio.sleep(TRICKLE_INTERVAL)
 
     creating = asyncio.create_task(run())

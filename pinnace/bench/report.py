@@ -17,7 +17,7 @@ from pinnace.cluster.procfs import Usage
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run on one cluster. `rate` is items per second, of which there were `items`; 0.0 where only times matter.
-    `samples` are seconds, by stage. `violations`: how often what must never be has been."""
+    `samples` are seconds, by stage. `violations`: how often what must never be has been. `counts`: what else was counted."""
 
     calibration: Calibration
     usage: Mapping[str, Usage]
@@ -25,6 +25,7 @@ class Run:
     items: int
     rate: float = 0.0
     violations: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def per_1000_transactions(self) -> float:
@@ -62,7 +63,12 @@ class Report:
     @property
     def violations(self) -> dict[str, int]:
         """Summed over the runs."""
-        return {name: sum(run.violations[name] for run in self.runs) for name in self.runs[0].violations}
+        return _sum([run.violations for run in self.runs])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Summed over the runs."""
+        return _sum([run.counts for run in self.runs])
 
     def to_json(self) -> dict[str, Any]:
         """Seconds, megabytes (10^6), items per second. Figures of processes are those of the median run."""
@@ -75,6 +81,7 @@ class Report:
             **stages.get(self.headline, {}),
             "stages": stages,
             "violations": self.violations,
+            **self.counts,
             **_process_figures(self.median),
             "runs": [_run(run) for run in self.runs],
             "machine": asdict(self.machine),
@@ -97,8 +104,8 @@ class Report:
         if self.unit:
             parts.append(self._rates())
         parts += [self._latencies(), self._processes()]
-        if self.violations:
-            parts.append(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in self.violations.items()))
+        if counted := {**self.violations, **self.counts}:
+            parts.append(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counted.items()))
         m = self.machine
         parts.append(
             f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or 'unknown'}"
@@ -135,6 +142,7 @@ def _run(run: Run) -> dict[str, Any]:
         "items": run.items,
         "stages": {stage: _summary(summarize(samples)) for stage, samples in run.samples.items() if samples},
         "violations": dict(run.violations),
+        **run.counts,
         **_process_figures(run),
     }
 
@@ -145,6 +153,10 @@ def _process_figures(run: Run) -> dict[str, Any]:
         "cpu_s": {name: round(usage.cpu_s, 2) for name, usage in run.usage.items()},
         "peak_rss_mb": {name: round(usage.peak_rss_mb, 1) for name, usage in run.usage.items()},
     }
+
+
+def _sum(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {name: sum(each[name] for each in counts) for name in counts[0]}
 
 
 def _summary(summary: Summary) -> dict[str, float]:

@@ -1,9 +1,11 @@
-"""What happens to an election when its leader is hit, moment by moment, as a client sees it that asks all the time."""
+"""What happens to an election when its leader is hit, moment by moment."""
 
 import asyncio
 import time
 from dataclasses import dataclass
 
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.times import to_seconds
 from pinnace.bench.leaders import Failover
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
@@ -20,40 +22,33 @@ class Moment:
     what: str
 
 
-class ElectionLog:
-    """When nobody was seen to lead, and when each leader was first seen to; monotonic seconds."""
+class VacancyLog:
+    """When it was first seen that nobody leads, by asking all the time."""
 
     def __init__(self) -> None:
-        self.vacant: float | None = None
-        self.elected: dict[int, tuple[str, float]] = {}
-        """Holder and time, by token."""
+        self.seen: float | None = None
+        """Monotonic seconds."""
 
     async def record(self, client: Client) -> None:
-        """Until cancelled. Asks often enough to see a change within a few milliseconds; costs some CPU."""
-        while True:
+        """Until cancelled, or seen."""
+        while self.seen is None:
             try:
-                leader = await view.leader(client)
+                if await view.leader(client) is None:
+                    self.seen = time.monotonic()
             except ApiError:
-                leader = None
-            else:
-                self.observe(leader.token if leader else 0, leader.holder if leader else "", time.monotonic())
+                pass
             await asyncio.sleep(POLL)
 
-    def observe(self, token: int, holder: str, now: float) -> None:
-        """Token 0: nobody leads."""
-        if token:
-            self.elected.setdefault(token, (holder, now))
-        elif self.vacant is None:
-            self.vacant = now
 
-
-def timeline(failover: Failover, log: ElectionLog) -> list[Moment]:
-    """The moments of a failover in their order. One that was too short to be seen is left out."""
-    moments = []
-    if log.vacant is not None and log.vacant >= failover.hit:
-        moments.append(Moment(log.vacant - failover.hit, "the API server has deleted its election key: nobody leads"))
-    if failover.new_token in log.elected:
-        holder, when = log.elected[failover.new_token]
-        moments.append(Moment(when - failover.hit, f"{holder} is elected; its fencing token is {failover.new_token}"))
-    moments.append(Moment(failover.gap, "the new leader's first pod is bound"))
-    return sorted(moments, key=lambda moment: moment.at)
+def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[Moment]:
+    """The moments of a failover in their order. `new` is the next leader, `vacancy` when nobody was seen to lead (monotonic
+    seconds); None: it was too short to be seen, and is left out. The moment of the election is by the API server's clock."""
+    elected = to_seconds(new.since) - failover.hit_at
+    moments = [
+        Moment(elected, f"{new.holder} is elected; its fencing token is {new.token}"),
+        Moment(failover.gap, "its first pod is bound"),
+    ]
+    if vacancy is not None and vacancy >= failover.hit:
+        at = min(vacancy - failover.hit, elected)  # the news of it took its time to get here
+        moments.insert(0, Moment(at, "the API server has seen the connection break, and deletes the election's key"))
+    return moments

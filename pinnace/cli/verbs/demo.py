@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -11,10 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from pinnace.api.manifest import load as load_manifests
-from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, trickle
+from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, present_leader, trickle
 from pinnace.bench.load import Load
 from pinnace.bench.scratch import scratch_cluster
-from pinnace.bench.timeline import ElectionLog, timeline
+from pinnace.bench.timeline import VacancyLog, timeline
 from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
@@ -27,6 +26,8 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ClusterSpec
 
 TIMES = 3
+TRICKLE = 10
+"""Pods to a call, while they come in."""
 SPEC = ClusterSpec(nodes=100)
 EXAMPLE = "demo.yaml"
 PATIENCE_GAP = 1.0
@@ -76,7 +77,7 @@ class Story:
 
     def line(self, text: str, style: str = "") -> None:
         self.steps.quiet()
-        self._console.print(Text(f"  {text}", style=style))
+        self._console.print(Text(f"  {text}" if text else "", style=style))
 
 
 async def _failover(story: Story) -> list[Judgement]:
@@ -101,7 +102,7 @@ async def _failover(story: Story) -> list[Judgement]:
     verdict = judge(witness.history, applied + load.uids, failovers)
     story.chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
     for line in verdict:
-        story.line(f"{'✓' if line.good else '✗'} {line.what:<36}{line.figure}", "green" if line.good else "bold red")
+        story.line(f"{'✓' if line.good else '✗'} {line.what:<38}{line.figure}", "green" if line.good else "bold red")
     story.line("")
     story.line("Yours to play with: pinnace up, then kill -9 whom you like.")
     return verdict
@@ -121,20 +122,19 @@ async def _apply(story: Story, cluster: Cluster, client: Client, witness: Witnes
 
 
 async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness, load: Load) -> Failover:
-    log = ElectionLog()
-    recording = asyncio.create_task(log.record(client))
+    vacancy = VacancyLog()
+    recording = asyncio.create_task(vacancy.record(client))
     try:
-        async with trickle(load, client):
+        async with trickle(load, client, pods=TRICKLE):
             found = await hit_leader(cluster, client, witness, signal.SIGKILL)
     finally:
         recording.cancel()
-        with suppress(asyncio.CancelledError):
-            await recording
+        await asyncio.wait((recording,))
     pid = cluster.state.find(found.old.holder).pid
     story.line("")
     story.line(f"t = 0 ms     kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
-    for moment in timeline(found, log):
-        story.line(f"  + {moment.at * 1000:4.0f} ms  {moment.what}")
+    for moment in timeline(found, await present_leader(client), vacancy.seen):
+        story.line(f"  + {moment.at * 1000:3.0f} ms   {moment.what}")
     story.steps.waiting(f"{found.old.holder} to be back")
     await bring_back(cluster, found.old.holder, signal.SIGKILL)
     story.line(f"             {found.old.holder} is started again, and stands by")

@@ -1,12 +1,13 @@
 """What all tests share: free ports, and real etcd processes that end with the test run."""
 
-import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 import pytest
@@ -30,19 +31,21 @@ def free_port_fixture() -> Callable[[], int]:
     return free_port
 
 
-def die_with_parent() -> None:
-    """In a child before exec: SIGKILL when the test process ends, however it ends (Linux)."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """The command, made to die when the test process does, however it ends. Not by preexec_fn: a fork with gRPC's threads in it
+    may crash before it gets to exec."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--", *command] if setpriv else list(command)
 
 
 class EtcdServer:
     """One running etcd member. `endpoint` is host:port."""
 
-    def __init__(self, binary: EtcdBinary, member: EtcdMember, members: Sequence[EtcdMember]) -> None:
+    def __init__(self, binary: EtcdBinary, member: EtcdMember, members: Sequence[EtcdMember], flags: Sequence[str]) -> None:
         self.endpoint = member.endpoint
         self.version = binary.version
-        self._command = etcd_command(binary, member, members, fsync=False)
+        more = [flag.replace("{endpoint}", member.endpoint) for flag in flags]
+        self._command = [*etcd_command(binary, member, members, fsync=False), *more]
         self._log = member.data_dir.parent / f"{member.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -50,7 +53,7 @@ class EtcdServer:
         """Starts it, or starts it again after `kill` with its data; does not wait."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env=etcd_environment(os.environ), stdout=log, stderr=log, preexec_fn=die_with_parent
+                dying_with_us(self._command), env=etcd_environment(os.environ), stdout=log, stderr=log
             )
 
     async def wait_ready(self) -> None:
@@ -62,10 +65,14 @@ class EtcdServer:
             error.add_note(self._log.read_text()[-4000:])
             raise
 
-    def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP and SIGCONT are of use."""
+    def pause(self) -> None:
+        """It stands still; its connections stay open. `kill` works all the same."""
         assert self._process is not None
-        self._process.send_signal(number)
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9. Allowed when it is gone already."""
@@ -74,13 +81,17 @@ class EtcdServer:
             self._process.wait(10)
 
 
-EtcdFactory = Callable[[int], Awaitable[list[EtcdServer]]]
+class EtcdFactory(Protocol):
+    def __call__(self, count: int, *flags: str) -> Awaitable[list[EtcdServer]]:
+        """Starts a new cluster of `count` members, with more flags of etcd, and waits until it is healthy. "{endpoint}" in a
+        flag stands for the member's."""
+        ...
 
 
-async def start_members(folder: Path, count: int) -> list[EtcdServer]:
+async def start_members(folder: Path, count: int, *flags: str) -> list[EtcdServer]:
     binary = find_etcd()
     members = [EtcdMember(f"etcd-{i}", folder / f"etcd-{i}", free_port(), free_port()) for i in range(count)]
-    servers = [EtcdServer(binary, member, members) for member in members]
+    servers = [EtcdServer(binary, member, members, flags) for member in members]
     for server in servers:
         server.start()
     for server in servers:
@@ -98,15 +109,15 @@ async def etcd(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EtcdSe
 
 @pytest.fixture
 async def start_etcd(tmp_path: Path) -> AsyncIterator[EtcdFactory]:
-    """Starts a cluster of its own with that many members, to be killed, stopped and restarted at will."""
+    """Clusters of the test's own, to be killed, stopped and restarted at will."""
     if find_etcd().fallback:
         pytest.skip("this etcd loses committed writes when it is killed; install a newer one")
     started: list[EtcdServer] = []
 
-    async def start(count: int) -> list[EtcdServer]:
+    async def start(count: int, *flags: str) -> list[EtcdServer]:
         folder = tmp_path / f"etcd-cluster-{len(started)}"
         folder.mkdir()
-        servers = await start_members(folder, count)
+        servers = await start_members(folder, count, *flags)
         started.extend(servers)
         return servers
 

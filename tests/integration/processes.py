@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.conftest import die_with_parent, free_port
+from tests.conftest import dying_with_us, free_port
 
 READY_TIMEOUT = 20.0
 
@@ -24,7 +24,7 @@ class Component:
         listen = ["--listen", self.address] if module == "apiserver" else []
         command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self._http, *listen, *arguments]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+            self.process = subprocess.Popen(dying_with_us(command), stdout=log, stderr=log)
 
     async def ready(self) -> None:
         """Waits for /readyz."""

@@ -68,17 +68,18 @@ class _Filler:
         elif field.message_type is None:
             setattr(message, field.name, self._draw(_PRIMITIVES[field.type]))
         else:
-            self._set(getattr(message, field.name), field)
+            child = getattr(message, field.name)
+            self._set(child, field)
+            if field.full_name in INLINED and not child.ListFields():
+                message.ClearField(field.name)  # without content it has no form in JSON
 
     def _set(self, child: Message, field: FieldDescriptor) -> None:
-        """An inlined message without content has no form in JSON: it is left out."""
         assert field.message_type is not None
         if field.message_type.full_name in _SCALARS:
             child.CopyFrom(self._draw(_SCALARS[field.message_type.full_name]))
         else:
             self.fill(child)
-        if field.full_name not in INLINED:
-            child.SetInParent()
+        child.SetInParent()
 
     def _add(self, target: Any, field: FieldDescriptor) -> None:
         if field.message_type is None:

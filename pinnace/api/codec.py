@@ -93,7 +93,7 @@ def from_dict(target: type[M], data: object, path: Path = (), *, ignore_unknown:
 def from_dict(target: Any, data: object, path: Path = (), *, ignore_unknown: bool = False) -> Any:
     """The object that the data describes. `path` is where the data is found, for what is told of problems.
 
-    Of a kind of the API, apiVersion and kind are left out or right. `ignore_unknown` drops fields that the message does not have.
+    Of a kind of the API, apiVersion and kind are left out or right. `ignore_unknown` drops fields that there are not.
     Raises CodecError.
     """
     reader = _Reader(ignore_unknown)

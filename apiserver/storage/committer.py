@@ -170,15 +170,15 @@ class Committer:
         self._settle(group, answer)
 
     def _settle(self, group: list[_Item], answer: Committed | Refused | StorageError) -> None:
-        """Answers those writes whose outcome this is, and sends the others again."""
-        again: list[_Item] = []
-        for item in group:
-            outcome = outcome_of(item.write, answer)
-            if outcome is None:
-                again.append(item)
-            else:
+        """Answers those writes whose outcome this is, and sends the others again; all are answered when it is nobody's."""
+        outcomes = [outcome_of(item.write, answer) for item in group]
+        if all(outcome is None for outcome in outcomes):
+            error = answer if isinstance(answer, StorageError) else StorageError(f"refused for no reason: {answer}")
+            outcomes = [error] * len(group)
+        self._queue.put_back([item for item, outcome in zip(group, outcomes, strict=True) if outcome is None])
+        for item, outcome in zip(group, outcomes, strict=True):
+            if outcome is not None:
                 self._finish(item, outcome)
-        self._queue.put_back(again)
 
     def _finish(self, item: _Item, outcome: Outcome) -> None:
         self._open -= 1

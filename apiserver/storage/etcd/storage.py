@@ -16,11 +16,13 @@ from aetcd.rpc import (
     LeaseKeepAliveRequest,
     LeaseRevokeRequest,
     RangeRequest,
+    TxnRequest,
 )
 
 from apiserver.storage.etcd import codec
 from apiserver.storage.etcd.errors import RevisionCompacted, Trouble, classify, describe
 from apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdTls, Member, Members
+from apiserver.storage.etcd.space import find_alarms, reclaim
 from apiserver.storage.etcd.watch import oldest_revision, watch
 from apiserver.storage.interface import (
     Changes,
@@ -29,11 +31,14 @@ from apiserver.storage.interface import (
     KeyValue,
     LeaseNotFound,
     OutcomeUnknown,
+    OutOfSpace,
     Page,
     Refused,
+    StorageError,
     Unavailable,
     Write,
 )
+from apiserver.storage.outcomes import is_at_expected, is_trace_of
 
 Attempt = Callable[[Member, float], Any]
 """Starts one call to a member, with a timeout in seconds; awaitable."""
@@ -45,6 +50,7 @@ class EtcdStorage:
     def __init__(self, endpoints: Sequence[str], *, tls: EtcdTls | None = None, timeout: float = 5.0) -> None:
         self._members = Members(endpoints, tls)
         self._timeout = timeout
+        self._closed = False
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision)))
@@ -60,8 +66,10 @@ class EtcdStorage:
         return int(response.header.revision)
 
     async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
-        request = codec.encode_transaction(writes)
-        response = await self._write(lambda member, timeout: member.kv.Txn(request, timeout=timeout, metadata=REQUIRE_LEADER))
+        try:
+            response = await self._transact(codec.encode_transaction(writes))
+        except OutOfSpace as error:
+            return await self._check_out_of_space(writes, error)
         return codec.decode_transaction(response, writes)
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
@@ -73,13 +81,22 @@ class EtcdStorage:
         except Unavailable:
             self._members.leave(member)
             raise
+        except asyncio.CancelledError:
+            if self._was_closed():
+                raise _closed() from None
+            raise
 
     async def compact(self, revision: int) -> None:
-        request = CompactionRequest(revision=revision)
+        """When etcd is out of space, this also gives the freed space back and lets writes in again."""
+        alarms = await self._read(find_alarms)
+        request = CompactionRequest(revision=revision, physical=bool(alarms))
         try:
             await self._write(lambda member, timeout: member.kv.Compact(request, timeout=timeout, metadata=REQUIRE_LEADER))
         except RevisionCompacted:
             raise await self._compacted(revision) from None
+        finally:
+            if alarms:
+                await self._write(lambda member, timeout: reclaim(self._members, alarms, timeout))
 
     async def grant_lease(self, ttl: int) -> int:
         request = LeaseGrantRequest(TTL=ttl)
@@ -104,6 +121,8 @@ class EtcdStorage:
             )
 
     async def close(self) -> None:
+        """Ends what is under way with Unavailable."""
+        self._closed = True
         await self._members.close()
 
     async def _range(self, request: RangeRequest) -> Any:
@@ -112,13 +131,35 @@ class EtcdStorage:
         except RevisionCompacted:
             raise await self._compacted(request.revision) from None
 
+    async def _transact(self, request: TxnRequest) -> Any:
+        return await self._write(lambda member, timeout: member.kv.Txn(request, timeout=timeout, metadata=REQUIRE_LEADER))
+
+    async def _check_out_of_space(self, writes: Sequence[Write], error: OutOfSpace) -> Committed:
+        """etcd compares with its quota before it takes a transaction, and again when it applies it; in the second case it says
+        "out of space" about what it has done (quotaApplierV3). So this looks. Raises `error` when it was not done.
+
+        A create that was done and whose key another client deleted before this look is taken for not done.
+        """
+        keys = codec.compared_keys(writes)
+        try:
+            states = codec.decode_states(await self._transact(codec.encode_reads(keys)), keys)
+        except StorageError:
+            raise OutcomeUnknown(str(error)) from None
+        revision = max((state.mod_revision for write in writes if (state := states[write.key])), default=0)
+        if all(is_trace_of(write, states[write.key], revision) for write in writes):
+            return Committed(revision)
+        if all(is_at_expected(write, states[write.key]) for write in writes):
+            raise error
+        raise OutcomeUnknown(str(error))
+
     async def _read(self, attempt: Attempt) -> Any:
-        """Tries every member once, each with its share of the time that is left. Also for writes that may be repeated."""
+        """Tries every member once, and the only one twice (the connection may have been dead, and a new one be well), each
+        with its share of the time that is left. Also for writes that may be repeated."""
         deadline = asyncio.get_running_loop().time() + self._timeout
-        for left in range(len(self._members.all), 0, -1):
+        for left in range(max(2, len(self._members.all)), 0, -1):
             member = self._members.current
             try:
-                return await attempt(member, (deadline - asyncio.get_running_loop().time()) / left)
+                return await self._ask(attempt, member, (deadline - asyncio.get_running_loop().time()) / left)
             except grpc.aio.AioRpcError as error:
                 self._blame(member, error)
                 failure = f"{member.endpoint}: {describe(error)}"
@@ -130,12 +171,25 @@ class EtcdStorage:
         for _ in self._members.all:
             member = self._members.current
             try:
-                return await attempt(member, deadline - asyncio.get_running_loop().time())
+                return await self._ask(attempt, member, deadline - asyncio.get_running_loop().time())
             except grpc.aio.AioRpcError as error:
                 failure = f"{member.endpoint}: {describe(error)}"
                 if self._blame(member, error) is Trouble.LOST:
                     raise OutcomeUnknown(failure) from None
         raise Unavailable(failure)
+
+    async def _ask(self, attempt: Attempt, member: Member, timeout: float) -> Any:
+        try:
+            return await attempt(member, timeout)
+        except (asyncio.CancelledError, grpc.aio.UsageError):
+            if self._was_closed():
+                raise _closed() from None
+            raise
+
+    def _was_closed(self) -> bool:
+        """Whether that is why we were cancelled: closing a channel cancels its calls, and asks nobody to stop."""
+        task = asyncio.current_task()
+        return self._closed and task is not None and not task.cancelling()
 
     def _blame(self, member: Member, error: grpc.aio.AioRpcError) -> Trouble:
         """Leaves a member that is in trouble; raises when it is the request that is wrong."""
@@ -148,6 +202,10 @@ class EtcdStorage:
     async def _compacted(self, asked: int) -> Compacted:
         oldest = await oldest_revision(self._members.current, self._timeout)
         return Compacted(oldest or asked + 1)
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the storage is closed")
 
 
 async def _keep_alive(member: Member, lease: int, timeout: float) -> int:

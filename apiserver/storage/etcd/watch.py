@@ -48,8 +48,9 @@ class Assembler:
         changes.extend(map(decode_event, response.events))
         self._held = []
         if response.fragment and changes:
-            last = changes[-1].mod_revision
-            whole = next(i for i in range(len(changes), 0, -1) if i == 1 or changes[i - 2].mod_revision != last) - 1
+            whole = len(changes) - 1
+            while whole and changes[whole - 1].mod_revision == changes[-1].mod_revision:
+                whole -= 1
             changes, self._held = changes[:whole], changes[whole:]
         if changes and changes[0].mod_revision <= self.revision:
             changes = [change for change in changes if change.mod_revision > self.revision]
@@ -63,7 +64,7 @@ async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
     assembler = Assembler(start_revision)
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     try:
-        await call.write(WatchRequest(create_request=_everything_from(max(1, start_revision - 1))))
+        await _write(call, WatchRequest(create_request=_everything_from(max(1, start_revision - 1))))
         while True:
             response = await _read(call)
             if response.canceled:
@@ -103,12 +104,19 @@ async def _read(call: Any) -> Any:
                 if response is grpc.aio.EOF:
                     raise Unavailable("etcd ended the watch")
                 return response
-            await asyncio.wait_for(call.write(_PROBE), PROBE_INTERVAL)
+            await _write(call, _PROBE)
         raise Unavailable(f"watch silent for {SILENCE_LIMIT:g} s")
-    except TimeoutError:
-        raise Unavailable("watch takes no requests") from None
     finally:
         reading.cancel()
+
+
+async def _write(call: Any, request: WatchRequest) -> None:
+    try:
+        await asyncio.wait_for(call.write(request), SILENCE_LIMIT)
+    except TimeoutError:
+        raise Unavailable(f"watch took no request for {SILENCE_LIMIT:g} s") from None
+    except asyncio.InvalidStateError:
+        pass  # it has ended, and reading tells why
 
 
 def _everything_from(revision: int) -> WatchCreateRequest:

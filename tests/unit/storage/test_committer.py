@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,6 +16,7 @@ from apiserver.storage.interface import (
     OutOfSpace,
     Refused,
     Storage,
+    StorageError,
     TooLarge,
     Unavailable,
     Write,
@@ -56,12 +57,12 @@ class GatedStorage(FaultyStorage):
         self.begun = 0
         self._more = asyncio.Condition()
 
-    async def transact(self, writes: object) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
         async with self._more:
             self.begun += 1
             self._more.notify_all()
         await self.gate.wait()
-        return await super().transact(writes)  # type: ignore[arg-type]
+        return await super().transact(writes)
 
     async def wait_begun(self, count: int) -> None:
         async with self._more, asyncio.timeout(DEADLINE):
@@ -211,6 +212,21 @@ class TestErrors:
         assert isinstance(full, OutOfSpace)
         assert freed == revision + 1
 
+    async def test_out_of_space_even_for_deletes(self) -> None:
+        """etcd before 3.5.3 refuses them too."""
+        storage = FaultyStorage([OutOfSpace("full")])
+        revision = await put(storage.inner, "old")
+        async with committing(storage) as committer:
+            assert isinstance((await committer.commit_many([Write("old", None, revision)]))[0], OutOfSpace)
+
+    async def test_refused_for_no_reason(self) -> None:
+        class Stubborn(MemoryStorage):
+            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+                return Refused(1, {write.key: None for write in writes})
+
+        async with committing(Stubborn()) as committer:
+            assert isinstance((await committer.commit_many(creates("a")))[0], StorageError)
+
     async def test_a_lost_lease_is_about_those_who_hold_it(self) -> None:
         storage = FaultyStorage()
         good = await storage.grant_lease(60)
@@ -230,7 +246,7 @@ class TestErrors:
 
     async def test_an_error_that_nobody_foresaw_ends_it_loudly(self) -> None:
         class Broken(MemoryStorage):
-            async def transact(self, writes: object) -> Committed | Refused:
+            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
                 raise ZeroDivisionError
 
         committer = Committer(Broken())

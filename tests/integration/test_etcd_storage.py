@@ -1,0 +1,288 @@
+"""EtcdStorage when etcd, or the way to it, is in trouble. What it does on good days is in tests/contract."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from apiserver.storage.etcd import EtcdStorage, EtcdTls
+from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
+from tests.conftest import EtcdFactory, EtcdServer
+from tests.contract.steps import DEADLINE, done, put, take
+from tests.proxy import Proxy
+
+FOUND_WITHIN = 5.0
+"""Seconds in which a dead connection must be found."""
+QUOTA = "--quota-backend-bytes=4194304"
+
+
+async def put_again(storage: Storage, key: str, value: bytes) -> int:
+    """Writes the key when the storage is well again; tries until then."""
+    async with asyncio.timeout(3 * DEADLINE):
+        while True:
+            try:
+                state = await storage.get(key)
+                answer = await storage.transact([Write(key, value, state.mod_revision if state else 0)])
+                if isinstance(answer, Committed):
+                    return answer.revision
+            except (Unavailable, OutcomeUnknown):
+                await asyncio.sleep(0.1)  # between attempts
+
+
+class TestNobodyThere:
+    async def test_reads_and_writes_say_so_at_once(self, free_port: Callable[[], int]) -> None:
+        storage = EtcdStorage([f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"])
+        async with asyncio.timeout(2):
+            with pytest.raises(Unavailable):
+                await storage.get("a")
+            with pytest.raises(Unavailable):
+                await storage.transact([Write("a", b"", 0)])
+            with pytest.raises(Unavailable):
+                await storage.grant_lease(60)
+            with pytest.raises(Unavailable):
+                await anext(storage.watch(1))
+        await storage.close()
+
+    async def test_another_endpoint_answers(self, etcd: EtcdServer, free_port: Callable[[], int]) -> None:
+        storage = EtcdStorage([f"127.0.0.1:{free_port()}", etcd.endpoint])
+        assert await storage.current_revision() >= 1
+        await storage.close()
+
+    async def test_a_write_that_never_left_goes_to_another_endpoint(
+        self, etcd_storage: EtcdStorage, etcd: EtcdServer, free_port: Callable[[], int]
+    ) -> None:
+        storage = EtcdStorage([f"127.0.0.1:{free_port()}", etcd.endpoint])
+        await put(storage, "a")
+        await storage.close()
+
+    def test_no_endpoint_is_a_mistake(self) -> None:
+        with pytest.raises(ValueError, match="no etcd endpoint"):
+            EtcdStorage([])
+
+
+class TestLostAnswers:
+    async def test_a_write_that_happened(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+        async with Proxy(etcd.endpoint) as proxy:
+            storage = EtcdStorage([proxy.endpoint, etcd.endpoint], timeout=0.5)
+            await put(storage, "a")
+            proxy.hold_answers()
+            with pytest.raises(OutcomeUnknown):
+                await storage.transact([Write("b", b"", 0)])
+            assert await etcd_storage.get("b") is not None
+            await storage.close()
+
+    async def test_a_connection_that_is_cut(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+        async with Proxy(etcd.endpoint) as proxy:
+            storage = EtcdStorage([proxy.endpoint], timeout=DEADLINE)
+            await put(storage, "a")
+            proxy.hold_answers()
+            writing = asyncio.create_task(storage.transact([Write("b", b"", 0)]))
+            async with asyncio.timeout(DEADLINE):
+                while await etcd_storage.get("b") is None:
+                    pass
+            proxy.cut()
+            with pytest.raises(OutcomeUnknown):
+                await writing
+            assert await storage.get("b") is not None, "it does not work again"
+            await storage.close()
+
+    async def test_a_read_goes_to_another_endpoint(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+        await put(etcd_storage, "a")
+        async with Proxy(etcd.endpoint) as proxy:
+            storage = EtcdStorage([proxy.endpoint, etcd.endpoint], timeout=1)
+            await storage.get("a")
+            proxy.hold_all()
+            assert await storage.get("a") is not None
+            await storage.close()
+
+
+class TestDeadConnections:
+    async def test_a_watch_notices(self, etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+        last = await put(etcd_storage, "a")
+        async with Proxy(etcd.endpoint) as proxy:
+            storage = EtcdStorage([proxy.endpoint, etcd.endpoint])
+            async with aclosing(storage.watch(last)) as watch:
+                await take(watch, last)
+                proxy.hold_all()
+                started = time.monotonic()
+                with pytest.raises(Unavailable):
+                    async for batch in watch:
+                        assert not batch.changes
+                assert time.monotonic() - started < FOUND_WITHIN
+            newer = await put(etcd_storage, "b")
+            async with aclosing(storage.watch(last + 1)) as watch:
+                assert [change.key for change in await take(watch, newer)] == ["b"]
+            await storage.close()
+
+    async def test_a_read_notices(self, etcd: EtcdServer) -> None:
+        async with Proxy(etcd.endpoint) as proxy:
+            storage = EtcdStorage([proxy.endpoint], timeout=1)
+            await storage.current_revision()
+            proxy.hold_all()
+            async with asyncio.timeout(FOUND_WITHIN):
+                with pytest.raises(Unavailable):
+                    await storage.current_revision()
+            await storage.close()
+
+
+class TestRestart:
+    async def test_a_watch_that_broke_can_be_resumed(self, start_etcd: EtcdFactory) -> None:
+        (server,) = await start_etcd(1)
+        storage = EtcdStorage([server.endpoint])
+        first = await put(storage, "a")
+        async with aclosing(storage.watch(first)) as watch:
+            await take(watch, first)
+            server.kill()
+            async with asyncio.timeout(FOUND_WITHIN):
+                with pytest.raises(Unavailable):
+                    async for _ in watch:
+                        pass
+        server.start()
+        second = await put_again(storage, "b", b"")
+        async with aclosing(storage.watch(first)) as watch:
+            assert [change.key for change in await take(watch, second)] == ["a", "b"]
+        await storage.close()
+
+
+class TestQuorum:
+    async def test_one_member_of_three_may_die(self, start_etcd: EtcdFactory) -> None:
+        servers = await start_etcd(3)
+        storage = EtcdStorage([server.endpoint for server in servers])
+        revision = await put(storage, "a", b"1")
+        servers[0].kill()
+        again = await put_again(storage, "a", b"2")
+        assert again > revision
+        found = await storage.get("a", revision=revision)
+        assert found is not None and found.value == b"1"
+        await storage.close()
+
+    async def test_without_quorum_there_is_an_error_and_no_stale_answer(self, start_etcd: EtcdFactory) -> None:
+        servers = await start_etcd(3)
+        storage = EtcdStorage([servers[0].endpoint], timeout=2)
+        last = await put(storage, "a")
+        async with aclosing(storage.watch(last + 1)) as watch:
+            await anext(watch)
+            servers[1].kill()
+            servers[2].kill()
+            with pytest.raises((Unavailable, OutcomeUnknown)):
+                await storage.transact([Write("b", b"", 0)])
+            with pytest.raises(Unavailable):
+                await storage.get("a")
+            async with asyncio.timeout(2 * DEADLINE):
+                with pytest.raises(Unavailable, match="no leader"):
+                    async for batch in watch:
+                        assert not batch.changes
+            with pytest.raises(Unavailable, match="no leader"):
+                await storage.transact([Write("b", b"", 0)])
+        servers[1].start()
+        await put_again(storage, "a", b"back")
+        await storage.close()
+
+
+async def write_until_full(storage: Storage, writer: int) -> str:
+    """The first key that was refused."""
+    async with asyncio.timeout(DEADLINE):
+        for i in count():
+            key = f"{writer}/{i}"
+            try:
+                await put(storage, key, bytes(30_000))
+            except OutOfSpace:
+                return key
+    raise AssertionError
+
+
+class TestOutOfSpace:
+    async def test_out_of_it_again(self, start_etcd: EtcdFactory) -> None:
+        (server,) = await start_etcd(1, QUOTA)
+        storage = EtcdStorage([server.endpoint])
+        await write_until_full(storage, 1)
+        with pytest.raises(OutOfSpace):
+            await storage.grant_lease(60)
+        page = await storage.page("1/")
+        assert page.items
+        deleted = await done(storage, *(Write(kv.key, None, kv.mod_revision) for kv in page.items[:MAX_OPERATIONS]))
+        await storage.compact(deleted)
+        await put(storage, "2", bytes(30_000))
+        await storage.close()
+
+    async def test_what_is_said_to_be_out_of_space_was_not_done(self, start_etcd: EtcdFactory) -> None:
+        """etcd says so about writes that it has done, when many come while it runs full."""
+        (server,) = await start_etcd(1, QUOTA)
+        storage = EtcdStorage([server.endpoint])
+        refused = await asyncio.gather(*(write_until_full(storage, writer) for writer in range(16)))
+        assert [key for key in refused if await storage.get(key) is not None] == []
+        await storage.close()
+
+
+async def test_closing_ends_what_is_under_way(etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:
+    async with Proxy(etcd.endpoint) as proxy:
+        storage = EtcdStorage([proxy.endpoint])
+        watch = storage.watch(await storage.current_revision() + 1)
+        await anext(watch)
+        proxy.hold_answers()
+        reading = asyncio.create_task(storage.get("a"))
+        watching = asyncio.create_task(anext(watch))
+        await asyncio.wait((reading, watching), timeout=0.1)
+        await storage.close()
+        for task in (reading, watching):
+            with pytest.raises(Unavailable):
+                await task
+        with pytest.raises(Unavailable):
+            await storage.get("a")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a CA (ca.pem), and server.pem, client.pem with their keys (.key), signed by it."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"]
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=etcd-ca", "-days", "2")
+    for name in ("server", "client"):
+        openssl(
+            "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "2",
+            "-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1",
+            "-addext", "basicConstraints=critical,CA:FALSE",
+        )  # fmt: skip
+    return folder
+
+
+class TestTls:
+    async def start(self, start_etcd: EtcdFactory, certificates: Path, port: int) -> str:
+        """An etcd that asks for certificates on a port of its own; its endpoint there."""
+        await start_etcd(
+            1,
+            f"--listen-client-urls=http://{{endpoint}},https://127.0.0.1:{port}",
+            "--client-cert-auth",
+            f"--trusted-ca-file={certificates}/ca.pem",
+            f"--cert-file={certificates}/server.pem",
+            f"--key-file={certificates}/server.key",
+        )
+        return f"127.0.0.1:{port}"
+
+    async def test_both_sides_show_a_certificate(
+        self, start_etcd: EtcdFactory, certificates: Path, free_port: Callable[[], int]
+    ) -> None:
+        endpoint = await self.start(start_etcd, certificates, free_port())
+        tls = EtcdTls(certificates / "ca.pem", certificates / "client.pem", certificates / "client.key")
+        storage = EtcdStorage([endpoint], tls=tls)
+        await put(storage, "a")
+        await storage.close()
+
+    async def test_without_the_right_ca_there_is_no_connection(
+        self, start_etcd: EtcdFactory, certificates: Path, free_port: Callable[[], int]
+    ) -> None:
+        endpoint = await self.start(start_etcd, certificates, free_port())
+        tls = EtcdTls(certificates / "client.pem", certificates / "client.pem", certificates / "client.key")
+        storage = EtcdStorage([endpoint], tls=tls, timeout=2)
+        with pytest.raises(Unavailable):
+            await storage.transact([Write("a", b"", 0)])
+        await storage.close()

@@ -11,6 +11,7 @@ A container that is still there when its grace ends is killed: exit code 137 (12
 Thousands of containers cost nothing while nothing happens: state is computed when it is looked at.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -32,12 +33,12 @@ class Behaviour:
 
 
 _ANNOTATIONS = {
-    "pinnace.io/start-seconds": ("start_seconds", float, float("inf")),
-    "pinnace.io/run-seconds": ("run_seconds", float, float("inf")),
-    "pinnace.io/exit-code": ("exit_code", int, 256),
-    "pinnace.io/stop-seconds": ("stop_seconds", float, float("inf")),
+    "pinnace.io/start-seconds": ("start_seconds", float, math.inf, "seconds, such as 1.5"),
+    "pinnace.io/run-seconds": ("run_seconds", float, math.inf, "seconds, such as 1.5"),
+    "pinnace.io/exit-code": ("exit_code", int, 256, "a number from 0 to 255"),
+    "pinnace.io/stop-seconds": ("stop_seconds", float, math.inf, "seconds, such as 1.5"),
 }
-"""Annotation -> field of Behaviour, type, and what the value must be below."""
+"""Annotation -> field of Behaviour, type, what the value must be below, and that in words."""
 
 
 def behaviour(pod: Pod, default: Behaviour) -> Behaviour:
@@ -46,14 +47,14 @@ def behaviour(pod: Pod, default: Behaviour) -> Behaviour:
     if not annotations:
         return default
     declared: dict[str, Any] = {}
-    for name, (field, kind, limit) in _ANNOTATIONS.items():
+    for name, (field, kind, limit, words) in _ANNOTATIONS.items():
         if name in annotations:
             try:
                 value = kind(annotations[name])
             except ValueError:
                 value = -1
             if not 0 <= value < limit:
-                raise Unsupported(f'annotation {name}: "{annotations[name]}" is not a {kind.__name__} from 0 to below {limit}')
+                raise Unsupported(f'annotation {name}: "{annotations[name]}" is not {words}')
             declared[field] = value
     return replace(default, **declared)
 

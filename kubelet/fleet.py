@@ -110,10 +110,13 @@ class Fleet:
             await self._registrar.create([name for name in self._own if name not in present])
             self._registered = True
         while True:
-            touched = set(self._touched)
+            touched, self._touched = self._touched, set()
             self._play(touched)
-            await self._registrar.make_ready([self._informer.store[name] for name in touched & self._played])
-            self._touched -= touched  # but after an error: then they are looked at again
+            try:
+                await self._registrar.make_ready([self._informer.store[name] for name in touched & self._played])
+            except ApiError:
+                self._touched |= touched
+                raise
             if not self._touched:
                 self._work.clear()
                 await self._work.wait()

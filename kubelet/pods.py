@@ -160,7 +160,7 @@ class Pods:
 
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""
-        before, containers = record.state, record.containers
+        before = record.state
         state = before or self._admit(record, now)
         while True:
             containers = self._runtime.observe(uid, now)
@@ -168,7 +168,7 @@ class Pods:
             state = step.state
             if not self._carry_out(record, step, now):
                 break
-        if state != before or containers != record.containers:
+        if state != before or [view.past for view in containers] != [view.past for view in record.containers]:
             self._changed(uid, record, state, containers)
         if step.wake_at is not None:
             self._queue.add_at(uid, step.wake_at)

@@ -51,7 +51,8 @@ class Exit(NamedTuple):
 
 
 class ContainerView(NamedTuple):
-    """The latest attempt at one container. An unchanged container gives an equal view."""
+    """The latest attempt at one container: what became of it, and then what is still to come. An unchanged container gives an
+    equal view."""
 
     name: str
     attempt: int
@@ -66,6 +67,11 @@ class ContainerView(NamedTuple):
     """The grace, in seconds, with which it was last asked to stop; None: it was not."""
     changes_at: float | None
     """Monotonic time at which the state will have changed by itself; None: not foreseen."""
+
+    @property
+    def past(self) -> tuple[object, ...]:
+        """Only what became of it: that is what others are told."""
+        return self[:6]
 
 
 class Unsupported(Exception):

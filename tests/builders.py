@@ -51,6 +51,9 @@ class PodBuilder:
         self._pod.spec.schedulerName = "default-scheduler"
         self._pod.status.phase = "Pending"
 
+    def __repr__(self) -> str:
+        return f"a pod like {{{self._pod}}}"
+
     def build(self) -> Pod:
         pod = Pod()
         pod.CopyFrom(self._pod)
@@ -72,6 +75,10 @@ class PodBuilder:
 
     def label(self, key: str, value: str) -> Self:
         self._pod.metadata.labels[key] = value
+        return self
+
+    def annotation(self, key: str, value: str) -> Self:
+        self._pod.metadata.annotations[key] = value
         return self
 
     def owner(self, kind: str, name: str) -> Self:
@@ -178,6 +185,9 @@ class NodeBuilder:
         self._node.metadata.resourceVersion = "1"
         self._node.metadata.labels["kubernetes.io/hostname"] = name
         self.capacity(cpu=4, memory="32Gi", pods=110)
+
+    def __repr__(self) -> str:
+        return f"a node like {{{self._node}}}"
 
     def build(self) -> Node:
         node = Node()

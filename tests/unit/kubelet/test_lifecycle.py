@@ -1,6 +1,7 @@
 """The state machine, case by case. Containers are given as they are seen; time is a number."""
 
 import pytest
+
 from kubelet.lifecycle import (
     RESTART_BACKOFF,
     RESTART_BACKOFF_MAX,
@@ -20,7 +21,6 @@ from kubelet.lifecycle import (
     restart_at,
 )
 from kubelet.runtime import ContainerState, ContainerView, Exit, Instant, past
-
 from pinnace.api.times import to_time
 from tests.builders import make_pod
 

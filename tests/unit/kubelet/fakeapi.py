@@ -1,0 +1,160 @@
+"""The part of the API that a fleet's pods meet: versions, compare-and-swap, phases that only move forward, deletion."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from apiserver.registry.validation.pod_status import validate_pod_status
+from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.lifecycle import Phase
+from kubelet.pods import Pods
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
+from pinnace.client.errors import unavailable
+from pinnace.client.informer import Delta
+from tests.builders import PodBuilder, make_node
+from tests.clock import FakeClock
+
+
+class FakeApi:
+    """Holds pods by uid. `down` makes every call fail; `deaf` keeps changes from the fleet until `deliver`."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.pods: dict[str, Pod] = {}
+        self.history: list[tuple[str, str]] = []
+        """(pod's name, phase) of each status that was written, and (name, "deleted")."""
+        self.written: dict[str, list[Phase]] = {}
+        """The phases that were written of each pod, by uid."""
+        self.created: list[str] = []
+        self.restarts = False
+        """The fleet is to be started anew."""
+        self.events: list[tuple[str, str]] = []
+        self.down = False
+        self.deaf = False
+        self._revision = 100
+        self._undelivered: list[Delta[Pod]] = []
+        self._process: asyncio.Task[None] | None = None
+        self.fleet: Pods
+
+    async def start_fleet(self, *nodes: Node, default: Behaviour = Behaviour()) -> None:  # noqa: B008 (immutable)
+        """Starts a kubelet process, which knows nothing but what the API holds. The one before is killed."""
+        await self.stop_fleet()
+        self.restarts = False
+        self._undelivered.clear()
+        self.fleet = Pods(self, FakeRuntime(default), self, clock=self.clock)
+        for node in nodes or (make_node("n").build(),):
+            self.fleet.set_node(node)
+        self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])
+        self._process = asyncio.create_task(self.fleet.run())
+        await self.clock.advance(0.0)
+
+    async def stop_fleet(self) -> None:
+        """Raises what the process died of, if it did."""
+        if self._process is not None:
+            self._process.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._process
+            self._process = None
+
+    def create(self, builder: PodBuilder, node: str = "n") -> Pod:
+        """Binds it at once."""
+        pod = builder.node(node).build()
+        self.pods[pod.metadata.uid] = pod
+        self.created.append(pod.metadata.name)
+        self._changed(pod, WatchEventType.ADDED)
+        return pod
+
+    def delete(self, name: str, grace: int = 30) -> None:
+        """As a user does it. What has finished goes at once, and grace is only ever shortened."""
+        pod = self.pod(name)
+        if pod.status.phase in ("Succeeded", "Failed"):
+            self.remove(name)
+            return
+        if pod.metadata.HasField("deletionTimestamp") and pod.metadata.deletionGracePeriodSeconds <= grace:
+            return
+        pod.metadata.deletionTimestamp.CopyFrom(to_time(self.clock.time() + grace))
+        pod.metadata.deletionGracePeriodSeconds = grace
+        self._changed(pod, WatchEventType.MODIFIED)
+
+    def remove(self, name: str) -> None:
+        """At once, whatever the kubelet thinks."""
+        self._changed(self.pods.pop(self.pod(name).metadata.uid), WatchEventType.DELETED)
+
+    def touch(self, name: str) -> None:
+        """Somebody else changes a label."""
+        pod = self.pod(name)
+        pod.metadata.labels["touched"] = str(self._revision)
+        self._changed(pod, WatchEventType.MODIFIED)
+
+    def pod(self, name: str) -> Pod:
+        (found,) = (pod for pod in self.pods.values() if pod.metadata.name == name)
+        return found
+
+    def phases(self, name: str) -> list[str]:
+        return [phase for each, phase in self.history if each == name]
+
+    def deliver(self) -> None:
+        """Tells the fleet what it has not been told, and from here on everything at once."""
+        self.deaf = False
+        self.fleet.handle(self.undelivered())
+
+    def undelivered(self) -> list[Delta[Pod]]:
+        """Takes what the fleet has not been told."""
+        undelivered, self._undelivered = self._undelivered, []
+        return undelivered
+
+    def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:
+        self.events.append((obj.metadata.name, reason))
+
+    async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]:
+        if self.down:
+            raise unavailable("the test says so")
+        return [self._update_status(obj) for obj in objs]
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Sequence[BatchItem]:
+        if self.down:
+            raise unavailable("the test says so")
+        return [self._delete(request) for request in requests]
+
+    def _update_status(self, obj: Pod) -> BatchItem:
+        pod = self.pods.get(obj.metadata.uid)
+        if pod is None:
+            return refusal(Code.NOT_FOUND)
+        if obj.metadata.resourceVersion != pod.metadata.resourceVersion:
+            return refusal(Code.ABORTED)
+        violations = validate_pod_status(obj, pod)
+        assert not violations, violations
+        pod.status.CopyFrom(obj.status)
+        self.history.append((pod.metadata.name, pod.status.phase))
+        self.written.setdefault(pod.metadata.uid, []).append(Phase(pod.status.phase))
+        return self._changed(pod, WatchEventType.MODIFIED)
+
+    def _delete(self, request: DeleteRequest) -> BatchItem:
+        pod = self.pods.pop(request.options.preconditions.uid, None)
+        if pod is None:
+            return refusal(Code.NOT_FOUND)
+        assert request.options.gracePeriodSeconds == 0
+        assert pod.status.phase in ("Succeeded", "Failed"), "the final status was not reported"
+        self.history.append((request.name, "deleted"))
+        return self._changed(pod, WatchEventType.DELETED)
+
+    def _changed(self, pod: Pod, kind: WatchEventType) -> BatchItem:
+        self._revision += 1
+        pod.metadata.resourceVersion = str(self._revision)
+        self._undelivered.append(Delta(kind, self._copy(pod), None))
+        if not self.deaf:
+            self.deliver()
+        return BatchItem(name=pod.metadata.name, uid=pod.metadata.uid, resourceVersion=pod.metadata.resourceVersion)
+
+    @staticmethod
+    def _copy(pod: Pod) -> Pod:
+        copy = Pod()
+        copy.CopyFrom(pod)
+        return copy
+
+
+def refusal(code: Code) -> BatchItem:
+    return BatchItem(error=encode(Refusal(code, "Test", "as the test wants")))

@@ -1,0 +1,136 @@
+"""The batch writer, against a server that the test plays call by call."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from kubelet.batches import BatchWriter
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import unavailable
+from tests.clock import FakeClock
+
+
+class Call:
+    """One call that waits for the test's answer."""
+
+    def __init__(self, messages: Sequence[str]) -> None:
+        self.messages = list(messages)
+        self.answer: asyncio.Future[Sequence[BatchItem]] = asyncio.get_running_loop().create_future()
+
+    def succeed(self) -> None:
+        self.answer.set_result([BatchItem() for _ in self.messages])
+
+
+class Server:
+    """`state`: what there is to say of each key, when it is asked."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.calls: list[Call] = []
+        self.state: dict[str, str | None] = {}
+        self.settled: list[tuple[str, int]] = []
+
+    def writer(self, **options: int) -> BatchWriter[str]:
+        return BatchWriter("test", self.state.get, self._send, self._settle, clock=self.clock, **options)
+
+    async def _send(self, messages: Sequence[str]) -> Sequence[BatchItem]:
+        self.calls.append(Call(messages))
+        return await self.calls[-1].answer
+
+    def _settle(self, key: str, item: BatchItem) -> None:
+        self.settled.append((key, item.error.code))
+
+    async def mark(self, writer: BatchWriter[str], **state: str | None) -> None:
+        self.state.update(state)
+        for key in state:
+            writer.mark(key)
+        await self.clock.advance(0.0)
+
+
+def failed(code: Code) -> BatchItem:
+    return BatchItem(error=encode(Refusal(code, "Test", "as the test wants")))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    yield Server()
+
+
+@pytest.fixture
+async def writer(server: Server) -> AsyncIterator[BatchWriter[str]]:
+    """One call at a time, of two keys."""
+    writer = server.writer(size=2, senders=1)
+    running = asyncio.create_task(writer.run())
+    yield writer
+    assert not running.done(), "the writer has died"
+    running.cancel()
+
+
+async def test_keys_that_wait_go_out_together_up_to_the_size(server: Server, writer: BatchWriter[str]) -> None:
+    await server.mark(writer, a="a1", b="b1", c="c1")
+    assert [call.messages for call in server.calls] == [["a1", "b1"]]
+    server.calls[0].succeed()
+    await server.clock.advance(0.0)
+    assert [call.messages for call in server.calls] == [["a1", "b1"], ["c1"]]
+    assert server.settled == [("a", 0), ("b", 0)]
+
+
+async def test_only_the_latest_of_several_changes_is_sent(server: Server, writer: BatchWriter[str]) -> None:
+    await server.mark(writer, x="blocks")
+    await server.mark(writer, a="a1")
+    await server.mark(writer, a="a2")
+    server.calls[0].succeed()
+    await server.clock.advance(0.0)
+    assert server.calls[1].messages == ["a2"]
+    assert writer.pending == 1
+
+
+async def test_a_key_in_flight_waits_for_its_answer_and_is_then_sent_again(server: Server) -> None:
+    writer = server.writer(size=2, senders=3)
+    running = asyncio.create_task(writer.run())
+    await server.mark(writer, a="a1")
+    await server.mark(writer, a="a2")
+    await server.mark(writer, b="b1")
+    assert [call.messages for call in server.calls] == [["a1"], ["b1"]]
+    server.calls[0].succeed()
+    await server.clock.advance(0.0)
+    assert server.calls[2].messages == ["a2"]
+    running.cancel()
+
+
+async def test_a_key_with_nothing_to_say_is_not_sent(server: Server, writer: BatchWriter[str]) -> None:
+    await server.mark(writer, a=None)
+    assert (server.calls, writer.pending) == ([], 0)
+
+
+async def test_a_call_that_fails_is_repeated_with_what_is_true_by_then(server: Server, writer: BatchWriter[str]) -> None:
+    await server.mark(writer, a="a1", b="b1")
+    server.calls[0].answer.set_exception(unavailable("no API server"))
+    await server.clock.advance(0.0)
+    await server.mark(writer, a="a2", b=None)
+    assert len(server.calls) == 1, "there is a backoff"
+    await server.clock.advance(1.0)
+    assert server.calls[1].messages == ["a2"]
+    server.calls[1].succeed()
+    await server.clock.advance(0.0)
+    assert (server.settled, writer.pending) == ([("a", 0)], 0)
+
+
+@pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED])
+async def test_an_item_that_cannot_be_written_now_is_repeated_alone(
+    server: Server, writer: BatchWriter[str], code: Code
+) -> None:
+    await server.mark(writer, a="a1", b="b1")
+    server.calls[0].answer.set_result([failed(code), BatchItem()])
+    await server.clock.advance(1.0)
+    assert server.settled == [("b", 0)]
+    assert server.calls[1].messages == ["a1"]
+
+
+async def test_an_item_that_is_refused_is_settled(server: Server, writer: BatchWriter[str]) -> None:
+    await server.mark(writer, a="a1")
+    server.calls[0].answer.set_result([failed(Code.ABORTED)])
+    await server.clock.advance(1.0)
+    assert (server.settled, len(server.calls), writer.pending) == ([("a", Code.ABORTED)], 1, 0)

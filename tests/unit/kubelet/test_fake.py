@@ -1,0 +1,168 @@
+"""The fake runtime: what annotations declare, and what becomes of it over time."""
+
+import pytest
+
+from kubelet.fake import KILLED, Behaviour, FakeRuntime, behaviour
+from kubelet.lifecycle import accept, advance
+from kubelet.record import wanted
+from kubelet.runtime import ContainerState, ContainerView, Instant, Unsupported
+from kubelet.status import Addresses, render
+from kubelet.template import template_of
+from pinnace.api.core_v1_pb2 import Pod
+from tests.builders import make_pod
+
+NOW = Instant(100.0, 5_000.0)
+UID = "uid-default-a"
+
+
+def pod(**annotations: str) -> Pod:
+    built = make_pod("a").req(cpu="1").build()
+    for name, value in annotations.items():
+        built.metadata.annotations["pinnace.io/" + name.replace("_", "-")] = value
+    return built
+
+
+def at(seconds: float) -> Instant:
+    return NOW.after(seconds)
+
+
+def started(default: Behaviour = Behaviour(), **annotations: str) -> FakeRuntime:  # noqa: B008 (immutable)
+    runtime = FakeRuntime(default)
+    runtime.start(pod(**annotations), "c0", 0, NOW)
+    return runtime
+
+
+def see(runtime: FakeRuntime, seconds: float) -> ContainerView:
+    (view,) = runtime.observe(UID, at(seconds))
+    return view
+
+
+def test_without_annotations_a_container_runs_at_once_and_for_ever() -> None:
+    view = see(started(), 1e9)
+    assert (view.state, view.started, view.changes_at) == (ContainerState.RUNNING, NOW, None)
+
+
+def test_annotations_win_over_the_defaults_of_the_process() -> None:
+    default = Behaviour(start_seconds=9.0, run_seconds=8.0, exit_code=7)
+    declared = behaviour(pod(start_seconds="1.5", exit_code="3"), default)
+    assert declared == Behaviour(start_seconds=1.5, run_seconds=8.0, exit_code=3)
+    assert behaviour(pod(), default) is default
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("run_seconds", "soon"), ("run_seconds", "-1"), ("start_seconds", "nan"), ("stop_seconds", "inf"), ("exit_code", "256")],
+)
+def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(Unsupported, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
+        FakeRuntime(Behaviour()).check(pod(**{name: value}))
+
+
+def test_a_container_is_created_then_runs_then_exits_as_declared() -> None:
+    runtime = started(start_seconds="2", run_seconds="3", exit_code="4")
+    assert (see(runtime, 1.9).state, see(runtime, 1.9).changes_at) == (ContainerState.CREATED, 102.0)
+    assert (see(runtime, 2.0).state, see(runtime, 2.0).changes_at) == (ContainerState.RUNNING, 105.0)
+    exited = see(runtime, 5.0)
+    assert exited.state is ContainerState.EXITED
+    assert exited.exit is not None
+    assert (exited.exit.code, exited.exit.started, exited.exit.finished) == (4, at(2), at(5))
+
+
+def test_the_next_attempt_remembers_how_the_last_one_ended() -> None:
+    runtime = started(run_seconds="3", exit_code="4")
+    ended = see(runtime, 3).exit
+    runtime.start(pod(run_seconds="3"), "c0", 1, at(10))
+    view = see(runtime, 10)
+    assert (view.attempt, view.state, view.started, view.last_exit) == (1, ContainerState.RUNNING, at(10), ended)
+
+
+@pytest.mark.parametrize(
+    ("stop_seconds", "grace", "ends", "code"),
+    [("0", 30.0, 0.0, 0), ("5", 30.0, 5.0, 0), ("60", 30.0, 30.0, KILLED), ("0", 0.0, 0.0, KILLED)],
+)
+def test_stopping_takes_as_long_as_declared_but_never_longer_than_the_grace(
+    stop_seconds: str, grace: float, ends: float, code: int
+) -> None:
+    runtime = started(stop_seconds=stop_seconds)
+    runtime.stop(UID, "c0", grace, at(10))
+    view = see(runtime, 10 + ends)
+    assert view.exit is not None
+    assert (view.exit.code, view.exit.finished, view.stop_grace) == (code, at(10 + ends), grace)
+    if ends:
+        assert see(runtime, 10 + ends - 0.1).state is ContainerState.RUNNING
+
+
+def test_a_second_stop_with_less_grace_kills_earlier_and_one_with_more_changes_nothing() -> None:
+    runtime = started(stop_seconds="60")
+    runtime.stop(UID, "c0", 30.0, at(0))
+    runtime.stop(UID, "c0", 5.0, at(1))
+    assert see(runtime, 1).changes_at == at(6).monotonic
+    runtime.stop(UID, "c0", 50.0, at(2))
+    assert see(runtime, 2).changes_at == at(6).monotonic
+
+
+def test_stopping_before_the_start_and_after_the_end() -> None:
+    early = started(start_seconds="5")
+    early.stop(UID, "c0", 30.0, at(1))
+    view = see(early, 1)
+    assert view.exit is not None
+    assert (view.exit.code, view.exit.finished) == (KILLED, at(1))
+
+    late = started(run_seconds="1", exit_code="3")
+    ended = see(late, 2).exit
+    late.stop(UID, "c0", 30.0, at(2))
+    assert see(late, 3).exit == ended
+
+
+def test_a_removed_pod_has_no_containers() -> None:
+    runtime = started()
+    runtime.remove(UID)
+    assert not runtime.observe(UID, NOW)
+
+
+def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
+    """A runtime of the next process: it knows only what was reported."""
+    template = template_of(source)
+    views = runtime.observe(UID, at(seconds))
+    state = advance(wanted(source, template), accept(NOW), views, at(seconds)).state
+    source.status.CopyFrom(render(source, "1", template, state, views, Addresses("h", "p")).status)
+    fresh = FakeRuntime(Behaviour())
+    fresh.adopt(source, at(seconds))
+    return fresh
+
+
+def test_a_restarted_process_goes_on_with_running_containers() -> None:
+    source = pod(run_seconds="60", exit_code="3")
+    runtime = FakeRuntime(Behaviour())
+    runtime.start(source, "c0", 0, NOW)
+    fresh = restarted(runtime, source, 10)
+    assert see(fresh, 10) == see(runtime, 10)
+    assert see(fresh, 60) == see(runtime, 60)
+
+
+def test_a_restarted_process_remembers_exits_and_restarts() -> None:
+    source = pod(run_seconds="1", exit_code="3")
+    runtime = FakeRuntime(Behaviour())
+    runtime.start(source, "c0", 0, NOW)
+    runtime.start(source, "c0", 1, at(1))  # now it waits before it is restarted
+    fresh = restarted(runtime, source, 3)
+    assert see(fresh, 3).exit == see(runtime, 3).exit
+    assert see(fresh, 3).attempt == 1
+
+    runtime.start(source, "c0", 2, at(12))
+    fresh = restarted(runtime, source, 12.5)
+    assert see(fresh, 12.5) == see(runtime, 12.5)
+
+
+def test_a_container_that_had_not_started_is_not_adopted() -> None:
+    source = pod(start_seconds="60")
+    runtime = FakeRuntime(Behaviour())
+    runtime.start(source, "c0", 0, NOW)
+    assert not restarted(runtime, source, 1).observe(UID, at(1))
+
+
+def test_annotations_that_were_spoiled_after_admission_do_not_stop_a_restarted_process() -> None:
+    source = pod()
+    runtime = started()
+    source.metadata.annotations["pinnace.io/run-seconds"] = "oops"
+    assert see(restarted(runtime, source, 5), 5).state is ContainerState.RUNNING

@@ -1,0 +1,61 @@
+from kubelet.nodes import FLEET_LABEL, NOT_READY_TAINT, needs_spec, needs_status, new_node, with_spec, with_status
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.resource_v1_pb2 import Quantity
+from tests.builders import make_node
+
+CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="32Gi"), "pods": Quantity(string="110")}
+
+
+def foreign() -> Node:
+    """As `pinnace node add` makes one."""
+    node = make_node("node-7").taint(NOT_READY_TAINT).taint("gpu", "true").label(FLEET_LABEL, "fleet").build()
+    node.status.Clear()
+    return node
+
+
+def test_a_new_node_needs_nothing_more() -> None:
+    node = new_node("node-7", "fleet", CAPACITY, 5_000.0)
+    assert not needs_status(node)
+    assert not needs_spec(node, "fleet")
+    assert {name: amount.string for name, amount in node.status.allocatable.items()} == {
+        "cpu": "4", "memory": "32Gi", "pods": "110",
+    }  # fmt: skip
+    assert node.metadata.labels["kubernetes.io/hostname"] == "node-7"
+    assert (node.spec.podCIDR, list(node.spec.podCIDRs)) == ("10.0.7.0/24", ["10.0.7.0/24"])
+    assert {each.type: each.address for each in node.status.addresses} == {
+        "InternalIP": "192.168.0.7", "Hostname": "node-7",
+    }  # fmt: skip
+
+
+def test_an_adopted_node_becomes_ready_and_is_then_freed_of_its_taint() -> None:
+    node = foreign()
+    assert needs_status(node)
+    ready = with_status(node, CAPACITY, 5_000.0)
+    assert not needs_status(ready)
+    assert needs_spec(ready, "fleet")
+    free = with_spec(ready, "fleet")
+    assert not needs_spec(free, "fleet")
+    assert [taint.key for taint in free.spec.taints] == ["gpu"]
+    assert needs_status(node), "the original is left alone"
+
+
+def test_what_a_node_has_already_is_kept() -> None:
+    node = make_node("node-7").capacity(cpu="64", pods=5).allocatable(cpu="60").build()
+    status = with_status(node, CAPACITY, 5_000.0).status
+    assert status.capacity["cpu"].string == "64"
+    assert status.allocatable["cpu"].string == "60"
+    assert "memory" not in status.capacity
+
+    node.spec.podCIDR = "10.99.0.0/24"
+    assert with_spec(node, "fleet").spec.podCIDR == "10.99.0.0/24"
+
+
+def test_the_stamp_of_the_condition_moves_only_when_it_changes() -> None:
+    node = with_status(make_node("node-7").condition("Ready", "False").build(), CAPACITY, 5_000.0)
+    again = with_status(node, CAPACITY, 6_000.0)
+    (ready,) = again.status.conditions
+    assert (ready.lastTransitionTime.seconds, ready.lastHeartbeatTime.seconds) == (5_000, 6_000)
+
+
+def test_a_node_of_another_fleet_needs_our_label() -> None:
+    assert needs_spec(new_node("node-7", "other", CAPACITY, 5_000.0), "fleet")

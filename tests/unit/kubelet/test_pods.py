@@ -1,0 +1,248 @@
+"""The pods of a fleet, from being bound to being gone, against a small API."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """With a fleet of one node, "n", that runs."""
+    api = FakeApi()
+    await api.start_fleet()
+    yield api
+    await api.stop_fleet()
+
+
+def small(name: str) -> PodBuilder:
+    return make_pod(name).req(cpu="100m")
+
+
+def declare(builder: PodBuilder, **annotations: str) -> PodBuilder:
+    for name, value in annotations.items():
+        builder.annotation("pinnace.io/" + name.replace("_", "-"), value)
+    return builder
+
+
+async def test_a_bound_pod_runs_after_one_write(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(0.0)
+    assert api.history == [("a", "Running")]
+    assert api.pod("a").status.podIP.endswith(".2")
+    assert api.events == []
+    assert api.fleet.unreported == 0
+
+
+async def test_a_slow_start_is_reported_on_the_way(api: FakeApi) -> None:
+    api.create(declare(small("a"), start_seconds="5"))
+    await api.clock.advance(4.9)
+    assert api.phases("a") == ["Pending"]
+    await api.clock.advance(0.1)
+    assert api.phases("a") == ["Pending", "Running"]
+
+
+async def test_a_pod_that_runs_to_its_end(api: FakeApi) -> None:
+    api.create(declare(small("good").restart_policy("Never"), run_seconds="3"))
+    api.create(declare(small("bad").restart_policy("Never"), run_seconds="3", exit_code="2"))
+    await api.clock.advance(3.0)
+    assert api.phases("good") == ["Running", "Succeeded"]
+    assert api.phases("bad") == ["Running", "Failed"]
+    assert api.events == [("bad", "Failed")]
+
+
+async def test_a_crashing_container_is_restarted_and_counted(api: FakeApi) -> None:
+    api.create(declare(small("a"), run_seconds="1", exit_code="1"))
+    await api.clock.advance(2.5)
+    (container,) = api.pod("a").status.containerStatuses
+    assert (container.restartCount, container.state.waiting.reason) == (1, "CrashLoopBackOff")
+    await api.clock.advance(10.0)
+    (container,) = api.pod("a").status.containerStatuses
+    assert (container.restartCount, container.lastState.terminated.exitCode) == (2, 1)
+    assert set(api.phases("a")) == {"Running"}
+
+
+@pytest.mark.parametrize(
+    ("builder", "reason"),
+    [
+        (make_pod("big").req(cpu="5"), "OutOfcpu"),
+        (make_pod("big").req(memory="33Gi"), "OutOfmemory"),
+        (make_pod("big").req(**{"example.com/gpu": 1}), "OutOfexample.com/gpu"),
+        (make_pod("big").host_port(80), "NodePorts"),
+        (declare(small("big"), run_seconds="soon"), "UnexpectedAdmissionError"),
+    ],
+)
+async def test_a_pod_that_does_not_fit_is_refused_with_its_reason(api: FakeApi, builder: PodBuilder, reason: str) -> None:
+    api.create(make_pod("first").host_port(80))
+    api.create(builder)
+    await api.clock.advance(0.0)
+    status = api.pod("big").status
+    assert (status.phase, status.reason) == ("Failed", reason)
+    assert status.message.startswith("Pod was rejected: ")
+    assert api.events == [("big", reason)]
+
+
+async def test_a_node_takes_as_many_pods_as_it_has_room_for(api: FakeApi) -> None:
+    await api.start_fleet(make_node("n").capacity(cpu=1, pods=2).build())
+    for name in "abc":
+        api.create(make_pod(name).req(cpu="1m"))
+    await api.clock.advance(0.0)
+    assert [api.pod(name).status.reason for name in "abc"] == ["", "", "OutOfpods"]
+
+
+async def test_what_a_pod_used_is_free_when_it_has_ended_or_is_gone(api: FakeApi) -> None:
+    api.create(declare(make_pod("job").req(cpu="4").restart_policy("Never"), run_seconds="1"))
+    await api.clock.advance(1.0)
+    api.create(make_pod("next").req(cpu="4"))
+    await api.clock.advance(0.0)
+    assert api.phases("next") == ["Running"]
+    api.remove("next")
+    api.create(make_pod("last").req(cpu="4"))
+    await api.clock.advance(0.0)
+    assert api.phases("last") == ["Running"]
+    assert api.pod("last").status.podIP == api.pod("job").status.podIP
+
+
+async def test_a_node_that_has_grown_takes_more(api: FakeApi) -> None:
+    api.fleet.set_node(make_node("n").capacity(cpu=8, pods=10).build())
+    api.create(make_pod("a").req(cpu="8"))
+    await api.clock.advance(0.0)
+    assert api.phases("a") == ["Running"]
+
+
+async def test_deletion_stops_reports_and_only_then_removes(api: FakeApi) -> None:
+    api.create(declare(small("a"), stop_seconds="5"))
+    await api.clock.advance(1.0)
+    api.delete("a")
+    await api.clock.advance(4.9)
+    assert api.phases("a") == ["Running"]
+    assert api.events == [("a", "Killing")]
+    await api.clock.advance(0.1)
+    assert api.phases("a") == ["Running", "Succeeded", "deleted"]
+    assert len(api.fleet) == 0
+
+
+async def test_a_container_that_does_not_stop_is_killed_when_the_grace_ends(api: FakeApi) -> None:
+    api.create(declare(small("a"), stop_seconds="60"))
+    await api.clock.advance(1.0)
+    api.delete("a", grace=30)
+    await api.clock.advance(1.0)
+    api.delete("a", grace=5)
+    await api.clock.advance(4.9)
+    assert api.phases("a") == ["Running"]
+    await api.clock.advance(0.1)
+    assert api.phases("a") == ["Running", "Failed", "deleted"]
+
+
+async def test_a_pod_that_is_deleted_before_it_was_looked_at(api: FakeApi) -> None:
+    api.create(small("young"))
+    api.delete("young")
+    await api.clock.advance(0.0)
+    assert api.phases("young") == ["Failed", "deleted"]
+
+
+async def test_a_pod_that_vanishes_is_forgotten_and_its_namesake_starts_anew(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(0.0)
+    api.remove("a")
+    api.create(small("a").uid("another"))
+    await api.clock.advance(0.0)
+    assert api.phases("a") == ["Running", "Running"]
+    assert len(api.fleet) == 1
+
+
+async def test_a_report_that_is_outdated_is_repeated_on_the_newer_version(api: FakeApi) -> None:
+    api.deaf = True
+    api.create(small("a"))
+    api.fleet.handle(api.undelivered())
+    api.touch("a")  # which the fleet does not see yet
+    await api.clock.advance(0.0)
+    assert api.phases("a") == []
+    api.deliver()
+    await api.clock.advance(0.0)
+    assert api.phases("a") == ["Running"]
+    assert "touched" in api.pod("a").metadata.labels
+
+
+async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
+    api.create(declare(small("a").restart_policy("Never"), start_seconds="1", run_seconds="1"))
+    await api.clock.advance(0.0)
+    api.deaf = True
+    await api.clock.advance(2.0)
+    assert api.phases("a") == ["Pending", "Running", "Succeeded"]
+    api.deliver()
+    await api.clock.advance(60.0)
+    assert api.phases("a") == ["Pending", "Running", "Succeeded"]
+
+
+async def test_while_no_api_server_answers_nothing_is_lost(api: FakeApi) -> None:
+    api.create(declare(small("job").restart_policy("Never"), start_seconds="1", run_seconds="1"))
+    api.create(small("gone"))
+    await api.clock.advance(0.0)
+    api.down = True
+    api.delete("gone")
+    await api.clock.advance(30.0)
+    assert api.phases("job") == ["Pending"]
+    assert api.fleet.unreported == 2
+    api.down = False
+    await api.clock.advance(30.0)
+    assert api.phases("job") == ["Pending", "Succeeded"]
+    assert api.phases("gone") == ["Running", "Succeeded", "deleted"]
+
+
+async def test_a_restarted_process_leaves_running_pods_alone(api: FakeApi) -> None:
+    api.create(make_pod("a").req(cpu="3"))
+    api.create(declare(small("job").restart_policy("Never"), run_seconds="60"))
+    await api.clock.advance(10.0)
+    before = dict(zip(api.pods, (pod.SerializeToString() for pod in api.pods.values()), strict=True))
+    await api.start_fleet()
+    await api.clock.advance(10.0)
+    assert {uid: pod.SerializeToString() for uid, pod in api.pods.items()} == before
+    api.create(make_pod("b").req(cpu="2"))  # what the adopted ones use is not given away
+    await api.clock.advance(40.0)
+    assert api.pod("b").status.reason == "OutOfcpu"
+    assert api.phases("job") == ["Running", "Succeeded"]
+
+
+async def test_a_restarted_process_admits_what_was_accepted_before_what_is_new(api: FakeApi) -> None:
+    api.create(make_pod("z-accepted").req(cpu="3"))
+    await api.clock.advance(0.0)
+    await api.stop_fleet()
+    new = api.create(make_pod("a-new").req(cpu="3"))
+    api.pods = {new.metadata.uid: new, **api.pods}  # the new one is listed first
+    await api.start_fleet()
+    assert api.pod("a-new").status.reason == "OutOfcpu"
+    assert api.phases("z-accepted") == ["Running"]
+
+
+async def test_a_restarted_process_finishes_what_was_being_deleted(api: FakeApi) -> None:
+    api.create(declare(small("a"), stop_seconds="60"))
+    await api.clock.advance(0.0)
+    api.delete("a")
+    await api.clock.advance(1.0)
+    await api.start_fleet()
+    await api.clock.advance(30.0)
+    assert api.phases("a") == ["Running", "Failed", "deleted"]
+
+
+async def test_pods_of_nodes_that_are_not_played_are_left_alone(api: FakeApi) -> None:
+    api.create(small("elsewhere"), node="other")
+    api.create(declare(small("here"), start_seconds="5"))
+    await api.clock.advance(0.0)
+    api.fleet.drop_nodes({"n"})
+    await api.clock.advance(10.0)
+    assert api.history == [("here", "Pending")]
+    assert len(api.fleet) == 0
+
+
+async def test_pods_that_a_new_watch_does_not_show_are_forgotten(api: FakeApi) -> None:
+    kept = api.create(small("kept"))
+    api.create(make_pod("lost").req(cpu="3"))
+    await api.clock.advance(0.0)
+    api.fleet.retain({kept.metadata.uid})
+    assert len(api.fleet) == 1
+    api.create(make_pod("next").req(cpu="3"))
+    await api.clock.advance(0.0)
+    assert api.phases("next") == ["Running"]

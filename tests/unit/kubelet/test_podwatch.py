@@ -1,0 +1,103 @@
+"""Which watches a fleet opens, and what it learns from each, against an API of which the test plays the watch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+
+import pytest
+
+from kubelet.podwatch import GATHER, PodWatch
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS
+from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.client.client import WatchBatch
+from pinnace.client.informer import Delta
+from tests.builders import make_pod
+from tests.clock import FakeClock
+
+
+class FakePods:
+    """Both ends: the client that is watched with, and the pods of the fleet that are told."""
+
+    resource = PODS
+
+    def __init__(self) -> None:
+        self.selectors: list[str] = []
+        self.open = 0
+        self.present: list[Pod] = []
+        self.handled: list[str] = []
+        self.retained: list[set[str]] = []
+
+    async def watch(self, *, fields: str, **_: object) -> AsyncIterator[WatchBatch[Pod]]:
+        self.selectors.append(fields)
+        self.open += 1
+        try:
+            yield WatchBatch([(WatchEventType.ADDED, pod) for pod in self.present], 7)
+            await asyncio.Event().wait()
+        finally:
+            self.open -= 1
+
+    def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
+        self.handled += (delta.obj.metadata.name for delta in deltas)
+
+    def retain(self, uids: Collection[str]) -> None:
+        self.retained.append(set(uids))
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.pods = FakePods()
+        self.watch = PodWatch(self.pods, self.pods, clock=self.clock)  # type: ignore[arg-type]
+
+    async def follow(self, *nodes: str) -> None:
+        self.watch.follow(nodes)
+        await self.clock.advance(0.0)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    running = asyncio.create_task(scene.watch.run())
+    await scene.clock.advance(0.0)
+    yield scene
+    assert not running.done(), "the watch has died"
+    running.cancel()
+
+
+async def test_without_nodes_nothing_is_watched_and_all_is_well(scene: Scene) -> None:
+    await scene.follow()
+    assert (scene.pods.selectors, scene.watch.healthy) == ([], None)
+
+
+async def test_one_watch_serves_all_nodes(scene: Scene) -> None:
+    scene.pods.present = [make_pod("a").build()]
+    await scene.follow("n-1", "n-0")
+    assert scene.pods.selectors == ["spec.nodeName in (n-0,n-1)"]
+    assert (scene.pods.handled, scene.pods.retained) == (["a"], [{"uid-default-a"}])
+    assert scene.watch.healthy is None
+
+
+async def test_nodes_that_come_together_cost_one_new_watch(scene: Scene) -> None:
+    await scene.follow("n-0")
+    await scene.follow("n-0", "n-1")
+    await scene.clock.advance(GATHER / 2)
+    await scene.follow("n-0", "n-1", "n-2")
+    await scene.clock.advance(GATHER)
+    assert scene.pods.selectors == ["spec.nodeName in (n-0)", "spec.nodeName in (n-0,n-1,n-2)"]
+    assert scene.pods.open == 1
+    assert len(scene.pods.retained) == 2
+
+
+async def test_a_fleet_that_loses_nodes_keeps_its_watch(scene: Scene) -> None:
+    await scene.follow("n-0", "n-1")
+    await scene.follow("n-1")
+    await scene.clock.advance(1.0)
+    assert len(scene.pods.selectors) == 1
+
+
+async def test_a_node_that_comes_back_is_watched_anew(scene: Scene) -> None:
+    await scene.follow("n-0", "n-1")
+    await scene.follow("n-1")
+    await scene.follow("n-0", "n-1")
+    await scene.clock.advance(1.0)
+    assert len(scene.pods.selectors) == 2

@@ -1,0 +1,112 @@
+"""Whatever happens in whatever order: phases move along the graph, nodes are not overcommitted, and in the end all is done."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubelet.lifecycle import TRANSITIONS, Phase
+from pinnace.fit import is_terminal
+from tests.builders import make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+CORES = 4
+seconds = st.sampled_from(["0", "1", "7"])
+behaviours = st.fixed_dictionaries(
+    {},
+    optional={
+        "pinnace.io/start-seconds": seconds,
+        "pinnace.io/run-seconds": seconds,
+        "pinnace.io/stop-seconds": seconds,
+        "pinnace.io/exit-code": st.sampled_from(["0", "1"]),
+    },
+)
+Event = Callable[[FakeApi], None]
+
+
+@st.composite
+def creations(draw: st.DrawFn) -> Event:
+    policy, cores = draw(st.sampled_from(["Always", "OnFailure", "Never"])), draw(st.integers(1, 3))
+    annotations = draw(behaviours)
+
+    def create(api: FakeApi) -> None:
+        builder = make_pod(f"p{len(api.created)}").restart_policy(policy).req(cpu=cores).req(cpu="0")
+        for key, value in annotations.items():
+            builder.annotation(key, value)
+        api.create(builder)
+
+    return create
+
+
+def on_any_pod(draw_index: int, change: Callable[[FakeApi, str], None]) -> Event:
+    """Does something to one of the pods that there are."""
+
+    def event(api: FakeApi) -> None:
+        if api.pods:
+            names = [pod.metadata.name for pod in api.pods.values()]
+            change(api, names[draw_index % len(names)])
+
+    return event
+
+
+def on_pods(change: Callable[[FakeApi, str], None]) -> st.SearchStrategy[Event]:
+    return st.integers(0, 9).map(lambda index: on_any_pod(index, change))
+
+
+def flip(name: str) -> Event:
+    return lambda api: setattr(api, name, not getattr(api, name))
+
+
+def restart(api: FakeApi) -> None:
+    api.restarts = True
+
+
+events = st.one_of(
+    creations(),
+    on_pods(lambda api, name: api.delete(name, grace=30)),
+    on_pods(lambda api, name: api.delete(name, grace=0)),
+    on_pods(lambda api, name: api.remove(name)),
+    on_pods(lambda api, name: api.touch(name)),
+    st.sampled_from([flip("down"), flip("deaf"), restart]),
+)
+steps = st.lists(st.tuples(events, st.sampled_from([0.0, 0.5, 1.0, 12.0])), max_size=25)
+
+
+@given(steps)
+@settings(deadline=None)
+def test_no_sequence_of_events_breaks_a_promise(sequence: list[tuple[Event, float]]) -> None:
+    asyncio.run(play(sequence))
+
+
+async def play(sequence: list[tuple[Event, float]]) -> None:
+    api = FakeApi()
+    await api.start_fleet()
+    for event, pause in sequence:
+        event(api)
+        if api.restarts:
+            await api.start_fleet()
+        await api.clock.advance(pause)
+        check(api)
+    api.down = False
+    api.deliver()
+    await api.clock.advance(60.0)
+    check(api)
+    assert api.fleet.unreported == 0
+    for pod in api.pods.values():
+        assert pod.status.HasField("startTime"), "every pod was looked at"
+        assert not pod.metadata.HasField("deletionTimestamp"), "who was to go is gone"
+    await api.stop_fleet()
+
+
+def check(api: FakeApi) -> None:
+    for uid, phases in api.written.items():
+        for before, after in pairwise([Phase.PENDING, *phases]):
+            assert after is before or after in TRANSITIONS[before], f"{uid}: {phases}"
+    used = sum(
+        int(pod.spec.containers[0].resources.requests["cpu"].string)
+        for pod in api.pods.values()
+        if pod.status.HasField("startTime") and not is_terminal(pod)
+    )
+    assert used <= CORES

@@ -1,0 +1,131 @@
+"""Registering nodes, against a small API that keeps versions."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kubelet.nodes import FLEET_LABEL, NOT_READY_TAINT, needs_spec, needs_status
+from kubelet.registration import CHUNK, Registrar
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavailable
+from tests.builders import make_node
+from tests.clock import FakeClock
+
+CAPACITY = {"cpu": Quantity(string="4")}
+
+
+def refusal(code: Code) -> Refusal:
+    return Refusal(code, "Test", "as the test wants")
+
+
+class FakeNodes:
+    """Nodes by name. `refuse`: the code with which writes of a node fail, by its name."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.nodes = {node.metadata.name: node for node in nodes}
+        self.batches: list[int] = []
+        self.refuse: dict[str, Code] = {}
+        self.down = False
+
+    async def create_batch(self, objs: Sequence[Node]) -> Sequence[BatchItem]:
+        return self._batch(objs, self._create)
+
+    async def update_status_batch(self, objs: Sequence[Node]) -> Sequence[BatchItem]:
+        return self._batch(objs, self._store)
+
+    async def update(self, obj: Node) -> Node:
+        item = self._store(obj)
+        if item.HasField("error"):
+            raise from_refusal(refusal(Code(item.error.code)))
+        return obj
+
+    async def modify(self, name: str, namespace: str, change: Callable[[Node], None]) -> Node:
+        change(self.nodes[name])
+        return self.nodes[name]
+
+    def _batch(self, objs: Sequence[Node], write: Callable[[Node], BatchItem]) -> Sequence[BatchItem]:
+        if self.down:
+            raise unavailable("the test says so")
+        self.batches.append(len(objs))
+        return [write(obj) for obj in objs]
+
+    def _create(self, obj: Node) -> BatchItem:
+        if obj.metadata.name in self.nodes:
+            return BatchItem(error=encode(refusal(Code.ALREADY_EXISTS)))
+        return self._store(obj)
+
+    def _store(self, obj: Node) -> BatchItem:
+        name = obj.metadata.name
+        if code := self.refuse.get(name):
+            return BatchItem(error=encode(refusal(code)))
+        self.nodes[name] = obj
+        return BatchItem(name=name)
+
+
+def registrar(nodes: FakeNodes) -> Registrar:
+    return Registrar(nodes, "fleet", CAPACITY, clock=FakeClock())  # type: ignore[arg-type]
+
+
+def added(name: str) -> Node:
+    """As `pinnace node add` makes one."""
+    return make_node(name).label(FLEET_LABEL, "fleet").taint(NOT_READY_TAINT).build()
+
+
+async def test_nodes_are_created_in_chunks_ready_for_pods() -> None:
+    api = FakeNodes()
+    await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
+    assert api.batches == [CHUNK, 1]
+    assert not any(needs_status(node) or needs_spec(node, "fleet") for node in api.nodes.values())
+
+
+async def test_nodes_that_exist_are_taken_over() -> None:
+    api = FakeNodes(make_node("n-0").label(FLEET_LABEL, "another").build())
+    await registrar(api).create(["n-0", "n-1"])
+    assert {node.metadata.labels[FLEET_LABEL] for node in api.nodes.values()} == {"fleet"}
+
+
+async def test_a_node_that_may_not_be_created_is_an_error() -> None:
+    api = FakeNodes()
+    api.refuse["n-0"] = Code.PERMISSION_DENIED
+    with pytest.raises(Forbidden):
+        await registrar(api).create(["n-0"])
+
+
+async def test_an_added_node_is_ready_after_one_pass_and_free_after_two() -> None:
+    api = FakeNodes(added("n-0"))
+    await registrar(api).make_ready(api.nodes.values())
+    assert not needs_status(api.nodes["n-0"])
+    assert needs_spec(api.nodes["n-0"], "fleet")
+    await registrar(api).make_ready(api.nodes.values())
+    assert not needs_spec(api.nodes["n-0"], "fleet")
+
+
+async def test_nothing_is_written_of_a_node_that_needs_nothing() -> None:
+    api = FakeNodes()
+    await registrar(api).create(["n-0"])
+    api.batches.clear()
+    api.refuse["n-0"] = Code.PERMISSION_DENIED
+    await registrar(api).make_ready(api.nodes.values())
+    assert api.batches == []
+
+
+@pytest.mark.parametrize("code", [Code.ABORTED, Code.NOT_FOUND])
+async def test_a_node_that_changes_meanwhile_is_left_to_the_next_pass(code: Code) -> None:
+    api = FakeNodes(added("n-0"), added("n-1"))
+    await registrar(api).make_ready([api.nodes["n-0"]])
+    before = [api.nodes["n-0"], api.nodes["n-1"]]
+    api.refuse = {"n-0": code, "n-1": code}
+    await registrar(api).make_ready(before)
+    assert list(api.nodes.values()) == before
+
+
+async def test_without_an_api_server_the_caller_is_told() -> None:
+    api = FakeNodes(added("n-0"))
+    api.down = True
+    with pytest.raises(Unavailable):
+        await registrar(api).make_ready(api.nodes.values())
+    with pytest.raises(Unavailable):
+        await registrar(api).create(["n-1"])

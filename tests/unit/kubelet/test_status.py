@@ -1,0 +1,128 @@
+"""The status message: what is in it, what is carried over, and which stamps move when."""
+
+import pytest
+
+from kubelet.lifecycle import Phase, PodState, accept, refuse
+from kubelet.runtime import ContainerState, ContainerView, Exit, Instant
+from kubelet.status import Addresses, render
+from kubelet.template import template_of
+from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
+from tests.builders import make_pod
+
+EARLIER, NOW = Instant(50.0, 4_950.0), Instant(100.0, 5_000.0)
+ADDRESSES = Addresses("192.168.0.1", "10.0.1.2")
+RUNNING = ContainerView("c0", 0, ContainerState.RUNNING, NOW, None, None, None, None)
+CREATED = ContainerView("c0", 0, ContainerState.CREATED, None, None, None, None, 101.0)
+EXIT = Exit(3, EARLIER, NOW)
+
+
+def state(phase: Phase, ready: bool = False) -> PodState:
+    return PodState(phase, EARLIER, ready=ready, ready_changed=NOW)
+
+
+def status(pod: Pod, state: PodState, *views: ContainerView) -> PodStatus:
+    return render(pod, "7", template_of(pod), state, views, ADDRESSES).status
+
+
+def condition(of: PodStatus, kind: str) -> PodCondition:
+    (found,) = (condition for condition in of.conditions if condition.type == kind)
+    return found
+
+
+def test_a_report_has_the_identity_and_the_version_to_compare_with() -> None:
+    pod = make_pod("a", "web").req(cpu="1").label("x", "y").version(3).build()
+    report = render(pod, "7", template_of(pod), accept(NOW), (), ADDRESSES)
+    metadata = report.metadata
+    assert (metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion) == ("a", "web", "uid-web-a", "7")
+    assert not report.HasField("spec")
+    assert not metadata.labels
+
+
+def test_a_running_pod() -> None:
+    pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
+    pod.status.qosClass = "Burstable"
+    found = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
+    assert (found.phase, found.qosClass, found.startTime.seconds) == ("Running", "Burstable", 4_950)
+    assert (found.hostIP, found.podIP) == ADDRESSES
+    assert ([each.ip for each in found.hostIPs], [each.ip for each in found.podIPs]) == ([ADDRESSES.host], [ADDRESSES.pod])
+    assert {each.type: each.status for each in found.conditions} == dict.fromkeys(
+        ("PodScheduled", "Initialized", "Ready", "ContainersReady"), "True"
+    )
+    assert condition(found, "Ready").lastTransitionTime.seconds == 5_000
+    assert condition(found, "Initialized").lastTransitionTime.seconds == 4_950
+    (container,) = found.containerStatuses
+    assert (container.name, container.image, container.ready, container.started) == ("c0", "app:1", True, True)
+    assert container.state.running.startedAt.seconds == 5_000
+
+
+def test_reporting_again_repeats_nothing() -> None:
+    pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").condition("example.com/gate", "False").build()
+    first = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
+    pod.status.CopyFrom(first)
+    again = status(pod, state(Phase.RUNNING, ready=True), RUNNING)
+    assert sorted(each.type for each in again.conditions) == sorted(each.type for each in first.conditions)
+    assert len(again.containerStatuses) == len(again.podIPs) == len(again.hostIPs) == 1
+    assert condition(again, "example.com/gate").status == "False"
+
+
+def test_fields_that_this_project_does_not_know_survive() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    unknown = b"\xc2\x3e\x03abc"  # field 1000
+    pod.status.MergeFromString(unknown)
+    assert unknown in status(pod, accept(NOW)).SerializeToString()
+
+
+def test_a_pod_that_is_being_created() -> None:
+    pod = make_pod("a").req(cpu="1").req(cpu="1").build()
+    found = status(pod, state(Phase.PENDING), RUNNING)
+    ready = condition(found, "Ready")
+    assert (ready.status, ready.reason, ready.message) == (
+        "False", "ContainersNotReady", "containers with unready status: [c1]",
+    )  # fmt: skip
+    assert found.containerStatuses[1].state.waiting.reason == "ContainerCreating"
+    assert status(pod, state(Phase.PENDING), CREATED).containerStatuses[0].state.waiting.reason == "ContainerCreating"
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "reason", "ready_reason"),
+    [(Phase.SUCCEEDED, 0, "Completed", "PodCompleted"), (Phase.FAILED, 3, "Error", "PodFailed")],
+)
+def test_a_pod_that_has_ended(phase: Phase, code: int, reason: str, ready_reason: str) -> None:
+    pod = make_pod("a").req(cpu="1").restart_policy("Never").build()
+    exited = ContainerView("c0", 0, ContainerState.EXITED, EARLIER, EXIT._replace(code=code), None, None, None)
+    found = status(pod, state(phase), exited)
+    ended = found.containerStatuses[0].state.terminated
+    assert (ended.exitCode, ended.reason, ended.startedAt.seconds, ended.finishedAt.seconds) == (code, reason, 4_950, 5_000)
+    assert condition(found, "Ready").reason == ready_reason
+    assert not found.containerStatuses[0].ready
+
+
+def test_a_container_that_waits_before_its_restart() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    exited = ContainerView("c0", 2, ContainerState.EXITED, EARLIER, EXIT, None, None, None)
+    (container,) = status(pod, state(Phase.RUNNING), exited).containerStatuses
+    assert (container.state.waiting.reason, container.restartCount) == ("CrashLoopBackOff", 2)
+    assert container.lastState.terminated.exitCode == 3
+
+
+def test_a_container_that_was_restarted() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    view = ContainerView("c0", 1, ContainerState.RUNNING, NOW, None, EXIT, None, None)
+    (container,) = status(pod, state(Phase.RUNNING, ready=True), view).containerStatuses
+    assert (container.ready, container.restartCount, container.lastState.terminated.exitCode) == (True, 1, 3)
+    assert container.state.running.startedAt.seconds == 5_000
+
+
+def test_a_pod_that_ended_before_it_started_says_so_of_its_containers() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    (container,) = status(pod, state(Phase.FAILED)).containerStatuses
+    assert (container.state.terminated.exitCode, container.state.terminated.reason) == (137, "ContainerStatusUnknown")
+
+
+def test_a_refused_pod_has_a_reason_and_nothing_that_it_never_had() -> None:
+    pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
+    found = status(pod, refuse("OutOfcpu", "no room", NOW))
+    assert (found.phase, found.reason, found.message) == ("Failed", "OutOfcpu", "no room")
+    assert not found.podIP
+    assert not found.containerStatuses
+    assert [each.type for each in found.conditions] == ["PodScheduled"]

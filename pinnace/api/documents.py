@@ -17,7 +17,7 @@ import yaml
 from yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
 MAX_SIZE = 3 << 20
-"""Characters of a text: etcd would not take more in one object, by far."""
+"""Bytes of a text."""
 MAX_DEPTH = 64
 MAX_NODES = 500_000
 """Values of a text, with its aliases unfolded: a manifest of a thousand pods has some 50,000."""
@@ -79,8 +79,12 @@ class Document:
 
 def parse(text: str) -> Iterator[Document]:
     """The documents of a text; empty ones are left out. Raises DocumentError."""
-    if len(text) > MAX_SIZE:
-        raise DocumentError(1, f"the text has {len(text)} characters; the most that is read is {MAX_SIZE}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise DocumentError(text.count("\n", 0, error.start) + 1, "not valid Unicode") from None
+    if size > MAX_SIZE:
+        raise DocumentError(1, f"the text has {size} bytes; the most that is read is {MAX_SIZE}")
     try:
         yield from _Parser(text).documents()
     except yaml.MarkedYAMLError as error:
@@ -89,8 +93,6 @@ def parse(text: str) -> Iterator[Document]:
         raise DocumentError(mark.line + 1 if mark else 1, f"invalid YAML: {what}") from None
     except yaml.reader.ReaderError as error:
         raise DocumentError(text.count("\n", 0, error.position) + 1, f"invalid YAML: {error.reason}") from None
-    except UnicodeEncodeError as error:
-        raise DocumentError(text.count("\n", 0, error.start) + 1, "invalid YAML: not valid Unicode") from None
 
 
 def line_of(data: object, path: tuple[str | int, ...], line: int) -> int:

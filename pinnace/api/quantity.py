@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from pinnace.api.resource_v1_pb2 import Quantity
 
-_SYNTAX = re.compile(r"^([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d{1,3}))?$", re.ASCII)
+_SYNTAX = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d{1,3}))?", re.ASCII)
 _SUFFIX = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"),
     "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9),
@@ -32,7 +32,7 @@ class QuantityError(ValueError):
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Decimal:
     """The exact value. Raises QuantityError."""
-    match = _SYNTAX.match(text)
+    match = _SYNTAX.fullmatch(text)
     if match is None or len(text) > 64:
         raise QuantityError(f'"{text[:64]}" is not a quantity; expected a number with an optional suffix, like 500m or 1.5Gi')
     sign, digits, suffix, exponent = match.groups()

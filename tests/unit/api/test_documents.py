@@ -1,0 +1,146 @@
+"""YAML as data with lines, and what is refused."""
+
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from pinnace.api import documents
+from pinnace.api.documents import MAX_DEPTH, MAX_SIZE, DocumentError, line_of, parse
+
+
+@pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
+def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyYAML's loaders, in C and in Python, must agree."""
+    monkeypatch.setattr(documents, "_LOADER", getattr(yaml, request.param))
+
+
+def one(text: str) -> Any:
+    (document,) = parse(text)
+    return document.data
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a", "a"),
+        ("'1'", "1"),
+        ('"yes"', "yes"),
+        ("1", 1),
+        ("-5", -5),
+        ("+5", 5),
+        ("0", 0),
+        ("0644", 0o644),
+        ("0o644", 0o644),
+        ("-0x1F", -31),
+        ("08", 8.0),
+        ("0.5", 0.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ("1.5Gi", "1.5Gi"),
+        ("500m", "500m"),
+        ("yes", True),
+        ("Off", False),
+        ("TRUE", True),
+        ("y", "y"),
+        ("tRue", "tRue"),
+        ("2026-01-31", "2026-01-31"),
+        ("12:30:00", "12:30:00"),
+        ("1.2.3", "1.2.3"),
+        ("!!str 5", "5"),
+        ("!!int 5", 5),
+        ("! 5", "5"),
+        ("|\n  yes\n", "yes\n"),
+        ("1" * 65, "1" * 65),
+    ],
+)
+def test_scalars(text: str, value: object) -> None:
+    found = one(f"k: {text}")["k"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["~", "null", "", "Null"])
+def test_nothing(text: str) -> None:
+    assert one(f"k: {text}") == {"k": None}
+
+
+def test_keys_are_text() -> None:
+    assert one("on: 1\n1: 2\n") == {"on": 1, "1": 2}
+
+
+def test_lines() -> None:
+    data = one("# first\na:\n  b:\n  - c: 1\n    d: 2\n  - e\nf: {g: 1}\n")
+    assert line_of(data, ("a",), 0) == 2
+    assert line_of(data, ("a", "b", 0, "d"), 0) == 5
+    assert line_of(data, ("a", "b", 1), 0) == 6
+    assert line_of(data, ("f", "g"), 0) == 7
+    assert line_of(data, ("a", "b", 0, "missing"), 0) == 4, "what is missing is missing where its parent is"
+    assert line_of(data, (), 9) == 9
+    assert data.line == 2
+
+
+def test_several_documents_count_lines_on() -> None:
+    found = list(parse("a: 1\n---\n\n---\n# nothing\n---\nb: 2\n"))
+    assert [(document.data, document.line) for document in found] == [({"a": 1}, 1), ({"b": 2}, 7)]
+
+
+def test_aliases() -> None:
+    assert one("a: &x [1, 2]\nb: *x\nc: &y 5\nd: *y\n") == {"a": [1, 2], "b": [1, 2], "c": 5, "d": 5}
+
+
+def test_anchors_end_with_their_document() -> None:
+    with pytest.raises(DocumentError, match="no anchor before it"):
+        list(parse("a: &x 1\n---\nb: *x\n"))
+
+
+def test_a_key_that_is_given_twice_is_a_mistake_and_the_first_counts() -> None:
+    (document,) = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\n")
+    assert document.data == {"a": 1, "b": {"c": 2}}
+    assert document.mistakes == ((4, '"c" is given twice; first on line 3'), (5, '"a" is given twice; first on line 1'))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("b: 1\na: ]\n", 2, "invalid YAML: "),
+        ("a: 1\n b: 2\n", 2, "invalid YAML: "),
+        ("a:\n\tb: 1\n", 2, "invalid YAML: "),
+        ("a: @b\n", 1, "invalid YAML: "),
+        ("a: 1\nb: \x07\n", 2, "invalid YAML: "),
+        ("a: 1\nb: '\ud800'\n", 2, "not valid Unicode"),
+        ("a: &x [*x]\n", 1, "the alias *x has no anchor before it"),
+        ("a: !!python/object/apply:os.system [ls]\n", 1, "the tag tag:yaml.org,2002:python/object/apply:os.system is not"),
+        ("a: !secret x\n", 1, "the tag !secret is not supported"),
+        ("b: 1\n? [a]\n: 1\n", 2, "a key must be a string"),
+        ("x: &a {b: 1}\ny:\n  <<: *a\n", 3, "merge keys (<<) are not supported"),
+        ("[" * (MAX_DEPTH + 1), 1, f"more than {MAX_DEPTH} levels deep"),
+        ("a:\n" + "- " * (MAX_DEPTH + 1) + "x", 2, f"more than {MAX_DEPTH} levels deep"),
+    ],
+)
+def test_what_is_refused_is_refused_in_one_line(text: str, line: int, message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        list(parse(text))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert caught.value.line == line
+
+
+def test_deep_enough_is_fine() -> None:
+    assert one("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+
+
+def test_too_much_text() -> None:
+    with pytest.raises(DocumentError, match="the most that is read"):
+        list(parse("#" * (MAX_SIZE + 1)))
+
+
+def test_aliases_that_unfold_into_billions_are_refused_at_once() -> None:
+    laughs = "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+    for previous, name in zip("abcdefghi", "bcdefghij", strict=True):
+        laughs += f"{name}: &{name} [{','.join([f'*{previous}'] * 10)}]\n"
+    started = time.process_time()
+    with pytest.raises(DocumentError, match="with aliases unfolded"):
+        list(parse(laughs))
+    assert time.process_time() - started < 5

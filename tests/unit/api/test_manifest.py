@@ -1,0 +1,124 @@
+"""Manifests: objects with their lines, and everything that is wrong with them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.api.manifest import ManifestError, load
+from pinnace.api.resources import ALL
+
+KINDS = "Pod, Node, Namespace, Event, PriorityClass, Lease"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  containers:
+  - name: web
+    image: nginx:1.27
+    resources:
+      requests: {cpu: 100m, memory: 64Mi}
+"""
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def wrong(text: str, **options: Any) -> list[str]:
+    with pytest.raises(ManifestError) as caught:
+        load(text, "pods.yaml", **options)
+    assert str(caught.value) == "\n".join(caught.value.problems)
+    return list(caught.value.problems)
+
+
+def test_one_pod() -> None:
+    (manifest,) = load(POD, "pods.yaml")
+    assert (manifest.resource.plural, manifest.source, manifest.line) == ("pods", "pods.yaml", 1)
+    assert manifest.obj.metadata.name == "web"
+
+
+def test_several_documents_in_their_order() -> None:
+    text = POD + "---\n# a comment\n---\n" + POD.replace("web", "b")
+    assert [(m.obj.metadata.name, m.line) for m in load(text, "x")] == [("web", 1), ("b", 14)]
+
+
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_a_list(kind: str) -> None:
+    items = "".join(f"- apiVersion: v1\n  kind: Pod\n  metadata: {{name: {name}}}\n" for name in "ab")
+    text = f"apiVersion: v1\nkind: {kind}\nitems:\n{items}"
+    assert [(m.obj.metadata.name, m.line) for m in load(text, "x")] == [("a", 4), ("b", 7)]
+
+
+def test_every_kind_can_be_written() -> None:
+    text = "---\n".join(f"apiVersion: {r.api_version}\nkind: {r.kind}\nmetadata: {{name: a}}\n" for r in ALL)
+    assert [manifest.resource for manifest in load(text, "x")] == list(ALL)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n", "~"])
+def test_nothing_is_no_object(text: str) -> None:
+    assert load(text, "x") == []
+
+
+def test_the_promise_of_the_interface() -> None:
+    text = POD + "  tolerations:\n  - key: gpu\n    operator: Exists\n    efect: NoSchedule\n"
+    assert wrong(text) == ['pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?']
+
+
+def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
+    text = (
+        POD.replace("100m", "100q").replace("name: web\nspec", "name: 7\nspec")
+        + "    image: twice\n"
+        + "  hostNetwork: 'yes'\n"
+        + "---\napiVersion: v1\nkind: Pot\n"
+    )
+    assert wrong(text) == [
+        "pods.yaml:4: metadata.name: expected a string, got a number (7); put it in quotes",
+        'pods.yaml:10: spec.containers[0].resources.requests[cpu]: "100q" is not a quantity; expected a number with an '
+        "optional suffix, like 500m or 1.5Gi",
+        'pods.yaml:11: "image" is given twice; first on line 8',
+        'pods.yaml:12: spec.hostNetwork: expected true or false, got a string ("yes")',
+        f'pods.yaml:15: kind: unknown kind "Pot"; did you mean "Pod"? (supported: {KINDS})',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- a\n", "1: not an object: a document begins with apiVersion and kind"),
+        ("a: 1\n", f"1: kind: required; supported: {KINDS}"),
+        ("kind: Pod\n", '1: apiVersion: required; that of a Pod is "v1"'),
+        ("kind: Pod\napiVersion: v2\n", '2: apiVersion: "v2" has no kind "Pod"; expected "v1"'),
+        (
+            "apiVersion: v1\nkind: PriorityClass\n",
+            '1: apiVersion: "v1" has no kind "PriorityClass"; expected "scheduling.k8s.io/v1"',
+        ),
+        ("apiVersion: apps/v1\nkind: Deployment\n", f'2: kind: unknown kind "Deployment" (supported: {KINDS})'),
+        ("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", "3: metadata.name: required, or metadata.generateName"),
+        ("kind: List\nitems:\n- kind: Pod\n", '3: apiVersion: required; that of a Pod is "v1"'),
+        ("kind: List\nitems: [7]\n", "2: not an object: a document begins with apiVersion and kind"),
+        ("a: [\n", "2: invalid YAML: while parsing a flow node, did not find expected node content"),
+    ],
+)
+def test_what_is_no_object_says_why(text: str, problem: str) -> None:
+    assert wrong(text) == [f"pods.yaml:{problem}"]
+
+
+def test_generate_name_will_do() -> None:
+    assert load(POD.replace("name: web\nspec", "generateName: web-\nspec"), "x")[0].obj.metadata.generateName == "web-"
+
+
+def test_what_is_wrong_before_a_syntax_error_is_told_too() -> None:
+    assert [line.split(":")[1] for line in wrong("kind: Pot\n---\na: [\n")] == ["1", "4"]
+
+
+def test_unknown_fields_can_be_ignored() -> None:
+    text = POD.replace("image:", "imagine: 1\n    image:")
+    assert wrong(text) == ['pods.yaml:8: spec.containers[0].imagine: unknown field; did you mean "image"?']
+    assert load(text, "x", validate="ignore")[0].obj == load(POD, "x")[0].obj
+
+
+def test_the_examples_load() -> None:
+    files = sorted(EXAMPLES.glob("*.yaml"))
+    assert files
+    for file in files:
+        assert load(file.read_text(), file.name)

@@ -1,0 +1,135 @@
+"""Apply: what is ours changes, what is not ours stays."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.api.merge import LAST_APPLIED, apply, last_applied, with_last_applied
+
+Data = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("last", "live", "desired", "merged"),
+    [
+        pytest.param(None, {}, {"a": 1}, {"a": 1}, id="set"),
+        pytest.param({"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}, id="change"),
+        pytest.param({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 1}, {"a": 1}, id="remove what was ours"),
+        pytest.param(None, {"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, id="keep what was never ours"),
+        pytest.param({"a": 1}, {}, {}, {}, id="what is gone already is gone"),
+        pytest.param({"a": 1}, {"a": 5}, {"a": 1}, {"a": 1}, id="take back what somebody changed"),
+        pytest.param(None, {"a": 1}, {"a": None}, {}, id="null removes"),
+        pytest.param(None, {"a": {"b": 1, "c": 2}}, {"a": {"b": None}}, {"a": {"c": 2}}, id="null removes deep down"),
+        pytest.param(
+            {"a": {"b": 1, "c": 1}}, {"a": {"b": 1, "c": 1, "d": 1}}, {"a": {"b": 2}}, {"a": {"b": 2, "d": 1}}, id="nested"
+        ),
+        pytest.param({"a": {"b": 1}}, {"a": {"b": 1, "c": 1}}, {}, {}, id="remove an object whole"),
+        pytest.param(None, {"a": 1}, {"a": {"b": 1}}, {"a": {"b": 1}}, id="another type"),
+        pytest.param(None, {"args": ["a", "b"]}, {"args": ["c"]}, {"args": ["c"]}, id="plain lists are replaced"),
+        pytest.param(
+            None,
+            {"tolerations": [{"key": "added"}]},
+            {"tolerations": [{"key": "mine"}]},
+            {"tolerations": [{"key": "mine"}]},
+            id="tolerations are atomic",
+        ),
+        pytest.param(
+            {"containers": [{"name": "a", "image": "1", "tty": True}, {"name": "b"}]},
+            {"containers": [{"name": "a", "image": "1", "tty": True, "x": 1}, {"name": "b"}, {"name": "injected"}]},
+            {"containers": [{"name": "c"}, {"name": "a", "image": "2"}]},
+            {"containers": [{"name": "c"}, {"name": "a", "image": "2", "x": 1}, {"name": "injected"}]},
+            id="containers merge by name",
+        ),
+        pytest.param(
+            None,
+            {"ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]},
+            {"ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 53, "protocol": "TCP"}]},
+            {
+                "ports": [
+                    {"containerPort": 80, "protocol": "TCP", "name": "http"},
+                    {"containerPort": 53, "protocol": "TCP"},
+                    {"containerPort": 53, "protocol": "UDP"},
+                ]
+            },
+            id="ports merge by number and protocol",
+        ),
+        pytest.param(
+            None,
+            {"volumeMounts": [{"mountPath": "/a", "name": "v", "readOnly": True}]},
+            {"volumeMounts": [{"mountPath": "/a", "name": "w"}]},
+            {"volumeMounts": [{"mountPath": "/a", "name": "w", "readOnly": True}]},
+            id="mounts merge by path",
+        ),
+        pytest.param(
+            None,
+            {"env": [{"name": "A", "value": "1"}]},
+            {"env": [{"name": "A", "value": "2"}, {"name": "A", "value": "3"}]},
+            {"env": [{"name": "A", "value": "2"}, {"name": "A", "value": "3"}]},
+            id="items with one name twice are replaced as they are",
+        ),
+        pytest.param(
+            {"finalizers": ["mine", "old"]},
+            {"finalizers": ["mine", "old", "theirs"]},
+            {"finalizers": ["mine"]},
+            {"finalizers": ["mine", "theirs"]},
+            id="finalizers are a set",
+        ),
+        pytest.param(
+            None,
+            {"status": {"phase": "Running"}, "metadata": {"uid": "u", "labels": {"theirs": "1"}}},
+            {"metadata": {"labels": {"mine": "1"}}},
+            {"status": {"phase": "Running"}, "metadata": {"uid": "u", "labels": {"theirs": "1", "mine": "1"}}},
+            id="status and identity stay",
+        ),
+        pytest.param({"env": "spoilt"}, {"env": [{"name": "A"}]}, {"env": [{"name": "B"}]},
+                     {"env": [{"name": "B"}, {"name": "A"}]}, id="a spoilt memory does no harm"),
+    ],
+)  # fmt: skip
+def test_apply(last: Data | None, live: Data, desired: Data, merged: Data) -> None:
+    before = copy.deepcopy((last, live, desired))
+    assert apply(last, live, desired) == merged
+    assert (last, live, desired) == before, "the arguments are left as they were"
+
+
+VALUES = st.recursive(
+    st.integers(0, 2) | st.text("ab", max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner, max_size=2),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "env", "metadata"]), VALUES, max_size=4)
+
+
+@given(OBJECTS, OBJECTS, OBJECTS)
+def test_applying_twice_is_applying_once(last: Data, live: Data, desired: Data) -> None:
+    once = apply(last, live, desired)
+    assert apply(desired, once, desired) == once
+
+
+@given(OBJECTS, OBJECTS)
+def test_nothing_of_ours_is_left_when_all_is_taken_back(live: Data, ours: Data) -> None:
+    assert not apply(ours, {**live, **ours}, {}).keys() & ours.keys()
+
+
+@given(OBJECTS)
+def test_what_was_applied_is_remembered(desired: Data) -> None:
+    desired["metadata"] = {"name": "x", "annotations": {"mine": "1"}}
+    stored = with_last_applied(desired)
+    assert last_applied(stored) == desired
+    assert stored["metadata"]["annotations"]["mine"] == "1"
+    assert with_last_applied(stored) == stored, "the annotation never holds itself"
+
+
+@pytest.mark.parametrize("annotation", [None, "", "{", "[]", "7"])
+def test_a_spoilt_annotation_is_no_memory(annotation: str | None) -> None:
+    assert last_applied({"metadata": {"annotations": {LAST_APPLIED: annotation}}}) is None
+    assert last_applied({}) is None
+
+
+def test_the_annotation_is_small() -> None:
+    stored = with_last_applied({"spec": {"b": 1, "a": 2}})
+    assert stored["metadata"]["annotations"][LAST_APPLIED] == '{"spec":{"a":2,"b":1}}'
+    assert json.loads(stored["metadata"]["annotations"][LAST_APPLIED]) == {"spec": {"a": 2, "b": 1}}

@@ -1,0 +1,127 @@
+"""API servers that only know elections and heartbeats, over real gRPC on loopback, before one storage."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.services.elections import TIMING as ELECTION_TIMING
+from apiserver.services.elections import ElectionsService
+from apiserver.services.handlers import generic_handler
+from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
+from apiserver.services.heartbeats import HeartbeatsService
+from apiserver.sessions import Timing
+from apiserver.storage.committer import Committer
+from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
+from pinnace.api import elections_pb2, nodes_pb2
+
+PATIENCE = 10.0
+"""Seconds after which what a test waits for will not come."""
+
+
+class Severable:
+    """A storage that can be cut off: from then on it cannot be reached. `refused` is set by a transaction that was refused."""
+
+    def __init__(self, inner: Storage) -> None:
+        self.refused = asyncio.Event()
+        self._inner = inner
+        self._severed = False
+
+    def sever(self) -> None:
+        self._severed = True
+
+    def _reach(self) -> Storage:
+        if self._severed:
+            raise Unavailable("severed")
+        return self._inner
+
+    async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
+        return await self._reach().get(key, revision=revision)
+
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        return await self._reach().page(prefix, after=after, limit=limit, revision=revision)
+
+    async def current_revision(self) -> int:
+        return await self._reach().current_revision()
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        answer = await self._reach().transact(writes)
+        if isinstance(answer, Refused):
+            self.refused.set()
+        return answer
+
+    async def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+        async for changes in self._reach().watch(start_revision):
+            self._reach()
+            yield changes
+
+    async def compact(self, revision: int) -> None:
+        await self._reach().compact(revision)
+
+    async def grant_lease(self, ttl: int) -> int:
+        return await self._reach().grant_lease(ttl)
+
+    async def renew_lease(self, lease: int) -> float:
+        return await self._reach().renew_lease(lease)
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self._reach().revoke_lease(lease)
+
+    async def close(self) -> None:
+        """The inner storage belongs to others."""
+
+
+class Server:
+    def __init__(self, storage: Storage, elections: Timing = ELECTION_TIMING, heartbeats: Timing = HEARTBEAT_TIMING) -> None:
+        self.storage = Severable(storage)
+        self.committer = Committer(self.storage)
+        self.cacher = Cacher(self.storage)
+        self.elections = ElectionsService(self.storage, self.committer, self.cacher, timing=elections)
+        self.heartbeats = HeartbeatsService(self.storage, self.committer, self.cacher, timing=heartbeats)
+        self.address = ""
+        self._grpc = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self) -> "Server":
+        elections = elections_pb2.DESCRIPTOR.services_by_name["Elections"]
+        heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
+        handlers = generic_handler(elections, self.elections), generic_handler(heartbeats, self.heartbeats)
+        self._grpc.add_generic_rpc_handlers(handlers)
+        self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
+        self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher)]
+        await self.cacher.wait_for(1, PATIENCE)
+        await self._grpc.start()
+        return self
+
+    def blind(self) -> None:
+        """Its watch of the storage shows nothing any more."""
+        self._running[1].cancel()
+
+    async def stop(self) -> None:
+        """As on SIGTERM: candidates and fleets are sent on, and nothing is deleted."""
+        self.elections.drain()
+        self.heartbeats.drain()
+        await self._grpc.stop(1.0)
+        await self._end()
+
+    async def kill(self) -> None:
+        """As kill -9: connections break, and it can do nothing more to the storage."""
+        self.storage.sever()
+        await self._grpc.stop(None)
+        await self._end()
+
+    async def _end(self) -> None:
+        for task in self._running:
+            task.cancel()
+        for ended in await asyncio.gather(*self._running, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+
+
+def only(service: ServiceDescriptor, *methods: str) -> Any:
+    """The service as if it had no other methods."""
+    return SimpleNamespace(full_name=service.full_name, methods=[service.methods_by_name[name] for name in methods])

@@ -1,0 +1,115 @@
+"""Candidates for the election tests: the real one, and one that says only what the test tells it to."""
+
+import asyncio
+from collections.abc import Callable
+
+from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
+from pinnace.client.connection import Duplex
+from pinnace.client.election import METHOD, Candidate
+from tests.contract.servers import PATIENCE, Server
+from tests.unit.client.fakeserver import connect
+
+ELECTION = "scheduler"
+
+
+class Voter:
+    """A Candidate that runs. `history` has its tokens, and the reasons for which it lost them."""
+
+    def __init__(self, holder: str, *servers: Server) -> None:
+        self.connection = connect(*(server.address for server in servers))
+        self.candidate = Candidate(self.connection, ELECTION, holder, on_elected=self._elected, on_lost=self._lost)
+        self.history: list[int | str] = []
+        self._changed = asyncio.Event()
+        self._running = asyncio.ensure_future(self.candidate.run())
+
+    def _elected(self, token: int) -> None:
+        assert self.candidate.token == token
+        self._note(token)
+
+    def _lost(self, reason: str) -> None:
+        assert self.candidate.token is None
+        self._note(reason)
+
+    def _note(self, what: int | str) -> None:
+        self.history.append(what)
+        self._changed.set()
+
+    async def elected(self, after: int = 0) -> int:
+        """The token, once it leads with one that is higher than `after`."""
+        await self.until(lambda: (self.candidate.token or 0) > after)
+        assert self.candidate.token is not None
+        return self.candidate.token
+
+    async def lost(self) -> str:
+        """Why, once it has lost."""
+        await self.until(lambda: isinstance(self.history[-1], str))
+        return str(self.history[-1])
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Until the condition holds; it is looked at whenever something was told."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def kill(self) -> None:
+        """Breaks its stream off. What it is told then is not what a dead process would be told."""
+        self._running.cancel()
+        await asyncio.wait((self._running,))
+
+    async def stop(self) -> None:
+        await self.kill()
+        await self.connection.close()
+        if not self._running.cancelled():
+            self._running.result()
+
+
+class Speaker:
+    """Speaks the protocol, one message at a time."""
+
+    def __init__(self, stream: Duplex[CampaignRequest, CampaignResponse]) -> None:
+        self._stream = stream
+
+    @classmethod
+    async def open(cls, server: Server, holder: str, session: int = 0, token: int = 0) -> "Speaker":
+        speaker = cls(await connect(server.address).duplex(METHOD, CampaignRequest, CampaignResponse))
+        opening = CampaignRequest.Open(election=ELECTION, holder=holder, session=session, token=token)
+        await speaker.say(CampaignRequest(open=opening))
+        return speaker
+
+    async def say(self, request: CampaignRequest) -> None:
+        await self._stream.write(request)
+
+    async def beat(self, sequence: int) -> None:
+        await self.say(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=sequence)))
+
+    async def resign(self) -> None:
+        await self.say(CampaignRequest(resign=CampaignRequest.Resign()))
+
+    async def hear(self, kind: str) -> CampaignResponse:
+        """The next answer, which must be of this kind."""
+        response = await self.next()
+        assert response is not None, f"the stream ended; expected {kind}"
+        assert response.WhichOneof("kind") == kind, response
+        return response
+
+    async def next(self) -> CampaignResponse | None:
+        """The next answer; None at the end. Raises ApiError."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._stream.read()
+
+    async def skip(self, kind: str) -> CampaignResponse:
+        """The next answer that is not of this kind."""
+        while (response := await self.next()) is not None:
+            if response.WhichOneof("kind") != kind:
+                return response
+        raise AssertionError("the stream ended")
+
+    async def lead(self) -> tuple[int, int]:
+        """Hears that it is elected at once: session and token."""
+        session = (await self.hear("opened")).opened.session
+        return session, (await self.hear("elected")).elected.token
+
+    def vanish(self) -> None:
+        """Breaks the stream off."""
+        self._stream.cancel()

@@ -1,12 +1,17 @@
 """The life of a component's process: run until SIGTERM or SIGINT, stop gracefully, die loudly on a bug."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 
 log = logging.getLogger(__name__)
+
+GC_THRESHOLDS = (20_000, 50, 100)
+"""For gc.set_threshold. Our processes hold hundreds of thousands of objects for as long as they live, and make few cycles: with
+Python's defaults a quarter of the API servers' CPU time went into looking through them, in pauses that a heartbeat can feel."""
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0) -> int:
@@ -36,6 +41,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0
             return 1
         return 0
 
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         return asyncio.run(supervised())
     except KeyboardInterrupt:

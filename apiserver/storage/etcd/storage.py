@@ -214,6 +214,8 @@ async def _keep_alive(member: Member, lease: int, timeout: float) -> int:
     try:
         await call.write(LeaseKeepAliveRequest(ID=lease))
         response = await call.read()
-        return 0 if response is grpc.aio.EOF else int(response.TTL)
+        if response is grpc.aio.EOF:
+            raise Unavailable(f"{member.endpoint} ended the stream of renewals")
+        return int(response.TTL)
     finally:
         call.cancel()

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -120,12 +121,15 @@ class Stream(Generic[R]):
 class Duplex(Stream[R], Generic[Q, R]):
     """A stream in both directions."""
 
+    def __init__(self, connection: "Connection", peer: Peer, call: Any) -> None:
+        super().__init__(connection, peer, call)
+        self._writing = asyncio.Lock()  # gRPC takes one message at a time
+
     async def write(self, request: Q) -> None:
         """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended."""
-        try:
-            await self._call.write(request)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return
+        async with self._writing:
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._call.write(request)
 
 
 class Connection:

@@ -84,6 +84,7 @@ class Candidate:
         self._term: Term | None = None
         self._leading = asyncio.Event()
         self._stream: Stream | None = None
+        self._open = False
         self._resigning = False
         self._resigned = asyncio.Event()
 
@@ -96,7 +97,7 @@ class Candidate:
     @property
     def healthy(self) -> str | None:
         """None, or what is wrong, for /readyz."""
-        return None if self._session and self._stream else f'no session with an API server for election "{self._election}"'
+        return None if self._open else f'no session with an API server for election "{self._election}"'
 
     async def run(self) -> None:
         """Campaigns until cancelled or resigned."""
@@ -129,14 +130,14 @@ class Candidate:
         """One session, or a part of it, with one server. Ends with an ApiError."""
         stream = await self._connection.duplex(METHOD, CampaignRequest, CampaignResponse)
         try:
-            await self._open(stream)
-            self._stream = stream
+            await self._begin(stream)
             await race(self._listen(stream), self._beat(stream))
         finally:
             self._stream = None
+            self._open = False
             stream.cancel()
 
-    async def _open(self, stream: Stream) -> None:
+    async def _begin(self, stream: Stream) -> None:
         """Opens a session, or resumes the one that there is."""
         term = self._term
         sent = self._clock.monotonic()
@@ -150,6 +151,7 @@ class Candidate:
                 )
             )
         )
+        self._stream = stream
         response = await stream.read(OPEN_TIMEOUT)
         if response is None:
             raise unavailable(f"API server {stream.endpoint} ended the campaign")
@@ -158,6 +160,7 @@ class Candidate:
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         opened = response.opened
         now = self._clock.monotonic()
+        self._open = True
         self._session = opened.session
         self._validity = opened.validity_ms / 1000
         self._pulse = Pulse(opened.interval_ms / 1000, PATIENCE, now)

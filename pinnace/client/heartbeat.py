@@ -2,7 +2,8 @@
 
 A broken stream is resumed on another API server with the same session, so that the leases never vanish while one server is
 left. A session that is lost (its lease ran out while no server could be reached) is replaced by a new one, which makes the
-leases anew. Nodes that a newer session has taken over are given up for good: `on_evicted` is told.
+leases anew; it still says which one it was before, and does not take back what a newer session has taken meanwhile. Nodes that
+were taken are given up for good: `on_evicted` is told.
 """
 
 import asyncio
@@ -21,8 +22,8 @@ from pinnace.runtime.supervise import supervise
 log = logging.getLogger(__name__)
 
 METHOD = "/pinnace.v1.Nodes/Heartbeat"
-OPEN_TIMEOUT = 10.0
-"""Seconds that a server may take to write the leases of all nodes."""
+OPEN_TIMEOUT = 2.0
+"""Seconds that a server may take to open a session."""
 PATIENCE = 1.0
 """Seconds without an answer after which another server is tried. Well below the leases' TTL."""
 CLOSE_TIMEOUT = 1.0
@@ -50,6 +51,7 @@ class NodeSession:
         self._clock = clock
         self._session = 0
         self._stream: Stream | None = None
+        self._open = False
         self._pulse = Pulse(1.0, PATIENCE, 0.0)
         self._closing = False
         self._closed = asyncio.Event()
@@ -61,8 +63,8 @@ class NodeSession:
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz. When None, the leases of the nodes that it began with are written."""
-        return None if self._session and self._stream else "no heartbeat session with an API server"
+        """None, or what is wrong, for /readyz."""
+        return None if self._open else "no heartbeat session with an API server"
 
     def add(self, nodes: Sequence[str]) -> None:
         """Keeps these alive as well: they are sent with the next beat."""
@@ -96,24 +98,23 @@ class NodeSession:
         """One session, or a part of it, with one server. Ends with an ApiError, unless it was closed."""
         stream = await self._connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
         try:
-            await self._open(stream)
-            self._stream = stream
+            await self._begin(stream)
             await race(self._listen(stream), self._beat(stream))
         finally:
             self._stream = None
+            self._open = False
             stream.cancel()
 
-    async def _open(self, stream: Stream) -> None:
+    async def _begin(self, stream: Stream) -> None:
+        """Opens the session, or resumes the one that there was; the server knows whether it still lives."""
         self._added.clear()
         opening = HeartbeatRequest.Open(holder=self._holder, nodes=self._nodes, session=self._session)
         await stream.write(HeartbeatRequest(open=opening))
+        self._stream = stream
         response = await stream.read(OPEN_TIMEOUT)
-        while response is not None and response.HasField("evicted"):
-            self._handle(response)
-            response = await stream.read(OPEN_TIMEOUT)
         if response is None or not response.HasField("opened"):
-            self._session = 0
             raise unavailable(f"API server {stream.endpoint} did not open a session")
+        self._open = True
         self._session = response.opened.session
         self._pulse = Pulse(response.opened.interval_ms / 1000, PATIENCE, self._clock.monotonic())
 
@@ -147,5 +148,4 @@ class NodeSession:
                     self._nodes.pop(node, None)
                 self._on_evicted(list(evicted.nodes), evicted.holder)
             case "lost":
-                self._session = 0
                 raise unavailable(f"the session is over: {response.lost.reason}")

@@ -1,0 +1,276 @@
+"""What must hold of the leases of nodes, whatever the storage: the real service and the real session, over real gRPC."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+
+from apiserver.services import fleet
+from apiserver.services.heartbeats import TIMING
+from apiserver.sessions import Timing
+from apiserver.storage.interface import Changes, KeyValue, Storage, Write
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.client import errors
+from pinnace.client.connection import Duplex
+from pinnace.client.heartbeat import METHOD, NodeSession
+from tests.contract.servers import PATIENCE, Server
+from tests.unit.client.fakeserver import connect
+
+PREFIX = LEASES.key(NODE_LEASE_NAMESPACE, "")
+HASTY = Timing(interval=0.05, silence=0.3, ttl=2)
+
+
+class Cluster:
+    """Servers and sessions before one storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.servers: list[Server] = []
+        self.fleets: list[Fleet] = []
+
+    async def serve(self, timing: Timing = HASTY) -> Server:
+        self.servers.append(await Server(self.storage, heartbeats=timing).start())
+        return self.servers[-1]
+
+    def fleet(self, holder: str, nodes: Sequence[str], *servers: Server) -> "Fleet":
+        self.fleets.append(Fleet(holder, nodes, *(servers or self.servers)))
+        return self.fleets[-1]
+
+    async def leases(self) -> dict[str, KeyValue]:
+        """The Lease objects, by node."""
+        found: dict[str, KeyValue] = {}
+        page = await self.storage.page(PREFIX, limit=5000)
+        for item in page.items:
+            found[item.key.removeprefix(PREFIX)] = item
+        return found
+
+    async def until(self, condition: Callable[[dict[str, KeyValue]], bool]) -> dict[str, KeyValue]:
+        """The Lease objects, once they are as wanted; follows the storage itself."""
+        revision = await self.storage.current_revision()
+        async with asyncio.timeout(PATIENCE):
+            while not condition(found := await self.leases()):
+                revision = (await anext(self.following(revision))).revision
+        return found
+
+    async def following(self, revision: int) -> AsyncIterator[Changes]:
+        """What changes after the revision; signs of life are left out."""
+        async for changes in self.storage.watch(revision + 1):
+            if changes.changes:
+                yield changes
+
+    async def holding(self, *nodes: str) -> dict[str, KeyValue]:
+        """Once there are Lease objects of exactly these nodes."""
+        return await self.until(lambda found: found.keys() == set(nodes))
+
+
+class Fleet:
+    """A NodeSession that runs. `evicted` has the nodes that it lost, and to whom."""
+
+    def __init__(self, holder: str, nodes: Sequence[str], *servers: Server) -> None:
+        self.connection = connect(*(server.address for server in servers))
+        self.session = NodeSession(self.connection, holder, nodes, on_evicted=self._evicted)
+        self.evicted: dict[str, str] = {}
+        self.was_evicted = asyncio.Event()
+        self.running = asyncio.ensure_future(self.session.run())
+
+    def _evicted(self, nodes: Sequence[str], holder: str) -> None:
+        self.evicted.update(dict.fromkeys(nodes, holder))
+        self.was_evicted.set()
+
+    async def kill(self) -> None:
+        """Breaks its stream off."""
+        self.running.cancel()
+        await asyncio.wait((self.running,))
+
+    async def stop(self) -> None:
+        await self.kill()
+        await self.connection.close()
+        if not self.running.cancelled():
+            self.running.result()
+
+
+@pytest.fixture
+async def cluster(storage: Storage) -> AsyncIterator[Cluster]:
+    cluster = Cluster(storage)
+    yield cluster
+    for each in cluster.fleets:
+        await each.stop()
+    for server in cluster.servers:
+        await server.kill()
+
+
+async def test_each_node_has_a_lease_object_on_the_sessions_lease(cluster: Cluster) -> None:
+    await cluster.serve()
+    cluster.fleet("fleet-a", ["n1", "n2"])
+    found = await cluster.holding("n1", "n2")
+    assert len({item.lease for item in found.values()} - {0}) == 1
+    lease = Lease.FromString(found["n1"].value)
+    assert (lease.metadata.name, lease.metadata.namespace) == ("n1", NODE_LEASE_NAMESPACE)
+    assert (lease.spec.holderIdentity, lease.spec.leaseDurationSeconds) == ("fleet-a", HASTY.ttl)
+    assert lease.metadata.uid
+    assert lease.metadata.creationTimestamp.seconds
+
+
+async def test_beats_keep_the_leases_without_a_write(cluster: Cluster) -> None:
+    await cluster.serve(TIMING)
+    cluster.fleet("fleet-a", ["n1"])
+    before = await cluster.holding("n1")
+    revision = await cluster.storage.current_revision()
+    await asyncio.sleep(TIMING.ttl * 1.5)
+    assert await cluster.leases() == before
+    assert await cluster.storage.current_revision() == revision
+
+
+async def test_a_large_fleet_is_claimed_in_parts(cluster: Cluster) -> None:
+    await cluster.serve(TIMING)
+    nodes = [f"n{number}" for number in range(fleet.CHUNK * 2 + 1)]
+    cluster.fleet("fleet-a", nodes)
+    await cluster.holding(*nodes)
+
+
+async def test_nodes_can_be_added(cluster: Cluster) -> None:
+    await cluster.serve()
+    fleet = cluster.fleet("fleet-a", ["n1"])
+    await cluster.holding("n1")
+    fleet.session.add(["n2"])
+    await cluster.holding("n1", "n2")
+    assert list(fleet.session.nodes) == ["n1", "n2"]
+
+
+async def test_the_leases_of_a_fleet_that_dies_vanish(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the grace, and before the etcd lease can run out."""
+    monkeypatch.setattr(fleet, "GRACE", 0.1)
+    await cluster.serve(Timing(interval=0.05, silence=0.3, ttl=60))
+    dying = cluster.fleet("fleet-a", ["n1", "n2"])
+    await cluster.holding("n1", "n2")
+    await dying.kill()
+    await cluster.holding()
+
+
+async def test_the_leases_of_a_fleet_that_closes_are_removed_at_once(cluster: Cluster) -> None:
+    await cluster.serve()
+    closing = cluster.fleet("fleet-a", ["n1"])
+    await cluster.holding("n1")
+    await closing.session.close()
+    assert await cluster.leases() == {}
+    await asyncio.wait_for(closing.running, PATIENCE)
+
+
+@pytest.mark.parametrize("end", [Server.stop, Server.kill])
+async def test_the_leases_outlive_a_server(cluster: Cluster, end: Callable[[Server], object]) -> None:
+    one, two = await cluster.serve(TIMING), await cluster.serve(TIMING)
+    cluster.fleet("fleet-a", ["n1", "n2"], one, two)
+    before = await cluster.holding("n1", "n2")
+    revision = await cluster.storage.current_revision()
+    await end(one)  # type: ignore[misc]
+    after = await cluster.until(lambda found: all(item.mod_revision > revision for item in found.values()))
+    await asyncio.sleep(TIMING.ttl)
+    assert await cluster.leases() == after
+    assert {node: item.create_revision for node, item in after.items()} == {
+        node: item.create_revision for node, item in before.items()
+    }
+
+
+async def test_the_server_that_a_fleet_has_left_does_not_delete_its_leases(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "GRACE", 0.1)
+    one, two = await cluster.serve(TIMING), await cluster.serve(TIMING)
+    before = await Speaker.open(one, "fleet-a", ["n1"])
+    session = (await before.hear("opened")).opened.session
+    revision = (await cluster.holding("n1"))["n1"].mod_revision
+    await Speaker.open(two, "fleet-a", ["n1"], session)
+    found = await cluster.until(lambda found: found["n1"].mod_revision > revision)
+    before.vanish()
+    await asyncio.wait_for(one.storage.refused.wait(), PATIENCE)
+    assert await cluster.leases() == found
+
+
+async def test_a_silent_fleet_loses_its_leases_and_is_told(cluster: Cluster) -> None:
+    server = await cluster.serve(Timing(interval=0.05, silence=0.3, ttl=60))
+    silent = await Speaker.open(server, "fleet-a", ["n1"])
+    await silent.hear("opened")
+    await cluster.holding("n1")
+    assert "no heartbeat" in (await silent.hear("lost")).lost.reason
+    assert await cluster.leases() == {}
+
+
+async def test_a_newer_session_evicts_the_older_one(cluster: Cluster) -> None:
+    one, two = await cluster.serve(), await cluster.serve()
+    older = cluster.fleet("fleet-a", ["n1", "n2"], one)
+    await cluster.holding("n1", "n2")
+    cluster.fleet("fleet-b", ["n2", "n3"], two)
+    await asyncio.wait_for(older.was_evicted.wait(), PATIENCE)
+    assert older.evicted == {"n2": "fleet-b"}
+    assert list(older.session.nodes) == ["n1"]
+    taken = (await cluster.holding("n1", "n2", "n3"))["n2"]
+    lease = Lease.FromString(taken.value)
+    assert (lease.spec.holderIdentity, lease.spec.leaseTransitions) == ("fleet-b", 1)
+
+
+async def test_a_session_that_is_resumed_does_not_take_back_what_a_newer_one_has(cluster: Cluster) -> None:
+    """Or two fleets of one name would evict each other for ever."""
+    server = await cluster.serve(TIMING)
+    older = await Speaker.open(server, "fleet-a", ["n1", "n2"])
+    session = (await older.hear("opened")).opened.session
+    await cluster.holding("n1", "n2")
+    newer = await Speaker.open(server, "fleet-b", ["n1"])
+    await newer.hear("opened")
+    await cluster.until(lambda found: Lease.FromString(found["n1"].value).spec.holderIdentity == "fleet-b")
+    again = await Speaker.open(server, "fleet-a", ["n1", "n2"], session)
+    await again.hear("opened")
+    evicted = (await again.hear("evicted")).evicted
+    assert (list(evicted.nodes), evicted.holder) == (["n1"], "fleet-b")
+    assert Lease.FromString((await cluster.leases())["n1"].value).spec.holderIdentity == "fleet-b"
+
+
+async def test_a_session_that_has_run_out_is_replaced(cluster: Cluster) -> None:
+    server = await cluster.serve()
+    cluster.fleet("fleet-a", ["n1"])
+    lease = (await cluster.holding("n1"))["n1"].lease
+    await cluster.storage.revoke_lease(lease)
+    found = await cluster.until(lambda found: "n1" in found and found["n1"].lease != lease)
+    assert found.keys() == {"n1"}
+    assert server.cacher.revision
+
+
+async def test_a_lease_that_a_person_deletes_is_made_anew(cluster: Cluster) -> None:
+    await cluster.serve()
+    cluster.fleet("fleet-a", ["n1", "n2"])
+    revision = (await cluster.holding("n1", "n2"))["n1"].mod_revision
+    await cluster.storage.transact([Write(PREFIX + "n1", None, revision)])
+    await cluster.holding("n1", "n2")
+
+
+async def test_a_session_needs_a_holder(cluster: Cluster) -> None:
+    nobody = await Speaker.open(await cluster.serve(), "", ["n1"])
+    with pytest.raises(errors.Invalid, match="with a holder"):
+        await nobody.next()
+
+
+class Speaker:
+    """Speaks the protocol, one message at a time."""
+
+    def __init__(self, stream: Duplex[HeartbeatRequest, HeartbeatResponse]) -> None:
+        self._stream = stream
+
+    @classmethod
+    async def open(cls, server: Server, holder: str, nodes: Sequence[str], session: int = 0) -> "Speaker":
+        stream = await connect(server.address).duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+        await stream.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session)))
+        return cls(stream)
+
+    async def hear(self, kind: str) -> HeartbeatResponse:
+        response = await self.next()
+        assert response is not None, f"the stream ended; expected {kind}"
+        assert response.WhichOneof("kind") == kind, response
+        return response
+
+    async def next(self) -> HeartbeatResponse | None:
+        async with asyncio.timeout(PATIENCE):
+            return await self._stream.read()
+
+    def vanish(self) -> None:
+        self._stream.cancel()

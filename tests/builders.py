@@ -147,6 +147,13 @@ class PodBuilder:
         required.nodeSelectorTerms.append(NodeSelectorTerm(matchExpressions=expressions))
         return self
 
+    def node_fields(self, operator: str, names: list[str]) -> Self:
+        """Adds one required term about metadata.name."""
+        required = self._pod.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+        field = NodeSelectorRequirement(key="metadata.name", operator=operator, values=names)
+        required.nodeSelectorTerms.append(NodeSelectorTerm(matchFields=[field]))
+        return self
+
     def tolerate(self, key: str = "", value: str = "", effect: str = "", operator: str = "Equal") -> Self:
         self._pod.spec.tolerations.append(Toleration(key=key, operator=operator, value=value, effect=effect))
         return self

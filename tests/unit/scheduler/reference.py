@@ -1,0 +1,76 @@
+"""The plugins once more, about one node at a time and as plainly as can be: what the native form must agree with."""
+
+from collections.abc import Sequence
+
+from pinnace import fit
+from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, Pod, Taint, Toleration
+
+
+def reasons(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[str]:
+    """Why the node refuses the pod, in the words of the first plugin that does. Empty: it does not."""
+    unschedulable = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+    if node.spec.unschedulable and not any(_tolerates(each, unschedulable) for each in pod.spec.tolerations):
+        return ["node(s) were unschedulable"]
+    for taint in node.spec.taints:
+        if taint.effect != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in pod.spec.tolerations):
+            return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"]
+    if not _affine(pod, node):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    refusals = fit.check(pod, node, pods)
+    ports = [refusal.reason for refusal in refusals if not refusal.resource]
+    return ports or [refusal.reason for refusal in refusals]
+
+
+def least_allocated(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
+    return 100 * sum(_left(pod, node, pods)) / 2
+
+
+def balanced(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
+    cpu, memory = _left(pod, node, pods)
+    mean = (cpu + memory) / 2
+    return float(100 * (1 - (((cpu - mean) ** 2 + (memory - mean) ** 2) / 2) ** 0.5))
+
+
+def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[float]:
+    has = fit.allocatable(node)
+    used = [sum(amounts) for amounts in zip(*(fit.pod_requests(each).scored for each in (pod, *pods)), strict=True)]
+    return [1 - used[i] / has[name] if has.get(name) else 0.0 for i, name in enumerate(("cpu", "memory"))]
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+def _affine(pod: Pod, node: Node) -> bool:
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in pod.spec.nodeSelector.items()):
+        return False
+    required = pod.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+    terms = required.nodeSelectorTerms
+    if not pod.spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution"):
+        return True
+    return any(
+        (term.matchExpressions or term.matchFields)
+        and all(_matches(each, labels.get(each.key)) for each in term.matchExpressions)
+        and all(_matches(each, node.metadata.name) for each in term.matchFields)
+        for term in terms
+    )
+
+
+def _matches(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    if value is None or not value.isdigit():
+        return False
+    return int(value) > int(requirement.values[0]) if requirement.operator == "Gt" else int(value) < int(requirement.values[0])

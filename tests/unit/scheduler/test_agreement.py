@@ -1,0 +1,111 @@
+"""The native plugins say what the plain ones say, whatever the cluster and the pod."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.cache.pod_info import PodInfo
+from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin
+from scheduler.plugins import DEFAULTS
+from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler import reference
+from tests.unit.scheduler.pods import cache_of, framework
+
+EFFECTS = ["NoSchedule", "NoExecute", "PreferNoSchedule"]
+RESOURCES = ["cpu", "memory", "example.com/gpu"]
+OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+keys = st.sampled_from(["a", "b"])
+values = st.sampled_from(["", "1", "2"])
+numbers = st.sampled_from(["1", "2"])
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> NodeBuilder:
+    node = make_node(name).capacity(cpu=draw(st.integers(0, 4)), memory=draw(st.integers(0, 4)), pods=draw(st.integers(0, 4)))
+    for key, value in draw(st.dictionaries(keys, values)).items():
+        node.label(key, value)
+    for key, value, effect in draw(st.lists(st.tuples(keys, values, st.sampled_from(EFFECTS)), max_size=2)):
+        node.taint(key, value, effect)
+    if draw(st.booleans()):
+        node.extended("example.com/gpu", 1)
+    return node.unschedulable(draw(st.integers(0, 5)) == 0)
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> PodBuilder:
+    pod = make_pod(name)
+    for requests in draw(st.lists(st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 3)), max_size=2)):
+        pod.container(requests=dict(requests))
+    for port in draw(st.lists(st.integers(80, 82), max_size=1)):
+        pod.host_port(port, ip=draw(st.sampled_from(["", "10.0.0.1"])))
+    for key, value in draw(st.dictionaries(keys, values, max_size=1)).items():
+        pod.node_selector(key, value)
+    for key, value in draw(st.lists(st.tuples(st.sampled_from(["", "a", "b"]), values), max_size=2)):
+        operator = "Exists" if not key else draw(st.sampled_from(["", "Equal", "Exists"]))
+        pod.tolerate(key, value, draw(st.sampled_from(["", *EFFECTS])), operator)
+    for key, operator in draw(st.lists(st.tuples(keys, st.sampled_from(OPERATORS)), max_size=2)):
+        pod.node_affinity((key, operator, [draw(numbers)] if operator in ("In", "NotIn", "Gt", "Lt") else []))
+    return pod
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[NodeBuilder], list[PodBuilder]]:
+    names = [f"n{i}" for i in range(draw(st.integers(1, 5)))]
+    placed = [draw(pods(f"p{i}")).node(draw(st.sampled_from(names))) for i in range(draw(st.integers(0, 4)))]
+    return [draw(nodes(name)) for name in names], placed
+
+
+@settings(max_examples=150)
+@given(clusters(), pods("new"))
+def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder) -> None:
+    builders, placed = cluster
+    cache, pod = cache_of(*builders, placed=placed), wanted.build()
+    expected = []
+    for builder in builders:
+        node = builder.build()
+        on_node = [each for other in placed if (each := other.build()).spec.nodeName == node.metadata.name]
+        expected.append(reference.reasons(pod, node, on_node))
+
+    assert verdicts(PodInfo(pod), cache.nodes) == expected
+
+    feasible = framework().filter({}, PodInfo(pod), cache.nodes)
+    if isinstance(feasible, np.ndarray):
+        assert feasible.tolist() == [not reasons for reasons in expected]
+    else:
+        assert all(expected)
+
+
+def verdicts(pod: PodInfo, table: NodeTable) -> list[list[str]]:
+    """For each node, the reasons of the first filter that refuses it."""
+    found: list[list[str]] = [[] for _ in table.names]
+    for make, _ in DEFAULTS.values():
+        plugin, state = make(), CycleState()
+        if isinstance(plugin, PreFilterPlugin) and plugin.pre_filter(state, pod, table) is not None:
+            continue
+        if isinstance(plugin, FilterPlugin):
+            result = plugin.filter(state, pod, table)
+            told = result.explain()
+            for row, passed in enumerate(result.passed.tolist()):
+                assert passed is not bool(told.codes[row])
+                if not passed and not found[row]:
+                    found[row] = list(told.reasons(int(told.codes[row])))
+    return found
+
+
+@given(clusters(), pods("new"))
+def test_scores(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder) -> None:
+    builders, placed = cluster
+    cache, pod = cache_of(*builders, placed=placed), wanted.build()
+    everywhere = np.ones(len(builders), np.bool_)
+    for plugin, plain in (
+        (NodeResourcesFit(), reference.least_allocated),
+        (NodeResourcesBalancedAllocation(), reference.balanced),
+    ):
+        native = plugin.score({}, PodInfo(pod), cache.nodes, everywhere)
+        for row, builder in enumerate(builders):
+            node = builder.build()
+            on_node = [each for other in placed if (each := other.build()).spec.nodeName == node.metadata.name]
+            assert native[row] == pytest.approx(plain(pod, node, on_node), rel=1e-9, abs=1e-6)

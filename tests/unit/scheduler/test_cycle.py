@@ -1,0 +1,68 @@
+"""One pod's story: chosen and assumed, or why not."""
+
+from collections import Counter
+
+from scheduler.cache.cache import Cache
+from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
+from scheduler.framework import BoolArray, CycleState, FloatArray, NodeTable, PodInfo
+from scheduler.framework.runtime import Enabled
+from tests.builders import make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+FRAMEWORK = framework()
+
+
+def equal_nodes(count: int) -> Cache:
+    return cache_of(*(make_node(f"n{i}").capacity(cpu=4, memory="4Gi", pods=10) for i in range(count)))
+
+
+def test_the_pod_is_assumed_where_it_is_placed() -> None:
+    cache = cache_of(make_node("full"), make_node("free"), placed=[make_pod("there").req(cpu=4).node("full")])
+    pod = info(make_pod("a").req(cpu=1))
+    assert schedule_one(pod, cache, FRAMEWORK, 0) == Placed("free")
+    assert cache.is_assumed(pod.uid) and cache.node_of(pod.uid) == "free"
+
+
+def test_an_assumed_pod_counts_for_the_next() -> None:
+    cache = equal_nodes(2)
+    placed = [schedule_one(info(make_pod(f"p{i}").req(cpu=3)), cache, FRAMEWORK, 0) for i in range(3)]
+    assert {each.node for each in placed if isinstance(each, Placed)} == {"n0", "n1"}
+    assert placed[2] == Unschedulable(frozenset({"NodeResourcesFit"}), "0/2 nodes are available: 2 Insufficient cpu.")
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    def run(seed: int) -> list[object]:
+        cache = equal_nodes(20)
+        return [schedule_one(info(make_pod(f"p{i}").req(cpu=1)), cache, FRAMEWORK, seed) for i in range(60)]
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+
+
+def test_equal_nodes_are_chosen_alike_often() -> None:
+    chosen = Counter(
+        placed.node
+        for i in range(2000)
+        if isinstance(placed := schedule_one(info(make_pod(f"p{i}")), equal_nodes(4), FRAMEWORK, 7), Placed)
+    )
+    assert len(chosen) == 4 and min(chosen.values()) > 350
+
+
+class Boom:
+    name = "Boom"
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        raise RuntimeError("boom")
+
+
+def test_a_plugin_that_fails_breaks_the_attempt_and_assumes_nothing() -> None:
+    cache, pod = equal_nodes(2), info(make_pod("a"))
+    outcome = schedule_one(pod, cache, framework(Enabled(Boom())), 0)
+    assert outcome == Broken('plugin "Boom" failed in Score: RuntimeError: boom')
+    assert len(cache) == 0
+
+
+def test_without_nodes() -> None:
+    assert schedule_one(info(make_pod("a")), Cache(), FRAMEWORK, 0) == Unschedulable(
+        frozenset(), "no nodes available to schedule pods"
+    )

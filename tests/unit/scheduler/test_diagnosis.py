@@ -1,0 +1,68 @@
+"""The sentence that people read, to the letter."""
+
+import pytest
+
+from scheduler.framework.diagnosis import Diagnosis
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+
+def small(name: str) -> NodeBuilder:
+    return make_node(name).capacity(cpu=1, memory="1Gi", pods=10)
+
+
+def gpu(name: str) -> NodeBuilder:
+    return make_node(name).taint("gpu", "true")
+
+
+def diagnose(pod: PodBuilder, *nodes: NodeBuilder) -> Diagnosis:
+    found = framework().filter({}, info(pod), cache_of(*nodes).nodes)
+    assert isinstance(found, Diagnosis)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pod", "nodes", "message"),
+    [
+        (
+            make_pod("a").req(cpu=2),
+            [small("a"), small("b"), small("c"), gpu("d"), gpu("e")],
+            "0/5 nodes are available: 2 node(s) had untolerated taint {gpu: true}, 3 Insufficient cpu.",
+        ),
+        (
+            make_pod("a").req(cpu=2, memory="2Gi"),
+            [small("a"), small("b")],
+            "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory.",
+        ),
+        (
+            make_pod("a").req(cpu=2),
+            [*(small(f"s{i}") for i in range(10)), *(gpu(f"g{i}") for i in range(9))],
+            "0/19 nodes are available: 10 Insufficient cpu, 9 node(s) had untolerated taint {gpu: true}.",
+        ),
+        (
+            make_pod("a").req(cpu=9),
+            [gpu("a").unschedulable(), gpu("b").capacity(cpu=1)],
+            "0/2 nodes are available: 1 node(s) had untolerated taint {gpu: true}, 1 node(s) were unschedulable.",
+        ),
+        (make_pod("a"), [], "no nodes available to schedule pods"),
+    ],
+)
+def test_message(pod: PodBuilder, nodes: list[NodeBuilder], message: str) -> None:
+    assert diagnose(pod, *nodes).message() == message
+
+
+def test_only_plugins_whose_verdict_counts_are_waited_for() -> None:
+    found = diagnose(make_pod("a").req(cpu=2), small("a"), gpu("b"), gpu("c").capacity(cpu=1))
+    assert found.plugins == {"NodeResourcesFit", "TaintToleration"}
+    assert diagnose(make_pod("a").req(cpu=2), gpu("b").capacity(cpu=1)).plugins == {"TaintToleration"}
+
+
+def test_all_verdicts_are_kept() -> None:
+    found = diagnose(make_pod("a").req(cpu=2), gpu("b").capacity(cpu=1, pods=10))
+    assert [plugin for plugin, result in found.refusals if not result.passed[0]] == ["TaintToleration", "NodeResourcesFit"]
+
+
+def test_a_refusal_by_pre_filter_is_told_once() -> None:
+    found = Diagnosis(5, pre_filter=("Quota", "the quota of team red is used up"))
+    assert found.message() == "0/5 nodes are available: the quota of team red is used up."
+    assert found.plugins == {"Quota"}

@@ -1,0 +1,172 @@
+"""How plugins are run: in order, skipped when they say so, and blamed by name when they fail."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.framework import SKIP, FilterResult, NodeView, PerNodeFilter, PerNodeScore, Status
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.results import PluginError
+from scheduler.framework.runtime import Enabled, Framework
+from scheduler.plugins.priority_sort import PrioritySort
+from tests.builders import make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+POD = info(make_pod("a").req(cpu=1))
+NODES = cache_of(make_node("n"), make_node("m")).nodes
+BOTH = np.ones(2, np.bool_)
+
+
+class Custom:
+    """A plugin with whatever methods a test gives it."""
+
+    def __init__(self, name: str = "Custom", **methods: Any) -> None:
+        self.name = name
+        for method, answer in methods.items():
+            fixed = callable(answer) or isinstance(answer, Change)
+            setattr(self, method, answer if fixed else lambda *_, answer=answer: answer)
+
+
+def boom(*_: object) -> None:
+    raise RuntimeError("boom")
+
+
+class OnlyM(PerNodeFilter):
+    name = "OnlyM"
+
+    def filter_node(self, pod: Pod, node: NodeView) -> str | None:
+        return None if node.name == "m" else f"node(s) were not {pod.metadata.name}'s favourite"
+
+
+class ByName(PerNodeScore):
+    name = "ByName"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def score_node(self, pod: Pod, node: NodeView) -> float:
+        self.asked.append(node.name)
+        return 100.0 if node.name == "m" else 0.0
+
+
+def test_a_plain_filter() -> None:
+    feasible = framework(Enabled(OnlyM())).filter({}, POD, NODES)
+    assert isinstance(feasible, np.ndarray) and feasible.tolist() == [False, True]
+    alone = cache_of(make_node("n"), make_node("o")).nodes
+    refused = framework(Enabled(OnlyM())).filter({}, POD, alone)
+    assert isinstance(refused, Diagnosis)
+    assert refused.message() == "0/2 nodes are available: 2 node(s) were not a's favourite."
+
+
+def test_a_plain_score_is_asked_about_feasible_nodes_only() -> None:
+    plugin = ByName()
+    total = framework(Enabled(plugin, weight=1000)).score({}, POD, NODES, np.array([True, False]))
+    assert plugin.asked == ["n"]
+    assert total[1] == -np.inf and 0 <= total[0] <= 200
+
+
+def test_a_node_as_a_plain_plugin_sees_it() -> None:
+    seen = {}
+
+    class Look(PerNodeFilter):
+        name = "Look"
+
+        def filter_node(self, pod: Pod, node: NodeView) -> str | None:
+            seen[node.name] = (
+                node.allocatable("cpu"),
+                node.free("cpu"),
+                node.used("cpu"),
+                node.labels["zone"],
+                node.node.metadata.uid,
+            )
+            return None
+
+    table = cache_of(make_node("n").label("zone", "east"), placed=[make_pod("p").req(cpu=1).node("n")]).nodes
+    framework(Enabled(Look())).filter({}, POD, table)
+    assert seen == {"n": (4000, 3000, 1000, "east", "uid-n")}
+
+
+def test_skipped_plugins_are_not_called() -> None:
+    skipping = Custom(pre_filter=SKIP, filter=boom, pre_score=SKIP, score=boom)
+    assert isinstance(framework(Enabled(skipping)).filter({}, POD, NODES), np.ndarray)
+    framework(Enabled(skipping)).score({}, POD, NODES, BOTH)
+
+
+def test_a_plugin_takes_part_only_where_it_is_enabled() -> None:
+    framework(Enabled(Custom(filter=boom), filters=False)).filter({}, POD, NODES)
+    framework(Enabled(Custom(score=boom), scores=False)).score({}, POD, NODES, BOTH)
+
+
+def test_pre_filter_can_refuse_for_all_nodes() -> None:
+    refused = framework(Enabled(Custom(pre_filter=Status("no budget"), filter=boom))).filter({}, POD, NODES)
+    assert isinstance(refused, Diagnosis) and refused.pre_filter == ("Custom", "no budget")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        (Custom(pre_filter=boom), 'plugin "Custom" failed in PreFilter: RuntimeError: boom'),
+        (Custom(filter=boom), 'plugin "Custom" failed in Filter: RuntimeError: boom'),
+        (Custom(filter=BOTH), 'plugin "Custom" failed in Filter: AttributeError: '),
+        (Custom(filter=FilterResult.refusing(np.zeros(3, np.bool_), "")), "Filter: ValueError: `passed` must be 2 booleans"),
+        (Custom(filter=FilterResult.coded(np.array([1, 1]), ["", ])), 'plugin "Custom" failed in Filter: IndexError'),
+    ],
+)  # fmt: skip
+def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
+    with pytest.raises(PluginError) as raised:
+        found = framework(Enabled(plugin)).filter({}, POD, NODES)
+        assert isinstance(found, Diagnosis)
+        found.message()
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        (Custom(pre_score=boom, score=np.zeros(2)), 'plugin "Custom" failed in PreScore: RuntimeError: boom'),
+        (Custom(score=boom), 'plugin "Custom" failed in Score: RuntimeError: boom'),
+        (Custom(score=np.array([0.0, 101.0])), "Score: ValueError: scores must be from 0 to 100, got 0.0 to 101.0"),
+        (Custom(score=np.array([0.0, np.nan])), "scores must be from 0 to 100"),
+        (Custom(score=np.zeros(3)), 'plugin "Custom" failed in Score: IndexError'),
+        (Custom(score=np.zeros(2), normalize=boom), 'plugin "Custom" failed in NormalizeScore: RuntimeError: boom'),
+    ],
+)
+def test_a_score_that_fails_is_named(plugin: Custom, message: str) -> None:
+    with pytest.raises(PluginError) as raised:
+        framework(Enabled(plugin)).score({}, POD, NODES, BOTH)
+    assert message in str(raised.value)
+
+
+def test_a_plugin_keeps_its_own_array() -> None:
+    own = np.array([1.0, 2.0])
+    both = framework(Enabled(Custom("A", score=own)), Enabled(Custom("B", score=own), weight=2))
+    total = both.score({}, POD, NODES, BOTH)
+    assert own.tolist() == [1.0, 2.0]
+    assert total[1] - total[0] == pytest.approx(3.0)
+
+
+def test_failures_where_no_pod_can_be_blamed_change_nothing() -> None:
+    broken = Custom(pre_enqueue=boom, sort_key=boom, helps=boom, helped_by=Change.POD_FREED)
+    alone = Framework("x", [Enabled(broken)])
+    assert alone.may_enqueue(POD)
+    assert alone.sort_key(POD, 0.0) == ()
+    assert alone.helps("Custom", ClusterEvent(Change.POD_FREED, "n"), POD, NODES)
+    assert not alone.helps("Custom", ClusterEvent(Change.NODE_LABELS, "n"), POD, NODES)
+
+
+def test_anything_helps_a_plugin_without_a_hint() -> None:
+    assert framework(Enabled(Custom(filter=boom))).helps("Custom", ClusterEvent(Change.NODE_LABELS, "n"), POD, NODES)
+
+
+def test_names_are_unique() -> None:
+    with pytest.raises(ValueError, match="enabled twice: Custom"):
+        framework(Enabled(Custom()), Enabled(Custom()))
+
+
+@pytest.mark.parametrize("sorters", [[], [PrioritySort(), Custom(sort_key=boom)]])
+def test_exactly_one_plugin_sorts(sorters: list[Any]) -> None:
+    with pytest.raises(ValueError, match="exactly one plugin must sort"):
+        Framework("x", [Enabled(sorter) for sorter in sorters])

@@ -1,0 +1,220 @@
+"""Each built-in plugin on its own: which nodes it refuses, what it says, what it likes, what helps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, PreFilterPlugin
+from scheduler.plugins.node_affinity import NodeAffinity
+from scheduler.plugins.node_name import NodeName
+from scheduler.plugins.node_ports import NodePorts
+from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node_unschedulable import NodeUnschedulable
+from scheduler.plugins.scheduling_gates import SchedulingGates
+from scheduler.plugins.taint_toleration import TaintToleration
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, info
+
+GPU = make_node("gpu").taint("gpu", "true")
+PLAIN = make_node("plain")
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+PORTS = "node(s) didn't have free ports for the requested pod ports"
+
+
+def pod() -> PodBuilder:
+    return make_pod("new")
+
+
+def refusals(plugin: FilterPlugin, wanted: PodBuilder, *nodes: NodeBuilder, placed: tuple[PodBuilder, ...] = ()) -> list[str]:
+    """For each node what the plugin says, "" where it passes."""
+    table, state = cache_of(*nodes, placed=placed).nodes, CycleState()
+    if isinstance(plugin, PreFilterPlugin) and plugin.pre_filter(state, info(wanted), table) is SKIP:
+        return [""] * len(nodes)
+    told = plugin.filter(state, info(wanted), table).explain()
+    return [", ".join(told.reasons(int(code))) if code else "" for code in told.codes]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "expected"),
+    [
+        (pod().req(cpu=1), [make_node("n").capacity(cpu=1, pods=1)], [""]),
+        (pod().req(cpu=2), [make_node("n").capacity(cpu=1, pods=1)], ["Insufficient cpu"]),
+        (
+            pod().req(cpu=2, memory="1Gi"),
+            [make_node("n").capacity(cpu=1), make_node("m").capacity(cpu=2, pods=1, memory="1Gi")],
+            ["Too many pods, Insufficient cpu, Insufficient memory", ""],
+        ),
+        (pod().container({"example.com/gpu": 1}), [PLAIN], ["Insufficient example.com/gpu"]),
+        (pod(), [make_node("n").capacity(cpu=1)], ["Too many pods"]),
+        (pod().container({f"example.com/r{i}": 1 for i in range(9)}), [PLAIN.extended("example.com/r8", 1)], [
+            ", ".join(f"Insufficient example.com/r{i}" for i in range(8))
+        ]),
+    ],
+)  # fmt: skip
+def test_node_resources_fit(wanted: PodBuilder, nodes: list[NodeBuilder], expected: list[str]) -> None:
+    assert refusals(NodeResourcesFit(), wanted, *nodes) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (pod(), ["node(s) had untolerated taint {gpu: true}", ""]),
+        (pod().tolerate("gpu", "true"), ["", ""]),
+        (pod().tolerate("gpu", "true", effect="NoSchedule"), ["", ""]),
+        (pod().tolerate("gpu", "true", effect="NoExecute"), ["node(s) had untolerated taint {gpu: true}", ""]),
+        (pod().tolerate("gpu", "false"), ["node(s) had untolerated taint {gpu: true}", ""]),
+        (pod().tolerate("gpu", operator="Exists"), ["", ""]),
+        (pod().tolerate(operator="Exists"), ["", ""]),
+    ],
+)
+def test_taint_toleration(wanted: PodBuilder, expected: list[str]) -> None:
+    assert refusals(TaintToleration(), wanted, GPU, PLAIN) == expected
+
+
+def test_the_first_untolerated_taint_is_named() -> None:
+    node = make_node("n").taint("a", effect="PreferNoSchedule").taint("b", "1").taint("c", "2", "NoExecute")
+    assert refusals(TaintToleration(), pod().tolerate("b", "1"), node) == ["node(s) had untolerated taint {c: 2}"]
+
+
+def test_taints_that_are_only_disliked() -> None:
+    plugin, state = TaintToleration(), CycleState()
+    soft = "PreferNoSchedule"
+    table = cache_of(
+        make_node("none"),
+        make_node("one").taint("a", effect=soft),
+        make_node("two").taint("a", effect=soft).taint("b", effect=soft),
+    ).nodes
+    feasible = np.array([True, True, True])
+    assert plugin.pre_score(state, info(pod()), table, feasible) is None
+    scores = plugin.score(state, info(pod()), table, feasible)
+    assert plugin.normalize(state, scores, feasible).tolist() == [100, 50, 0]
+    assert plugin.normalize(state, scores, np.array([True, True, False])).tolist()[:2] == [100, 0]
+    tolerating = pod().tolerate(operator="Exists")
+    assert plugin.pre_score(state, info(tolerating), table, feasible) is SKIP
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (pod(), ["node(s) were unschedulable", ""]),
+        (pod().tolerate("node.kubernetes.io/unschedulable", operator="Exists"), ["", ""]),
+        (pod().tolerate("node.kubernetes.io/unschedulable", operator="Exists", effect="NoExecute"), [
+            "node(s) were unschedulable", "",
+        ]),
+    ],
+)  # fmt: skip
+def test_node_unschedulable(wanted: PodBuilder, expected: list[str]) -> None:
+    assert refusals(NodeUnschedulable(), wanted, make_node("n").unschedulable(), make_node("m")) == expected
+
+
+def test_node_name() -> None:
+    assert refusals(NodeName(), pod().node("m"), make_node("n"), make_node("m")) == [
+        "node(s) didn't match the requested node name",
+        "",
+    ]
+    assert refusals(NodeName(), pod().node("nowhere"), make_node("n")) == ["node(s) didn't match the requested node name"]
+
+
+def test_node_ports() -> None:
+    placed = (make_pod("there").host_port(80).node("n"),)
+    nodes = make_node("n"), make_node("m")
+    assert refusals(NodePorts(), pod().host_port(80), *nodes, placed=placed) == [PORTS, ""]
+    assert refusals(NodePorts(), pod().host_port(80, "UDP"), *nodes, placed=placed) == ["", ""]
+    assert refusals(NodePorts(), pod(), *nodes, placed=placed) == ["", ""]
+
+
+ZONES = [make_node("east").label("zone", "east").label("size", "4"), make_node("west").label("zone", "west"), PLAIN]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "matching"),
+    [
+        (pod(), "east west plain"),
+        (pod().node_selector("zone", "east"), "east"),
+        (pod().node_selector("zone", "east").node_selector("size", "5"), ""),
+        (pod().node_affinity(("zone", "In", ["east", "west"])), "east west"),
+        (pod().node_affinity(("zone", "NotIn", ["east"])), "west plain"),
+        (pod().node_affinity(("zone", "Exists", [])), "east west"),
+        (pod().node_affinity(("zone", "DoesNotExist", [])), "plain"),
+        (pod().node_affinity(("size", "Gt", ["3"])), "east"),
+        (pod().node_affinity(("size", "Lt", ["4"])), ""),
+        (pod().node_affinity(("size", "Gt", ["many"])), ""),
+        (pod().node_affinity(("size", "Around", ["4"])), ""),
+        (pod().node_affinity(("zone", "Exists", []), ("size", "Exists", [])), "east"),
+        (pod().node_affinity(("zone", "In", ["west"])).node_affinity(("size", "Exists", [])), "east west"),
+        (pod().node_affinity(), ""),
+        (pod().node_selector("zone", "east").node_affinity(("zone", "In", ["west"])), ""),
+    ],
+)
+def test_node_affinity(wanted: PodBuilder, matching: str) -> None:
+    expected = ["" if name in matching.split() else AFFINITY for name in ("east", "west", "plain")]
+    assert refusals(NodeAffinity(), wanted, *ZONES) == expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "names", "expected"),
+    [("In", ["west"], [AFFINITY, "", AFFINITY]), ("NotIn", ["west"], ["", AFFINITY, ""]), ("Gt", ["1"], [AFFINITY] * 3)],
+)
+def test_node_affinity_to_a_name(operator: str, names: list[str], expected: list[str]) -> None:
+    assert refusals(NodeAffinity(), pod().node_fields(operator, names), *ZONES) == expected
+
+
+def test_the_emptier_node_is_liked() -> None:
+    table = cache_of(make_node("full"), make_node("empty"), placed=[make_pod("a").req(cpu=3).node("full")]).nodes
+    full, empty = NodeResourcesFit().score({}, info(pod().req(cpu=1)), table, np.ones(2, np.bool_))
+    assert 0 <= full < empty <= 100
+
+
+def test_the_balanced_node_is_liked() -> None:
+    nodes = (
+        make_node("half").capacity(cpu=4, memory="4Gi", pods=9),
+        make_node("lopsided").capacity(cpu=4, memory="32Gi", pods=9),
+    )
+    wanted = info(pod().req(cpu=2, memory="2Gi"))
+    half, lopsided = NodeResourcesBalancedAllocation().score({}, wanted, cache_of(*nodes).nodes, np.ones(2, np.bool_))
+    assert half == 100 and lopsided < 100
+
+
+def test_balance_does_not_matter_to_a_pod_that_requests_nothing() -> None:
+    plugin, table = NodeResourcesBalancedAllocation(), cache_of(PLAIN).nodes
+    assert plugin.pre_score({}, info(pod()), table, np.ones(1, np.bool_)) is SKIP
+    assert plugin.pre_score({}, info(pod().req(memory=1)), table, np.ones(1, np.bool_)) is None
+
+
+def test_gates() -> None:
+    assert SchedulingGates().pre_enqueue(info(pod()))
+    assert not SchedulingGates().pre_enqueue(info(pod().gate("wait")))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "wanted", "node", "change", "expected"),
+    [
+        (NodeResourcesFit, pod().req(cpu=4), make_node("n"), Change.POD_FREED, True),
+        (NodeResourcesFit, pod().req(cpu=5), make_node("n"), Change.POD_FREED, False),
+        (NodeResourcesFit, pod().req(cpu=4), make_node("n"), Change.NODE_TAINTS, False),
+        (TaintToleration, pod(), make_node("n"), Change.NODE_TAINTS, True),
+        (TaintToleration, pod(), GPU, Change.NODE_ADDED, False),
+        (TaintToleration, pod(), make_node("n"), Change.POD_FREED, False),
+        (NodeAffinity, pod().node_selector("a", "b"), make_node("n").label("a", "b"), Change.NODE_LABELS, True),
+        (NodeAffinity, pod().node_selector("a", "b"), make_node("n"), Change.NODE_LABELS, False),
+        (NodeUnschedulable, pod(), make_node("n"), Change.NODE_TAINTS, True),
+        (NodeUnschedulable, pod(), make_node("n").unschedulable(), Change.NODE_ADDED, False),
+        (NodeName, pod().node("n"), make_node("n"), Change.NODE_ADDED, True),
+        (NodeName, pod().node("n"), make_node("m"), Change.NODE_ADDED, False),
+        (NodePorts, pod().host_port(80), make_node("n"), Change.POD_FREED, True),
+    ],
+)
+def test_hints(
+    plugin: Callable[[], EnqueueHint], wanted: PodBuilder, node: NodeBuilder, change: Change, expected: bool
+) -> None:
+    hint, table = plugin(), cache_of(node).nodes
+    event = ClusterEvent(change, node.build().metadata.name)
+    assert (bool(change & hint.helped_by) and hint.helps(event, info(wanted), table)) is expected
+
+
+def test_ports_that_are_still_taken_do_not_help() -> None:
+    table = cache_of(make_node("n"), placed=[make_pod("there").host_port(80).node("n")]).nodes
+    assert not NodePorts().helps(ClusterEvent(Change.POD_FREED, "n"), info(pod().host_port(80)), table)

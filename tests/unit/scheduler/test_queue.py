@@ -1,0 +1,184 @@
+"""The scheduling queue, with the time in our hands."""
+
+import pytest
+
+from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+FIT = frozenset({"NodeResourcesFit"})
+FREED = ClusterEvent(Change.POD_FREED, "n")
+NODES = cache_of(make_node("n").capacity(cpu=1, memory="1Gi", pods=10)).nodes
+
+
+def queue_of(*pods: PodBuilder, now: float = 0.0) -> SchedulingQueue:
+    queue = SchedulingQueue(framework(), initial_backoff=1.0, max_backoff=10.0, flush_after=300.0)
+    for pod in pods:
+        queue.add(info(pod), now)
+    return queue
+
+
+def pop(queue: SchedulingQueue, now: float) -> QueuedPod:
+    queued = queue.pop(now)
+    assert queued is not None
+    return queued
+
+
+def names(queue: SchedulingQueue, now: float) -> list[str]:
+    found = []
+    while (queued := queue.pop(now)) is not None:
+        found.append(queued.info.name)
+    return found
+
+
+def fail(queue: SchedulingQueue, now: float, refused_by: frozenset[str] = FIT) -> QueuedPod:
+    queued = pop(queue, now)
+    queue.unschedulable(queued, refused_by, now)
+    return queued
+
+
+def test_priority_then_arrival() -> None:
+    queue = queue_of(make_pod("a"), make_pod("b"), make_pod("high").priority(10))
+    queue.add(info(make_pod("higher").priority(11)), 1.0)
+    queue.add(info(make_pod("c")), 2.0)
+    assert names(queue, 3.0) == ["higher", "high", "a", "b", "c"]
+
+
+def test_a_pod_is_in_the_queue_once() -> None:
+    queue = queue_of(make_pod("a"), make_pod("a").label("changed", "yes"))
+    assert len(queue) == 1
+    assert pop(queue, 0.0).info.pod.metadata.labels["changed"] == "yes"
+    assert queue.pop(0.0) is None and len(queue) == 0
+
+
+def test_a_pod_that_is_gone_is_not_popped() -> None:
+    queue = queue_of(make_pod("a"), make_pod("b"))
+    queue.remove(info(make_pod("a")).uid)
+    queue.remove("nobody")
+    assert names(queue, 0.0) == ["b"]
+
+
+def test_a_pod_that_left_and_came_back_is_popped_once() -> None:
+    queue = queue_of(make_pod("a"))
+    queue.remove(info(make_pod("a")).uid)
+    queue.add(info(make_pod("a")), 1.0)
+    assert names(queue, 1.0) == ["a"]
+
+
+def test_an_unschedulable_pod_waits_for_an_event_that_may_help() -> None:
+    queue = queue_of(make_pod("a").req(cpu=1))
+    fail(queue, 0.0)
+    assert queue.pop(100.0) is None
+    queue.wake(ClusterEvent(Change.NODE_LABELS, "n"), NODES, 100.0)
+    assert queue.pop(100.0) is None
+    queue.wake(FREED, NODES, 100.0)
+    assert names(queue, 100.0) == ["a"]
+
+
+def test_an_event_that_frees_too_little_does_not_help() -> None:
+    queue = queue_of(make_pod("big").req(cpu=2), make_pod("small").req(cpu=1))
+    fail(queue, 0.0)
+    fail(queue, 0.0)
+    queue.wake(FREED, NODES, 100.0)
+    assert names(queue, 100.0) == ["small"]
+
+
+def test_any_event_helps_a_pod_that_nobody_refused() -> None:
+    queue = queue_of(make_pod("a"))
+    fail(queue, 0.0, frozenset())
+    queue.wake(ClusterEvent(Change.NODE_ADDED, "n"), NODES, 100.0)
+    assert names(queue, 100.0) == ["a"]
+
+
+def test_one_plugin_that_is_helped_is_enough() -> None:
+    queue = queue_of(make_pod("a").req(cpu=1))
+    fail(queue, 0.0, FIT | {"TaintToleration"})
+    queue.wake(FREED, NODES, 100.0)
+    assert names(queue, 100.0) == ["a"]
+
+
+def test_pods_of_one_template_are_asked_about_once_and_woken_together() -> None:
+    queue = queue_of(*(make_pod(f"p{i}").req(cpu=1) for i in range(5)), make_pod("other").req(cpu=9))
+    for _ in range(6):
+        fail(queue, 0.0)
+    queue.wake(FREED, NODES, 100.0)
+    assert names(queue, 100.0) == [f"p{i}" for i in range(5)]
+    assert queue.counts() == {"unschedulable": 1}
+
+
+@pytest.mark.parametrize(("attempts", "backoff"), [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0), (5, 10.0), (60, 10.0)])
+def test_backoff_doubles_up_to_its_limit(attempts: int, backoff: float) -> None:
+    queue = queue_of(make_pod("a"))
+    now = 0.0
+    for _ in range(attempts - 1):
+        queue.retry(pop(queue, now), now)
+        now += 10.0
+    queue.retry(pop(queue, now), now)
+    assert queue.next_due() == now + backoff
+    assert queue.pop(now + backoff - 0.01) is None
+    assert names(queue, now + backoff) == ["a"]
+
+
+def test_a_pod_that_is_woken_early_still_waits_for_its_backoff() -> None:
+    queue = queue_of(make_pod("a").req(cpu=1))
+    fail(queue, 10.0)
+    queue.wake(FREED, NODES, 10.3)
+    assert queue.counts() == {"backoff": 1} and queue.pop(10.9) is None
+    assert names(queue, 11.0) == ["a"]
+
+
+def test_a_pod_that_failed_goes_behind_those_that_wait() -> None:
+    queue = queue_of(make_pod("a"), make_pod("b"))
+    queue.retry(pop(queue, 0.0), 0.5)
+    assert names(queue, 2.0) == ["b", "a"]
+
+
+def test_the_flush_wakes_who_waited_too_long() -> None:
+    queue = queue_of(make_pod("a"), make_pod("b"))
+    fail(queue, 0.0)
+    fail(queue, 10.0)
+    assert queue.next_due() == 300.0
+    assert names(queue, 300.0) == ["a"]
+    assert queue.next_due() == 310.0
+
+
+def test_nothing_is_due_while_nothing_waits() -> None:
+    assert queue_of(make_pod("a")).next_due() is None
+
+
+def test_a_change_of_the_pod_wakes_it_but_not_one_of_its_status() -> None:
+    queue = queue_of(make_pod("a"))
+    fail(queue, 0.0)
+    queue.add(info(make_pod("a").condition("PodScheduled", "False", "Unschedulable").version(2)), 100.0)
+    assert queue.counts() == {"unschedulable": 1}
+    queue.add(info(make_pod("a").tolerate("gpu").version(3)), 100.0)
+    assert pop(queue, 100.0).info.pod.metadata.resourceVersion == "3"
+
+
+def test_a_pod_that_was_updated_while_it_waits_can_leave_its_group() -> None:
+    queue = queue_of(make_pod("a"))
+    fail(queue, 0.0)
+    queue.add(info(make_pod("a").version(2)), 1.0)
+    queue.remove(info(make_pod("a")).uid)
+    queue.wake(FREED, NODES, 100.0)
+    assert len(queue) == 0 and queue.pop(1000.0) is None
+
+
+def test_gated_pods_are_not_considered_until_the_gate_is_gone() -> None:
+    queue = queue_of(make_pod("a").gate("wait"))
+    assert queue.counts() == {"gated": 1} and not queue.ready
+    queue.wake(FREED, NODES, 100.0)
+    assert queue.pop(1000.0) is None
+    queue.add(info(make_pod("a").version(2)), 2.0)
+    assert names(queue, 2.0) == ["a"]
+
+
+def test_a_standby_that_never_pops_does_not_grow() -> None:
+    queue = queue_of()
+    for number in range(1000):
+        queue.add(info(make_pod(f"p{number}")), 0.0)
+        queue.remove(info(make_pod(f"p{number}")).uid)
+    assert len(queue._active) < 200
+    queue.add(info(make_pod("last")), 0.0)
+    assert names(queue, 0.0) == ["last"]

@@ -40,19 +40,23 @@ def chunks(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
 
 def new_object(manifest: Manifest) -> Any:
     """What to create: the manifest's object, which remembers that it was applied."""
-    return from_dict(manifest.resource, merge.with_last_applied(to_dict(manifest.obj)))
+    return from_dict(manifest.resource, {**to_dict(manifest.obj), **merge.with_last_applied(_wanted(manifest))})
 
 
 def merged(manifest: Manifest, live: Object) -> Any | None:
     """What to update the live object to; None when it is already as the manifest wants it.
 
-    It carries the live resourceVersion, unless the manifest names one: then that is what must be there. What the manifest says
-    about status is left out: an update does not touch it.
+    It carries the live resourceVersion, unless the manifest names one: then that is what must be there.
     """
     now = to_dict(live)
-    wanted = to_dict(manifest.obj)
-    wanted.pop("status", None)
-    data = merge.apply(merge.last_applied(now), now, merge.with_last_applied(wanted))
+    data = merge.apply(merge.last_applied(now), now, merge.with_last_applied(_wanted(manifest)))
     result = from_dict(manifest.resource, data)
     result.metadata.resourceVersion = manifest.obj.metadata.resourceVersion or live.metadata.resourceVersion
     return None if to_dict(result) == now else result
+
+
+def _wanted(manifest: Manifest) -> dict[str, Any]:
+    """What is applied, and remembered: all but status, which a create may set, and an update does not touch."""
+    data = to_dict(manifest.obj)
+    data.pop("status", None)
+    return data

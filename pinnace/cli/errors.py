@@ -112,11 +112,20 @@ def guarded(command: Callable[[], object], settings: Settings) -> int:
 
 def tell(report: Report, where: str = "") -> None:
     """Prints a report to stderr. `where` is a place, such as "pods.yaml:14", or an object."""
+    tell_lines(report, where)
+    tell_hint(report.hint)
+
+
+def tell_lines(report: Report, where: str = "") -> None:
+    """Prints what is wrong, without the way out."""
     first, later = ("error: ", "  ") if not (where or report.speaks) else (f"{where}: ",) * 2 if where else ("", "")
     for number, line in enumerate(report.lines):
         click.echo((later if number else first) + one_line(line), err=True)
-    if report.hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {report.hint}", err=True)
+
+
+def tell_hint(hint: str) -> None:
+    if hint:
+        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
 
 
 def explain(error: BaseException) -> Report | None:

@@ -3,8 +3,8 @@
 import re
 
 from pinnace.api.manifest import ManifestError
+from pinnace.api.resources import by_name
 from pinnace.api.selectors import SelectorError
-from pinnace.api.status import summarize
 from pinnace.cli.errors import ExitCode, Report
 from pinnace.client import errors
 from pinnace.client.config import HINT
@@ -17,8 +17,6 @@ _CODES: tuple[tuple[type[errors.ApiError], ExitCode], ...] = (
     (errors.Invalid, ExitCode.INVALID),
     (errors.Unavailable, ExitCode.UNAVAILABLE),
 )
-
-NOTHING_CHANGED = "nothing was changed: correct what is named and try again"
 
 _HINTS = {
     "NamespaceNotFound": "create it first: `pinnace apply` a manifest of kind Namespace",
@@ -35,7 +33,9 @@ def explain(error: BaseException) -> Report | None:
         case errors.ApiError():
             return _refusal(error)
         case ManifestError():
-            return Report(error.problems, NOTHING_CHANGED, ExitCode.INVALID, speaks=True)
+            return Report(
+                error.problems, "nothing was changed: correct what is named and try again", ExitCode.INVALID, speaks=True
+            )
         case SelectorError():
             return Report((error.message,), error.hint, ExitCode.USAGE)
     return None
@@ -47,7 +47,7 @@ def _refusal(error: errors.ApiError) -> Report:
         return Report((error.message,), _hint(error), code)
     head, *each = error.message, *(f"  {violation}" for violation in error.violations)
     if len(each) > 1:
-        head = head.removesuffix(summarize(error.violations)).rstrip(": ") + ":"
+        head = head.partition(f": {error.violations[0]}")[0] + ":"
     else:
         each = []
     return Report(
@@ -60,16 +60,17 @@ def _hint(error: errors.ApiError) -> str:
         return _HINTS[error.reason]
     match error:
         case errors.NotFound():
-            plural = re.match(r'(\w+) "', error.message)
-            return f"`pinnace get {plural[1]} -A` shows what there is" if plural else ""
+            word = re.match(r'(\w+) "', error.message)
+            resource = by_name(word[1]) if word else None
+            return f"`pinnace get {resource.plural}{' -A' * resource.namespaced}` shows what there is" if resource else ""
         case errors.AlreadyExists():
             return "`pinnace apply` changes what is there"
         case errors.Conflict():
-            return "read it again and retry, or use `pinnace apply`"
+            return "read it again and retry, or use `pinnace apply` without a resourceVersion"
         case errors.Fenced():
             return "`pinnace leader` shows who leads now"
         case errors.Invalid():
-            return NOTHING_CHANGED
+            return "the object was not changed: correct what is named and try again"
         case errors.Expired():
             return "list again"
         case errors.Timeout():

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pinnace.cli.console import note
-from pinnace.cli.errors import ExitCode, Report, Reported, explain, tell, worst
+from pinnace.cli.errors import Report, Reported, explain, tell_hint, tell_lines, worst
 from pinnace.cli.reaching import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.client.client import Client
@@ -34,7 +34,7 @@ class Session:
         self.waiting_for = ""
         """What to name when time runs out, such as "pod/a to go"."""
         self._limit = limit
-        self._codes: list[ExitCode] = []
+        self._failures: list[Report] = []
 
     def wait_up_to(self, seconds: float | None) -> None:
         """Gives the command this long from now (None: for ever), unless `--timeout` said otherwise."""
@@ -62,16 +62,15 @@ class Session:
         report = explain(error)
         if report is None:
             raise error
-        self.told(report, where)
-
-    def told(self, report: Report, where: str = "") -> None:
-        tell(report, where)
-        self._codes.append(report.code)
+        tell_lines(report, where)
+        self._failures.append(report)
 
     def finish(self) -> None:
-        """Raises Reported with the worst of what was told, if anything was."""
-        if self._codes:
-            raise Reported(worst(self._codes))
+        """Tells the ways out of what has failed, each once, and raises Reported with the worst of it; if anything has."""
+        if self._failures:
+            for hint in dict.fromkeys(report.hint for report in self._failures):
+                tell_hint(hint)
+            raise Reported(worst([report.code for report in self._failures]))
 
 
 def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:

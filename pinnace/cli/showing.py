@@ -17,7 +17,7 @@ from pinnace.cli.printers.columns import View
 from pinnace.cli.printers.sheet import Sheet
 from pinnace.cli.query import Query, fetch
 from pinnace.cli.session import Session
-from pinnace.cli.targets import Target
+from pinnace.cli.targets import Target, reference
 from pinnace.cli.watching import Follower
 
 
@@ -57,7 +57,7 @@ def _tables(session: Session, query: Query, found: Sequence[tuple[Target, Sequen
             view = replace(
                 style.view,
                 namespace=query.all_namespaces and target.resource.namespaced,
-                prefix=f"{target.resource.kind.lower()}/" if several else "",
+                prefix=reference(target.resource, "") if several else "",
             )
             tables.append(replace(style, view=view).sheet(target).render(objs, now))
     out("\n".join(tables))

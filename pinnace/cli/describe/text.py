@@ -10,7 +10,7 @@ from pinnace.cli.ages import is_set
 from pinnace.cli.table import one_line
 
 NONE = "<none>"
-INDENT = "  "
+INDENT = GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ Fields = Mapping[str, Value]
 
 def render(fields: Fields, indent: str = "") -> Iterator[str]:
     """Lines without newline."""
-    width = max((len(label) for label, value in fields.items() if _is_inline(value)), default=0) + len(":  ")
+    width = max((len(label) for label, value in fields.items() if _is_inline(value)), default=0) + len(GAP) + 1
     for label, value in fields.items():
         head = f"{indent}{label}:"
         if isinstance(value, str):
@@ -61,7 +61,7 @@ def _is_inline(value: Value) -> bool:
 
 
 def _join(head: str, value: str, indent: str, width: int) -> str:
-    return f"{head:<{len(indent) + width}}{one_line(value)}".rstrip()
+    return f"{head + GAP:<{len(indent) + width}}{one_line(value)}".rstrip()
 
 
 def _rows(head: str, value: Rows, indent: str, width: int) -> Iterator[str]:

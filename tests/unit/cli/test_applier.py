@@ -69,6 +69,15 @@ async def test_status_is_not_ours_to_change() -> None:
     assert await applied(api, pod(POD + "status: {phase: Failed}\n")) == ["unchanged"]
 
 
+async def test_the_status_of_a_new_node_is_set_once() -> None:
+    api = FakeApi()
+    node = load("{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {cpu: 4}}}", "node.yaml")
+    assert await applied(api, node) == ["created"]
+    (stored,) = api.of(NODES).stored.values()
+    assert stored.status.capacity["cpu"].string == "4"
+    assert await applied(api, node) == ["unchanged"]
+
+
 async def test_a_dry_run_writes_nothing() -> None:
     api = FakeApi()
     assert await applied(api, pod(), dry_run=True) == ["created"]

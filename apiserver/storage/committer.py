@@ -88,7 +88,7 @@ class Committer:
         self._clock = clock
         self._queue: WriteQueue[_Item] = WriteQueue()
         self._wake = asyncio.Event()
-        self._in_flight = 0
+        self._in_flight: list[list[_Item]] = []
         self._open = 0
         self._open_bytes = 0
         self._stopped = False
@@ -101,11 +101,13 @@ class Committer:
                 while True:
                     await self._wake.wait()
                     self._wake.clear()
-                    while self._in_flight < self._max_in_flight and (group := self._next_group()):
-                        self._in_flight += 1
+                    while len(self._in_flight) < self._max_in_flight and (group := self._next_group()):
+                        self._in_flight.append(group)
                         transactions.create_task(self._commit_group(group))
         finally:
             self._stopped = True
+            for group in self._in_flight:
+                self._settle(group, OutcomeUnknown("the server stopped before the store answered"))
             for item in self._queue.drain():
                 item.settle(_stopping())
 
@@ -162,10 +164,7 @@ class Committer:
                 answer = await resolve(self._storage, writes, self._clock, deadline) or error
         except StorageError as error:
             answer = error
-        except BaseException:
-            self._settle(group, OutcomeUnknown("the server stopped before the store answered"))
-            raise
-        self._in_flight -= 1
+        self._in_flight.remove(group)
         self._wake.set()
         self._settle(group, answer)
 

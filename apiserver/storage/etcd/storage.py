@@ -146,7 +146,7 @@ class EtcdStorage:
         except StorageError:
             raise OutcomeUnknown(str(error)) from None
         revision = max((state.mod_revision for write in writes if (state := states[write.key])), default=0)
-        if all(is_trace_of(write, states[write.key], revision) for write in writes):
+        if revision and all(is_trace_of(write, states[write.key], revision) for write in writes):
             return Committed(revision)
         if all(is_at_expected(write, states[write.key]) for write in writes):
             raise error

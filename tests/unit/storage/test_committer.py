@@ -348,3 +348,14 @@ class TestStopping:
         assert [type(outcome) for outcome in await asyncio.wait_for(waits, DEADLINE)] == [Unavailable, Unavailable]
         later = await asyncio.wait_for(committer.commit_many(creates("c")), DEADLINE)
         assert [type(outcome) for outcome in later] == [Unavailable]
+
+    @pytest.mark.parametrize("steps", range(1, 8))
+    async def test_everybody_is_told_whenever_it_stops(self, steps: int) -> None:
+        committer = Committer(FaultyStorage())
+        running = asyncio.create_task(committer.run())
+        call = asyncio.create_task(committer.commit_many(creates("a", "b")))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        outcomes = await asyncio.wait_for(call, DEADLINE)
+        assert all(isinstance(outcome, int | Unavailable | OutcomeUnknown) for outcome in outcomes)

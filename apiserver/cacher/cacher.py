@@ -134,15 +134,18 @@ class Cacher:
     def apply(self, changes: Changes) -> None:
         """The feed's: applies whole revisions, and tells everybody."""
         caches = self._caches
+        touched: dict[str, ResourceCache[Any]] = {}
         elected = False
         for change in changes.changes:
-            cache = caches.get(_prefix(change.key))
+            prefix = _prefix(change.key)
+            cache = caches.get(prefix)
             if cache is not None:
                 cache.apply(change)
+                touched[prefix] = cache
             elif change.key.startswith(ROOT):
                 self._raw.apply(change)
                 elected = elected or _is_election(change)
-        for cache in caches.values():
+        for cache in touched.values():
             cache.flush(changes.revision)
         self._progress.advance(changes.revision)
         self._raw.tell()

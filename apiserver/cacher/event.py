@@ -11,7 +11,7 @@ from apiserver.cacher.entry import Entry
 from apiserver.cacher.selection import Selection
 from pinnace.api import wire
 from pinnace.api.resources import Object
-from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 
 T = TypeVar("T", bound=Object)
 OVERHEAD = 300
@@ -37,10 +37,10 @@ class Event(Generic[T]):
         """What a watcher of the selection is told; None: nothing."""
         before = self.old is not None and selection.matches(self.old)
         if self.new is not None and selection.matches(self.new):
-            return WatchEventType.MODIFIED if before else WatchEventType.ADDED
-        return WatchEventType.DELETED if before else None
+            return MODIFIED if before else ADDED
+        return DELETED if before else None
 
     def encode(self, kind: WatchEventType) -> bytes:
         """The event as a field of any WatchResponse. DELETED has the object as it was last, at the revision of this change."""
-        entry: Any = self.old if kind == WatchEventType.DELETED else self.new
+        entry: Any = self.old if kind == DELETED else self.new
         return wire.watch_event(kind, entry.value + wire.stamp(self.revision))

@@ -46,11 +46,10 @@ class Target(Protocol):
 
 
 class Feed:
-    def __init__(self, storage: Storage, target: Target, clock: Clock, *, stall_limit: float = STALL_LIMIT) -> None:
+    def __init__(self, storage: Storage, target: Target, clock: Clock) -> None:
         self._storage = storage
         self._target = target
         self._clock = clock
-        self._stall_limit = stall_limit
         self._must_load = True
         self._goal: int | None = None
         self._stall: asyncio.Timeout | None = None
@@ -132,4 +131,4 @@ class Feed:
 
     def _postpone(self, stall: asyncio.Timeout) -> None:
         behind = self._target.revision < self._expected
-        stall.reschedule(asyncio.get_running_loop().time() + self._stall_limit if behind else None)
+        stall.reschedule(asyncio.get_running_loop().time() + STALL_LIMIT if behind else None)

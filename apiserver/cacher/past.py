@@ -19,7 +19,7 @@ from apiserver.cacher.ring import Ring
 from apiserver.cacher.selection import Selection
 from pinnace.api import wire
 from pinnace.api.resources import Object
-from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.api.verbs_pb2 import ADDED
 
 T = TypeVar("T", bound=Object)
 CHUNK_EVENTS = 500
@@ -34,7 +34,7 @@ def initial_state(selection: Selection, candidates: Sequence[Entry[T]], revision
     for entry in candidates:
         asked += 1
         if selection.matches(entry):
-            chunk.append(wire.watch_event(WatchEventType.ADDED, entry.stamped))
+            chunk.append(wire.watch_event(ADDED, entry.stamped))
             size += len(chunk[-1])
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES:
             yield Told(b"".join(chunk), 0)

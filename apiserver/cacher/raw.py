@@ -61,7 +61,7 @@ class RawKeys:
 def difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[Change]:
     """What turns one state into the other: deletions, at `revision` for want of a better one, then puts in their order."""
     gone = [Change(key, None, 0, revision) for key, was in old.items() if key not in new or recreated(was, new[key])]
-    puts = [item for key, item in new.items() if key not in old or old[key].mod_revision != item.mod_revision]
+    puts = [item for key, item in new.items() if old.get(key) != item]
     puts.sort(key=lambda item: item.mod_revision)
     return gone + [Change(item.key, item.value, item.create_revision, item.mod_revision, item.lease) for item in puts]
 

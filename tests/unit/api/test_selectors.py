@@ -139,11 +139,12 @@ def test_selectors_that_say_the_same_are_equal() -> None:
 
 LABEL_NAMES = st.sampled_from(["a", "in", "notin", "x.y/z", "A-b_c.d"])
 LABEL_VALUES = st.lists(st.sampled_from(["1", "in", "b_c", ""]), min_size=1, max_size=3).filter(lambda values: values != [""])
+SIGNS, WORDS, MARKS = (st.sampled_from(each) for each in (["=", "==", "!="], ["in", "notin"], ["", "!"]))
 LABEL_TERMS = st.one_of(
-    st.builds(lambda name, values, word: f"{name} {word} ({','.join(values)})", LABEL_NAMES, LABEL_VALUES, st.sampled_from(["in", "notin"])),
-    st.builds(lambda name, values, sign: f"{name}{sign}{values[0]}", LABEL_NAMES, LABEL_VALUES, st.sampled_from(["=", "==", "!="])),
-    st.builds(lambda name, sign: f"{sign}{name}", LABEL_NAMES, st.sampled_from(["", "!"])),
-)  # fmt: skip
+    st.builds(lambda name, values, word: f"{name} {word} ({','.join(values)})", LABEL_NAMES, LABEL_VALUES, WORDS),
+    st.builds(lambda name, values, sign: f"{name}{sign}{values[0]}", LABEL_NAMES, LABEL_VALUES, SIGNS),
+    st.builds(lambda name, mark: f"{mark}{name}", LABEL_NAMES, MARKS),
+)
 
 
 @given(st.lists(LABEL_TERMS, max_size=5))

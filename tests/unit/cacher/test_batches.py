@@ -1,0 +1,47 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver.cacher import batches as module
+from apiserver.cacher.batches import batches
+from apiserver.storage.interface import Change, Changes
+
+
+def change(revision: int, size: int = 0) -> Change:
+    return Change("/registry/pods/default/a", b"x" * size, 1, revision)
+
+
+def test_a_small_batch_is_left_as_it_is() -> None:
+    told = Changes(9, [change(7), change(8)])
+    assert list(batches(told, 6)) == [told]
+
+
+def test_a_sign_of_life_moves_on() -> None:
+    assert list(batches(Changes(9, ()), 6)) == [Changes(9, ())]
+
+
+def test_repeats_are_left_out_and_nothing_goes_back() -> None:
+    told = Changes(8, [change(6), change(7), change(8)])
+    assert list(batches(told, 7)) == [Changes(8, [change(8)])]
+    assert list(batches(told, 8)) == [Changes(8, [])]
+    assert list(batches(told, 20)) == [Changes(20, [])]
+
+
+def test_large_ones_are_cut_between_revisions() -> None:
+    large = module.MAX_BYTES
+    told = Changes(4, [change(1, large), change(1, 1), change(2, 1), change(3, large), change(4)])
+    assert [[each.mod_revision for each in batch.changes] for batch in batches(told, 0)] == [[1, 1], [2, 3], [4]]
+    assert [batch.revision for batch in batches(told, 0)] == [1, 3, 4]
+
+
+@given(st.lists(st.integers(1, 400), max_size=12), st.integers(0, 12))
+def test_cut_or_not_it_is_the_same(sizes: list[int], after: int) -> None:
+    changes = [change(revision) for revision, size in enumerate(sizes, 1) for _ in range(size)]
+    cut = list(batches(Changes(len(sizes), changes), after))
+    assert [each for batch in cut for each in batch.changes] == [each for each in changes if each.mod_revision > after]
+    assert cut[-1].revision == max(len(sizes), after)
+    assert all(len(batch.changes) < module.MAX_CHANGES + 400 for batch in cut)
+    for batch, following in pairwise(cut):
+        assert batch.changes[-1].mod_revision == batch.revision < following.changes[0].mod_revision
+        assert len(batch.changes) >= module.MAX_CHANGES

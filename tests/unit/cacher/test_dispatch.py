@@ -1,0 +1,189 @@
+"""Who is told what, and at which price."""
+
+import asyncio
+from itertools import product
+
+import pytest
+
+from apiserver.cacher.dispatch import Dispatcher
+from apiserver.cacher.entry import Entry
+from apiserver.cacher.errors import ShuttingDown, SlowWatcher
+from apiserver.cacher.event import Event
+from apiserver.cacher.outbox import Outbox
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.watcher import Watcher
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods_pb2 import PodWatchResponse
+from pinnace.api.resources import PODS
+from pinnace.api.verbs_pb2 import WatchEventType
+from tests.unit.cacher.world import CASES, Case, pod
+
+
+def entry(obj: Pod | None, revision: int) -> Entry[Pod] | None:
+    if obj is None:
+        return None
+    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, revision, obj.spec.nodeName)
+
+
+def event(revision: int, old: Pod | None, new: Pod | None) -> Event[Pod]:
+    return Event(revision, entry(old, revision - 1), entry(new, revision))
+
+
+async def live(dispatcher: Dispatcher, fields: str = "", labels: str = "", outbox: Outbox | None = None) -> Watcher:
+    watcher = Watcher(dispatcher, Selection.parse(PODS, "", labels, fields), 1, iter(()), outbox)
+    dispatcher.add(watcher)
+    step = asyncio.ensure_future(anext(watcher))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    step.cancel()
+    await asyncio.wait((step,))
+    return watcher
+
+
+async def told(watcher: Watcher) -> list[tuple[str, str]]:
+    async with asyncio.timeout(5):
+        response = PodWatchResponse.FromString(await anext(watcher))
+    return [(WatchEventType.Name(each.type), each.object.metadata.name) for each in response.events]
+
+
+STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node in ("", "n1", "n2"))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case) -> None:
+    dispatcher = Dispatcher()
+    watcher = Watcher(dispatcher, case.selection, 1, iter(()))
+    dispatcher.join(watcher)
+    for old, new in product(STATES, STATES):
+        if old is None and new is None:
+            continue
+        dispatcher.route(event(9, old, new))
+        dispatcher.flush(9)
+        before, after = old is not None and case.predicate(old), new is not None and case.predicate(new)
+        expected = {(True, True): "MODIFIED", (False, True): "ADDED", (True, False): "DELETED"}.get((before, after))
+        dispatcher.bookmark(10, idle_only=False)
+        assert await told(watcher) == ([(expected, "a")] if expected else [])
+
+
+async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
+    dispatcher = Dispatcher()
+    watcher = await live(dispatcher)
+    dispatcher.route(event(9, pod("a", app="web"), None))
+    dispatcher.flush(9)
+    (deleted,) = PodWatchResponse.FromString(await anext(watcher)).events
+    assert deleted.object.metadata.labels["app"] == "web"
+    assert deleted.object.metadata.resourceVersion == "9"
+
+
+async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
+    dispatcher = Dispatcher()
+    watchers = [await live(dispatcher, labels=text) for text in ("app=web,!x", "!x, app==web")]
+    dispatcher.route(event(9, None, pod("a", app="web")))
+    dispatcher.flush(9)
+    one, other = [await anext(watcher) for watcher in watchers]
+    assert one is other
+
+
+async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.MonkeyPatch) -> None:
+    dispatcher = Dispatcher()
+    for fields in ("", "metadata.name=a", "spec.nodeName=n1"):
+        await live(dispatcher, fields)
+    encoded = []
+    monkeypatch.setattr(Event, "encode", lambda self, kind: encoded.append(kind) or b"")
+    dispatcher.route(event(9, pod("a", node="n1"), pod("a", node="n1")))
+    assert encoded == [WatchEventType.MODIFIED]
+    dispatcher.route(event(10, pod("b"), pod("b", node="n1")))
+    assert encoded[1:] == [WatchEventType.MODIFIED, WatchEventType.ADDED]
+
+
+async def test_nothing_is_encoded_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    dispatcher = Dispatcher()
+    await live(dispatcher, "metadata.name=other")
+    monkeypatch.setattr(Event, "encode", lambda self, kind: pytest.fail("nobody wants it"))
+    dispatcher.route(event(9, None, pod("a")))
+
+
+async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    dispatcher = Dispatcher()
+    watchers = {name: await live(dispatcher, f"spec.nodeName={name}") for name in ("n1", "n2", "n3")}
+    fleet = await live(dispatcher, "spec.nodeName in (n1,n2,n9)")
+    asked = []
+    matches = Selection.matches
+    monkeypatch.setattr(Selection, "matches", lambda self, entry: asked.append(str(self.fields)) or matches(self, entry))
+    dispatcher.route(event(9, pod("a", node="n1"), pod("a", node="n2")))
+    assert set(asked) == {"spec.nodeName=n1", "spec.nodeName=n2", "spec.nodeName in (n1,n2,n9)"}
+    dispatcher.flush(9)
+    assert await told(watchers["n1"]) == [("DELETED", "a")]
+    assert await told(watchers["n2"]) == [("ADDED", "a")]
+    assert await told(fleet) == [("MODIFIED", "a")], "once, although it is found by both nodes"
+
+
+async def test_several_events_are_one_response() -> None:
+    dispatcher = Dispatcher()
+    watcher = await live(dispatcher)
+    dispatcher.route(event(9, None, pod("a")))
+    dispatcher.route(event(9, None, pod("b")))
+    dispatcher.flush(9)
+    response = PodWatchResponse.FromString(await anext(watcher))
+    assert [each.object.metadata.name for each in response.events] == ["a", "b"]
+    assert response.resourceVersion == "9"
+
+
+async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
+    dispatcher = Dispatcher()
+    slow, quick = await live(dispatcher, outbox=Outbox(max_responses=2)), await live(dispatcher)
+    for revision in range(5, 10):
+        dispatcher.route(event(revision, None, pod("a")))
+        dispatcher.flush(revision)
+        assert await told(quick) == [("ADDED", "a")]
+    assert len(dispatcher) == 1
+    with pytest.raises(SlowWatcher) as caught:
+        await anext(slow)
+    assert caught.value.resume == 1
+
+
+async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
+    dispatcher = Dispatcher()
+    watcher = await live(dispatcher)
+    dispatcher.bookmark(5, idle_only=True)
+    dispatcher.bookmark(6, idle_only=True)
+    assert PodWatchResponse.FromString(await anext(watcher)) == PodWatchResponse(resourceVersion="6")
+    dispatcher.bookmark(7, idle_only=True)
+    dispatcher.route(event(8, None, pod("a")))
+    dispatcher.flush(8)
+    dispatcher.bookmark(8, idle_only=True)
+    assert await told(watcher) == [("ADDED", "a")]
+    dispatcher.bookmark(9, idle_only=False)
+    assert await told(watcher) == []
+    assert watcher.delivered == 9
+
+
+async def test_all_end_each_with_an_error_of_its_own() -> None:
+    dispatcher = Dispatcher()
+    watchers = [await live(dispatcher, fields) for fields in ("", "", "spec.nodeName=n1")]
+    dispatcher.end(ShuttingDown)
+    errors = []
+    for watcher in watchers:
+        with pytest.raises(ShuttingDown) as caught:
+            await anext(watcher)
+        errors.append(caught.value)
+    assert len(set(map(id, errors))) == 3
+    assert len(dispatcher) == 0
+
+
+def contents(dispatcher: Dispatcher) -> dict[str, int]:
+    return {name: value if isinstance(value, int) else len(value) for name, value in vars(dispatcher).items()}
+
+
+async def test_watchers_that_left_leave_nothing_behind() -> None:
+    dispatcher = Dispatcher()
+    texts = ("", "metadata.name=a", "spec.nodeName=n1", "spec.nodeName in (n1,n2)")
+    empty = contents(dispatcher)
+    watchers = [await live(dispatcher, fields, labels) for fields in texts for labels in ("", "app")]
+    assert len(dispatcher) == len(watchers)
+    for watcher in watchers:
+        watcher.close()
+        watcher.close()
+    assert contents(dispatcher) == empty
+    dispatcher.route(event(9, None, pod("a", node="n1")))
+    dispatcher.flush(9)

@@ -1,0 +1,33 @@
+from apiserver.cacher.entry import Entry
+from pinnace.api.core_v1_pb2 import Pod
+from tests.unit.cacher.world import pod
+
+
+def entry() -> Entry[Pod]:
+    return Entry(Pod, "/registry/pods/default/a", pod("a", app="web").SerializeToString(), 3, 812)
+
+
+def test_the_object_has_its_resource_version() -> None:
+    assert entry().obj.metadata.resourceVersion == "812"
+    assert Pod.FromString(entry().stamped) == entry().obj
+
+
+def test_it_is_parsed_once() -> None:
+    one = entry()
+    assert one.obj is one.obj
+    assert one.peek() is one.obj
+
+
+def test_a_peek_is_not_kept() -> None:
+    one = entry()
+    assert one.peek() is not one.peek()
+    one.keep()
+    assert one.peek() is one.peek()
+
+
+def test_what_is_released_can_be_had_again() -> None:
+    one = entry()
+    before = one.obj
+    one.release()
+    assert one.obj is not before
+    assert one.obj == before

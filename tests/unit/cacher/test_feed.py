@@ -1,0 +1,208 @@
+"""Loading and following, whatever the storage does meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiserver.cacher import feed as module
+from apiserver.cacher.feed import Feed
+from apiserver.storage.interface import Changes, KeyValue, Write
+from apiserver.storage.memory import MemoryStorage
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.unit.cacher.flaky import FlakyStorage
+from tests.unit.cacher.world import DEADLINE, TimeMachine, eventually
+
+
+class Target:
+    """Keeps what it is fed, and checks that revisions come whole, in order, none twice, none left out."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.loads: list[int] = []
+        self.state: dict[str, bytes] = {}
+
+    def install(self, revision: int, items: Sequence[KeyValue]) -> None:
+        self.revision = revision
+        self.loads.append(revision)
+        self.state = {item.key: item.value for item in items}
+
+    def apply(self, changes: Changes) -> None:
+        revisions = sorted({change.mod_revision for change in changes.changes})
+        assert revisions == list(range(self.revision + 1, self.revision + 1 + len(revisions)))
+        assert changes.revision == self.revision + len(revisions)
+        self.revision = changes.revision
+        for change in changes.changes:
+            if change.value is None:
+                del self.state[change.key]
+            else:
+                self.state[change.key] = change.value
+
+    async def reach(self, revision: int) -> None:
+        await eventually(lambda: self.revision >= revision)
+
+
+async def put(storage: MemoryStorage, name: str, value: bytes = b"x") -> int:
+    key = f"/registry/pods/default/{name}"
+    current = await MemoryStorage.page(storage, key)
+    expected = current.items[0].mod_revision if current.items else 0
+    outcome = await storage.transact([Write(key, value, expected)])
+    return outcome.revision
+
+
+@asynccontextmanager
+async def fed(storage: MemoryStorage, target: Target) -> AsyncIterator[Feed]:
+    feed = Feed(storage, target, SYSTEM_CLOCK)
+    task = asyncio.create_task(feed.run())
+    try:
+        yield feed
+    finally:
+        task.cancel()
+        await asyncio.wait((task,), timeout=DEADLINE)
+        assert task.cancelled(), task.exception()
+
+
+@pytest.fixture
+def target() -> Target:
+    return Target()
+
+
+async def test_it_loads_and_follows(target: Target) -> None:
+    storage = FlakyStorage()
+    await put(storage, "a")
+    async with fed(storage, target) as feed:
+        assert not feed.alive
+        await target.reach(await put(storage, "b"))
+        await target.reach(await put(storage, "a", b"y"))
+        assert target.state == {"/registry/pods/default/a": b"y", "/registry/pods/default/b": b"x"}
+        assert feed.alive
+    assert not feed.alive
+    assert not storage.watching.is_set(), "the watch was closed"
+
+
+async def test_it_loads_page_by_page_a_little_in_the_past(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HISTORY", 3)
+    storage = FlakyStorage()
+    for number in range(1200):
+        last = await put(storage, f"p{number:04d}")
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+    assert target.loads == [last - 3]
+    assert len(target.state) == 1200
+
+
+async def test_it_is_alive_only_when_it_has_caught_up(target: Target) -> None:
+    storage = FlakyStorage()
+    await put(storage, "a")
+    storage.silent = True
+    async with fed(storage, target) as feed:
+        async with asyncio.timeout(DEADLINE):
+            await storage.watching.wait()
+        assert target.revision == 1
+        assert not feed.alive, "it was loaded in the past"
+
+
+async def test_it_loads_where_the_store_is_compacted(target: Target) -> None:
+    storage = FlakyStorage()
+    for name in "abcd":
+        last = await put(storage, name)
+    await storage.compact(last - 1)
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+    assert target.loads == [last - 1]
+    assert target.revision == last
+
+
+async def test_it_waits_for_a_storage_that_is_away(target: Target) -> None:
+    storage = FlakyStorage()
+    last = await put(storage, "a")
+    storage.leave()
+    async with fed(storage, target) as feed:
+        await asyncio.sleep(0.01)
+        assert target.loads == []
+        storage.come_back()
+        await eventually(lambda: feed.alive)
+    assert target.revision == last
+
+
+async def test_it_goes_on_where_a_broken_watch_ended(target: Target) -> None:
+    storage = FlakyStorage()
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+        storage.leave()
+        await eventually(lambda: not feed.alive)
+        for name in "abc":
+            last = await put(storage, name)
+        assert not feed.alive
+        storage.come_back()
+        await target.reach(last)
+        assert feed.alive
+    assert len(target.loads) == 1
+
+
+async def test_it_loads_anew_when_it_missed_too_much(target: Target) -> None:
+    storage = FlakyStorage()
+    await put(storage, "gone")
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+        storage.leave()
+        await eventually(lambda: not feed.alive)
+        for name in "abc":
+            last = await put(storage, name)
+        await storage.compact(last)
+        storage.come_back()
+        await target.reach(last)
+        await eventually(lambda: feed.alive)
+        await target.reach(await put(storage, "d"))
+    assert target.loads[1:] == [last]
+    assert len(target.state) == 5
+
+
+async def test_it_loads_anew_when_the_store_was_restored_from_a_backup(target: Target) -> None:
+    storage = FlakyStorage()
+    for name in "abc":
+        await put(storage, name)
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+        storage.leave()
+        await eventually(lambda: not feed.alive)
+        backup = MemoryStorage()
+        await put(backup, "old")
+        vars(storage).update({name: value for name, value in vars(backup).items() if name not in ("_clock", "_watchers")})
+        storage.come_back()
+        await eventually(lambda: feed.alive)
+        await target.reach(await put(storage, "new"))
+    assert set(target.state) == {"/registry/pods/default/old", "/registry/pods/default/new"}
+
+
+async def test_a_watch_that_lives_but_tells_nothing_is_started_anew(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, machine = FlakyStorage(), TimeMachine(monkeypatch)
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+        storage.silent = True
+        last = await put(storage, "a")
+        feed.expect(last)
+        await machine.skip(module.STALL_LIMIT - 0.5)
+        assert storage.watches == 1, "it may still come"
+        feed.expect(last)
+        storage.silent = False
+        await machine.skip(0.6)
+        await target.reach(last)
+    assert storage.watches == 2
+    assert len(target.loads) == 1
+
+
+async def test_a_watch_that_makes_progress_is_left_alone(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, machine = FlakyStorage(), TimeMachine(monkeypatch)
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+        feed.expect(await storage.current_revision() + 4)
+        for name in "abcd":
+            await machine.skip(module.STALL_LIMIT * 0.7)
+            await target.reach(await put(storage, name))
+        await machine.skip(module.STALL_LIMIT * 2)
+        feed.expect(target.revision)
+        await machine.skip(module.STALL_LIMIT * 2)
+        assert feed.alive
+    assert storage.watches == 1

@@ -1,0 +1,75 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiserver.cacher.freshness import Freshness
+from apiserver.storage.interface import Unavailable
+from apiserver.storage.memory import MemoryStorage
+
+
+class Store(MemoryStorage):
+    """Its reads wait for the test, and see the revision of when they began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.revision = 10
+        self.begun: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+
+    async def current_revision(self) -> int:
+        seen = self.revision
+        answer = asyncio.get_running_loop().create_future()
+        self.begun.put_nowait(answer)
+        await answer
+        return seen
+
+    async def next_read(self) -> "asyncio.Future[None]":
+        async with asyncio.timeout(5):
+            return await self.begun.get()
+
+
+@pytest.fixture
+async def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+async def freshness(store: Store) -> AsyncIterator[Freshness]:
+    freshness = Freshness(store)
+    task = asyncio.create_task(freshness.run())
+    yield freshness
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+async def test_who_asks_during_a_read_shares_the_next(store: Store, freshness: Freshness) -> None:
+    early = asyncio.ensure_future(freshness.ask())
+    first = await store.next_read()
+    store.revision = 11
+    late = [asyncio.ensure_future(freshness.ask()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert store.begun.empty(), "one read at a time"
+    first.set_result(None)
+    assert await early == 10
+    (await store.next_read()).set_result(None)
+    assert await asyncio.gather(*late) == [11, 11, 11]
+    assert store.begun.empty()
+
+
+async def test_a_refusal_is_told_to_all_who_asked_and_no_other(store: Store, freshness: Freshness) -> None:
+    unlucky = [asyncio.ensure_future(freshness.ask()) for _ in range(2)]
+    (await store.next_read()).set_exception(Unavailable("gone"))
+    assert [type(each) for each in await asyncio.gather(*unlucky, return_exceptions=True)] == [Unavailable] * 2
+    lucky = asyncio.ensure_future(freshness.ask())
+    (await store.next_read()).set_result(None)
+    assert await lucky == 10
+
+
+async def test_who_gives_up_does_not_stop_the_others(store: Store, freshness: Freshness) -> None:
+    asks = [asyncio.ensure_future(freshness.ask()) for _ in range(2)]
+    read = await store.next_read()
+    asks[0].cancel()
+    read.set_result(None)
+    assert await asks[1] == 10
+    (gone,) = await asyncio.gather(asks[0], return_exceptions=True)
+    assert isinstance(gone, asyncio.CancelledError)

@@ -1,0 +1,201 @@
+"""Lists and their pages, from the cache and from the storage."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from apiserver.cacher import listing
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.errors import BadToken, CacheBehind, Expired
+from apiserver.cacher.listing import ListQuery
+from pinnace.api.core_v1_pb2 import PodList
+from pinnace.api.resources import PODS
+from tests.unit.cacher.flaky import FlakyStorage
+from tests.unit.cacher.world import CASES, Case, World, pod, running
+
+ALL_PODS = CASES[0].selection
+
+
+class Client:
+    """Lists pods, as a client would."""
+
+    def __init__(self, cacher: Cacher, selection: Any = ALL_PODS) -> None:
+        self._cacher = cacher
+        self._selection = selection
+
+    async def page(self, **query: Any) -> PodList:
+        async with asyncio.timeout(10):
+            return PodList.FromString(await self._cacher.of(PODS).list(ListQuery(self._selection, **query)))
+
+    async def all(self, **query: Any) -> list[PodList]:
+        pages = [await self.page(**query)]
+        while token := getattr(pages[-1].metadata, "continue"):
+            pages.append(await self.page(limit=query["limit"], continue_token=token))
+        return pages
+
+
+def state(*pages: PodList) -> dict[str, int]:
+    """Keys in the order in which they came, and their revisions."""
+    return {PODS.key_of(each): int(each.metadata.resourceVersion) for page in pages for each in page.items}
+
+
+async def world_of(count: int) -> World:
+    world = World(FlakyStorage())
+    for number in range(count):
+        namespace, app, node = ("default", "other")[number % 2], ("web", "db", "")[number % 3], ("n1", "n2", "")[number % 4 % 3]
+        await world.put(pod(f"p{number:02d}", namespace, app=app, node=node))
+    return world
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1, 3, 12, 13, 100])
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_the_pages_together_are_the_state(case: Case, limit: int) -> None:
+    world = await world_of(12)
+    async with running(Cacher(world.storage)) as cacher:
+        pages = await Client(cacher, case.selection).all(limit=limit)
+        assert state(*pages) == world.state(cacher.revision, case.predicate)
+        assert list(state(*pages)) == list(world.state(cacher.revision, case.predicate))
+        assert {page.metadata.resourceVersion for page in pages} == {str(cacher.revision)}
+        if limit > 0:
+            assert [len(page.items) for page in pages[:-1]] == [limit] * (len(pages) - 1)
+            assert pages[-1].items or len(pages) == 1, "no page is there for nothing"
+
+
+async def test_what_remains_is_told_when_it_is_known() -> None:
+    world = await world_of(12)
+    async with running(Cacher(world.storage)) as cacher:
+        pages = await Client(cacher).all(limit=5)
+        assert [page.metadata.remainingItemCount for page in pages[:2]] == [7, 2]
+        assert not pages[2].metadata.HasField("remainingItemCount")
+        page = await Client(cacher, CASES[2].selection).page(limit=1)
+        assert not page.metadata.HasField("remainingItemCount")
+        page = await Client(cacher, CASES[1].selection).page(limit=1)
+        assert page.metadata.remainingItemCount == 5
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_all_pages_are_one_snapshot_while_writers_go_on(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "STORAGE_PAGE", 2)
+    world = await world_of(12)
+    async with running(Cacher(world.storage)) as cacher:
+        client = Client(cacher, case.selection)
+        pages = [await client.page(limit=1)]
+        revision = int(pages[0].metadata.resourceVersion)
+        while token := getattr(pages[-1].metadata, "continue"):
+            number = len(pages)
+            await world.delete(f"p{12 - number:02d}", ("default", "other")[(12 - number) % 2])
+            await world.put(pod(f"p{number:02d}x", "other", app="web", node="n1"))
+            pages.append(await client.page(limit=1, continue_token=token))
+        assert state(*pages) == world.state(revision, case.predicate)
+        assert {page.metadata.resourceVersion for page in pages} == {str(revision)}
+
+
+async def test_a_page_of_an_unchanged_past_costs_no_read() -> None:
+    world = await world_of(3)
+    async with running(Cacher(world.storage)) as cacher:
+        first = await Client(cacher).page(limit=1)
+        assert isinstance(world.storage, FlakyStorage)
+        world.storage.leave()
+        page = await Client(cacher).page(limit=1, continue_token=getattr(first.metadata, "continue"))
+        assert len(page.items) == 1
+
+
+async def test_another_server_goes_on_with_the_list() -> None:
+    world = await world_of(6)
+    async with running(Cacher(world.storage)) as one:
+        first = await Client(one).page(limit=2)
+        revision = int(first.metadata.resourceVersion)
+        await world.delete("p05", "other")
+        async with running(Cacher(world.storage)) as other:
+            rest = await Client(other).page(continue_token=getattr(first.metadata, "continue"))
+    assert state(first, rest) == world.state(revision, lambda pod: True)
+
+
+async def test_a_snapshot_that_is_compacted_has_expired() -> None:
+    world = await world_of(3)
+    async with running(Cacher(world.storage)) as cacher:
+        first = await Client(cacher).page(limit=1)
+        last = await world.put(pod("new"))
+        await world.storage.compact(last)
+        await cacher.fresh(5)
+        with pytest.raises(Expired) as caught:
+            await Client(cacher).page(limit=1, continue_token=getattr(first.metadata, "continue"))
+        assert caught.value.oldest == last
+
+
+async def test_a_list_sees_what_was_written_before_it() -> None:
+    world = await world_of(1)
+    async with running(Cacher(world.storage)) as cacher:
+        for name in "abc":
+            revision = await world.put(pod(name))
+            listed = await Client(cacher).page()
+            assert int(listed.metadata.resourceVersion) >= revision
+            assert PODS.key("default", name) in state(listed)
+
+
+async def test_zero_is_whatever_is_there_even_without_a_storage() -> None:
+    world = await world_of(2)
+    async with running(Cacher(world.storage)) as cacher:
+        assert isinstance(world.storage, FlakyStorage)
+        world.storage.leave()
+        assert len((await Client(cacher).page(resource_version="0")).items) == 2
+
+
+async def test_a_revision_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "TIMEOUT", 0.02)
+    world = await world_of(2)
+    async with running(Cacher(world.storage)) as cacher:
+        with pytest.raises(CacheBehind):
+            await Client(cacher).page(resource_version=str(cacher.revision + 1))
+        monkeypatch.setattr(listing, "TIMEOUT", 10)
+        waiting = asyncio.ensure_future(Client(cacher).page(resource_version=str(cacher.revision + 1), match="NotOlderThan"))
+        await asyncio.sleep(0)
+        await world.put(pod("new"))
+        assert len((await waiting).items) == 3
+
+
+async def test_exactly_that_revision() -> None:
+    world = await world_of(4)
+    async with running(Cacher(world.storage)) as cacher:
+        for revision in range(2, cacher.revision + 1):
+            page = await Client(cacher).page(resource_version=str(revision), match="Exact")
+            assert state(page) == world.state(revision, lambda pod: True)
+            assert page.metadata.resourceVersion == str(revision)
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ({"continue_token": "x"}, "continue token"),
+        ({"continue_token": "x", "resource_version": "5"}, "must not be given with"),
+        ({"resource_version": "abc"}, "not a number"),
+        ({"resource_version": "-1"}, "not a number"),
+        ({"resource_version": "9" * 19}, "not a number"),
+        ({"match": "exact"}, "NotOlderThan or Exact"),
+        ({"match": "Exact"}, "needs a resourceVersion"),
+        ({"match": "Exact", "resource_version": "0"}, "needs a resourceVersion"),
+    ],
+)
+async def test_queries_that_make_no_sense_are_refused(query: dict[str, str], complaint: str) -> None:
+    async with running(Cacher(FlakyStorage())) as cacher:
+        with pytest.raises(BadToken, match=complaint):
+            await Client(cacher).page(**query)
+
+
+async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "BURST", 2)
+    world = await world_of(10)
+    async with running(Cacher(world.storage)) as cacher:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        await Client(cacher).page(resource_version="0")
+        task.cancel()
+        assert turns >= 5

@@ -1,0 +1,54 @@
+import asyncio
+
+import pytest
+
+from apiserver.cacher.errors import CacheBehind
+from apiserver.cacher.progress import Progress
+
+
+async def test_what_is_reached_is_not_waited_for() -> None:
+    progress = Progress()
+    progress.advance(5)
+    await progress.wait_for(5, 0)
+    await progress.wait_for(0, 0)
+
+
+async def test_waiting_until_it_is_reached() -> None:
+    progress = Progress()
+    waits = {wanted: asyncio.ensure_future(progress.wait_for(wanted, 5)) for wanted in (0, 1, 4, 7)}
+    await asyncio.sleep(0)
+    progress.advance(4)
+    await asyncio.wait(waits.values(), timeout=0.01)
+    assert {wanted for wanted, wait in waits.items() if wait.done()} == {0, 1, 4}
+    progress.advance(9)
+    await waits[7]
+
+
+async def test_it_gives_up_in_time() -> None:
+    progress = Progress()
+    with pytest.raises(CacheBehind, match="not loaded"):
+        await progress.wait_for(0, 0.01)
+    progress.advance(4)
+    with pytest.raises(CacheBehind, match="at revision 4, not yet at 9") as caught:
+        await progress.wait_for(9, 0.01)
+    assert (caught.value.wanted, caught.value.have) == (9, 4)
+    with pytest.raises(CacheBehind):
+        await progress.wait_for(9, -1)
+
+
+async def test_who_gave_up_is_forgotten() -> None:
+    progress = Progress()
+    for wanted in (10**17, 10**17 + 1):
+        with pytest.raises(CacheBehind):
+            await progress.wait_for(wanted, 0)
+    assert vars(progress)["_waiting"] == {}
+
+
+async def test_a_wait_that_was_cancelled_does_no_harm() -> None:
+    progress = Progress()
+    wait = asyncio.ensure_future(progress.wait_for(3, 5))
+    await asyncio.sleep(0)
+    wait.cancel()
+    progress.advance(3)
+    with pytest.raises(asyncio.CancelledError):
+        await wait

@@ -1,0 +1,76 @@
+import pytest
+
+from apiserver.cacher.entry import Entry
+from apiserver.cacher.selection import Selection
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import NODES, PODS
+from pinnace.api.selectors import SelectorError
+from tests.unit.cacher.world import CASES, Case, pod
+
+
+def entry(obj: Pod) -> Entry[Pod]:
+    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, 1, obj.spec.nodeName)
+
+
+PODS_OF_ALL_KINDS = [
+    pod(name, namespace, app=app, node=node)
+    for name in ("a", "aa", "b")
+    for namespace in ("default", "other", "defaultx")
+    for app in ("", "web", "db")
+    for node in ("", "n1", "n2", "n11")
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_selects_what_its_text_says(case: Case) -> None:
+    verdicts = [case.selection.matches(entry(each)) for each in PODS_OF_ALL_KINDS]
+    assert verdicts == [case.predicate(each) for each in PODS_OF_ALL_KINDS]
+    assert any(verdicts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "looks_inside"),
+    [
+        ("", False),
+        ("spec.nodeName=n1", False),
+        ("metadata.name=a", False),
+        ("spec.nodeName!=n1", True),
+        ("status.phase=Running", True),
+    ],
+)
+def test_objects_are_parsed_only_when_they_must_be(fields: str, looks_inside: bool) -> None:
+    selection = Selection.parse(PODS, "", "", fields)
+    broken = Entry(Pod, PODS.key("default", "a"), b"\xff", 1, 1, "n1")
+    assert selection.needs_object is looks_inside
+    if not looks_inside:
+        assert selection.matches(broken)
+
+
+def test_the_namespace_of_cluster_scoped_resources_does_not_matter() -> None:
+    assert Selection.parse(NODES, "default", "", "") == Selection.parse(NODES, "", "", "")
+    assert Selection.parse(NODES, "default", "", "").everything
+
+
+def test_selections_that_say_the_same_are_equal() -> None:
+    one, other = Selection.parse(PODS, "", "b,a=1", ""), Selection.parse(PODS, "", "a==1, b", "")
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one.digest == other.digest
+
+
+def test_selections_that_differ_have_other_digests() -> None:
+    selections = [case.selection for case in CASES]
+    selections.append(Selection.parse(NODES, "", "", ""))
+    assert len({each.digest for each in selections}) == len(selections)
+    assert len(set(selections)) == len(selections)
+
+
+def test_the_digest_is_the_same_in_every_process() -> None:
+    assert Selection.parse(PODS, "default", "a in (x,y)", "spec.nodeName=n1").digest == "4e8b9a6094619350"
+
+
+def test_wrong_text_is_refused() -> None:
+    with pytest.raises(SelectorError, match="unknown field"):
+        Selection.parse(NODES, "", "", "spec.nodeName=a")
+    with pytest.raises(SelectorError, match="label selector"):
+        Selection.parse(NODES, "", "a in", "")

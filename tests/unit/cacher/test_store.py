@@ -1,0 +1,94 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Store
+from apiserver.storage.interface import Change, KeyValue
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import NODES, PODS
+from tests.builders import make_node
+from tests.unit.cacher.world import CASES, pod, pod_change
+
+ALL_PODS = Selection.parse(PODS, "", "", "")
+
+
+def store_of(*pods: Pod) -> Store[Pod]:
+    store = Store(PODS)
+    store.reset(5, [KeyValue(PODS.key_of(each), each.SerializeToString(), 5, 5, 1) for each in pods])
+    return store
+
+
+def names(store: Store[Pod], selection: Selection = ALL_PODS, after: str = "", limit: int | None = None) -> list[str]:
+    return [entry.key.removeprefix("/registry/pods/") for entry in store.candidates(selection, after, limit)]
+
+
+def test_entries_come_in_key_order() -> None:
+    store = store_of(pod("b"), pod("c", "a"), pod("a"))
+    assert names(store) == ["a/c", "default/a", "default/b"]
+    assert names(store, after=PODS.key("default", "a")) == ["default/b"]
+    assert names(store, limit=2) == ["a/c", "default/a"]
+    assert store.changed == 5
+
+
+def test_a_namespace_is_not_the_beginning_of_another() -> None:
+    store = store_of(pod("a"), pod("b", "default2"), pod("c", "defaul"))
+    assert names(store, Selection.parse(PODS, "default", "", "")) == ["default/a"]
+    assert store.count("/registry/pods/default/", "") == 1
+
+
+def test_counting() -> None:
+    store = store_of(pod("a"), pod("b"), pod("c"), pod("d", "other"))
+    assert store.count(PODS.prefix, "") == 4
+    assert store.count(PODS.prefix, PODS.key("default", "b")) == 2
+    assert store.count(PODS.prefix + "default/", PODS.key("default", "b")) == 1
+    assert store.count(PODS.prefix + "default/", PODS.key("default", "z")) == 0
+
+
+def test_events_have_the_state_before_and_after() -> None:
+    store = Store(PODS)
+    created = store.apply(pod_change(7, pod("a")))
+    assert created is not None
+    assert created.old is None
+    assert created.new is store.entries[PODS.key("default", "a")]
+    updated = store.apply(pod_change(8, pod("a", node="n1"), created=7))
+    assert updated is not None
+    assert updated.old is created.new
+    assert updated.new is not None
+    assert (updated.new.node, updated.new.create_revision, updated.new.mod_revision) == ("n1", 7, 8)
+    deleted = store.apply(Change(PODS.key("default", "a"), None, 0, 9))
+    assert deleted is not None
+    assert (deleted.old, deleted.new, deleted.revision) == (updated.new, None, 9)
+    assert store.changed == 9
+    assert store.entries == {}
+
+
+def test_a_delete_of_what_is_not_there_is_no_event() -> None:
+    assert Store(PODS).apply(Change(PODS.key("default", "a"), None, 0, 9)) is None
+
+
+def test_only_pods_are_indexed_by_node() -> None:
+    store = Store(NODES)
+    store.reset(1, [KeyValue(NODES.key("", "n1"), make_node("n1").build().SerializeToString(), 1, 1, 1)])
+    assert [entry.node for entry in store.candidates(Selection.parse(NODES, "", "", ""))] == [""]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["", "n1", "n2", None]), st.sampled_from(["", "web"])), max_size=30
+)
+
+
+@given(STEPS)
+def test_candidates_that_match_are_the_state(steps: list[tuple[str, str | None, str]]) -> None:
+    store, state = Store(PODS), dict[str, Pod]()
+    for revision, (name, node, app) in enumerate(steps, 1):
+        key = PODS.key("default", name)
+        if node is None:
+            state.pop(key, None)
+            store.apply(Change(key, None, 0, revision))
+        else:
+            state[key] = pod(name, node=node, app=app)
+            store.apply(pod_change(revision, state[key]))
+    for case in CASES:
+        found = [each for each in store.candidates(case.selection) if case.selection.matches(each)]
+        assert [each.key for each in found] == sorted(key for key, obj in state.items() if case.predicate(obj))
+        assert all(each.value == state[each.key].SerializeToString() for each in found)

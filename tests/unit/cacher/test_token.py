@@ -1,0 +1,51 @@
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver.cacher.errors import BadToken
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.token import Token
+from pinnace.api.resources import PODS
+from tests.unit.cacher.world import CASES
+
+ALL_PODS = Selection.parse(PODS, "", "", "")
+
+
+@given(st.integers(1, 2**63), st.text(max_size=30))
+def test_a_token_comes_back_as_it_was(revision: int, name: str) -> None:
+    token = Token(revision, f"/registry/pods/default/{name}")
+    assert Token.decode(token.encode(ALL_PODS), ALL_PODS) == token
+
+
+@pytest.mark.parametrize("case", CASES[1:], ids=str)
+def test_a_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-untyped-def]
+    token = Token(5, case.selection.prefix + "a")
+    with pytest.raises(BadToken, match="another list"):
+        Token.decode(token.encode(case.selection), ALL_PODS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "=",
+        "é",
+        "a" * 100_000,
+        base64.urlsafe_b64encode(b"\xff\xff").decode(),
+        base64.urlsafe_b64encode(b"5").decode(),
+        Token(0, "/registry/pods/default/a").encode(ALL_PODS),
+        Token(-1, "/registry/pods/default/a").encode(ALL_PODS),
+        Token(5, "/registry/nodes/a").encode(ALL_PODS),
+    ],
+)
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(BadToken, match="pass the token as it was given"):
+        Token.decode(text, ALL_PODS)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_token_or_refused(text: str) -> None:
+    with pytest.raises(BadToken):
+        Token.decode(text, ALL_PODS)

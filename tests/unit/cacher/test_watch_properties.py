@@ -1,0 +1,153 @@
+"""A watch loses, repeats and reorders nothing (I8), and a bookmark says the truth (I9): for any history, any selection, any
+points at which a reader stops and resumes, on the same server or another, with rings and chunks of any size.
+
+And the check itself is checked: with a guard taken out of the code, it must fail.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis.errors import NoSuchExample
+
+from apiserver.cacher import past, resource
+from apiserver.cacher.dispatch import Dispatcher
+from apiserver.cacher.errors import CacheBehind
+from apiserver.cacher.event import Event
+from apiserver.cacher.outbox import Told
+from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.ring import Ring
+from apiserver.storage.interface import Change
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from tests.unit.cacher import world as world_module
+from tests.unit.cacher.plan import PLANS, Plan, run
+
+
+def check(plan: Plan) -> None:
+    with mock.patch.object(past, "CHUNK_EVENTS", plan.chunk):
+        asyncio.run(run(plan, MemoryStorage()))
+
+
+@given(PLANS)
+@settings(max_examples=150, deadline=None)
+def test_what_a_reader_was_told_is_the_history(plan: Plan) -> None:
+    check(plan)
+
+
+# Ways to break it
+
+real_kind, real_encode = Event.kind, Event.encode
+real_concerned, real_flush, real_bookmark = vars(Dispatcher)["_concerned"], Dispatcher.flush, Dispatcher.bookmark
+real_after, real_shrink = Ring.after, vars(Ring)["_shrink"]
+real_apply, real_initial_state = ResourceCache.apply, past.initial_state
+
+
+def no_added_on_entering(self: Event[Any], selection: Any) -> Any:
+    kind = real_kind(self, selection)
+    return None if kind == ADDED and self.old is not None else kind
+
+
+def no_deleted_on_leaving(self: Event[Any], selection: Any) -> Any:
+    kind = real_kind(self, selection)
+    return None if kind == DELETED and self.new is not None else kind
+
+
+def modified_on_entering(self: Event[Any], selection: Any) -> Any:
+    kind = real_kind(self, selection)
+    return MODIFIED if kind == ADDED and self.old is not None else kind
+
+
+def deletes_with_the_revision_of_before(self: Event[Any], kind: Any) -> bytes:
+    old = self.old
+    return real_encode(Event(old.mod_revision, old, None) if kind == DELETED and old is not None else self, kind)
+
+
+def found_by_the_new_node_only(self: Dispatcher, event: Event[Any]) -> Any:
+    return real_concerned(self, event if event.new is None else Event(event.revision, None, event.new))
+
+
+def found_by_both_nodes_twice(self: Dispatcher, event: Event[Any]) -> Any:
+    nodes = [entry.node for entry in (event.old, event.new) if entry is not None]
+    return [group for node in nodes for group in vars(self)["_by_node"].get(node, [])]
+
+
+def responses_that_promise_too_much(self: Dispatcher, revision: int) -> None:
+    real_flush(self, revision + 1)
+
+
+def bookmarks_that_promise_too_much(self: Dispatcher, revision: int, *, idle_only: bool) -> None:
+    real_bookmark(self, revision + 1, idle_only=idle_only)
+
+
+def a_ring_that_skips_a_revision(self: Ring[Any], revision: int, max_events: int, max_bytes: int) -> Any:
+    return real_after(self, revision + 1, max_events, max_bytes)
+
+
+def a_ring_that_cuts_revisions(self: Ring[Any], revision: int, max_events: int, max_bytes: int) -> Any:
+    return real_after(self, revision, max_events, max_bytes)[:max_events]
+
+
+def a_ring_that_forgets_that_it_forgot(self: Ring[Any]) -> None:
+    floor = self.floor
+    real_shrink(self)
+    self.floor = floor
+
+
+def changes_applied_twice(self: ResourceCache[Any], change: Change) -> None:
+    real_apply(self, change)
+    real_apply(self, change)
+
+
+def a_gap_between_the_past_and_now(*_: Any) -> Iterator[Told]:
+    return iter(())
+
+
+def a_state_that_claims_its_revision_early(*arguments: Any) -> Iterator[Told]:
+    for told in real_initial_state(*arguments):
+        yield Told(told.response + b"\x12\x011", 1)
+
+
+MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
+    (Event, "kind", no_added_on_entering),
+    (Event, "kind", no_deleted_on_leaving),
+    (Event, "kind", modified_on_entering),
+    (Event, "encode", deletes_with_the_revision_of_before),
+    (Dispatcher, "_concerned", found_by_the_new_node_only),
+    (Dispatcher, "_concerned", found_by_both_nodes_twice),
+    (Dispatcher, "flush", responses_that_promise_too_much),
+    (Dispatcher, "bookmark", bookmarks_that_promise_too_much),
+    (Ring, "after", a_ring_that_skips_a_revision),
+    (Ring, "after", a_ring_that_cuts_revisions),
+    (Ring, "_shrink", a_ring_that_forgets_that_it_forgot),
+    (ResourceCache, "apply", changes_applied_twice),
+    (resource, "replay", a_gap_between_the_past_and_now),
+    (resource, "initial_state", a_state_that_claims_its_revision_early),
+]
+SEARCH = settings(
+    max_examples=500,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=[*HealthCheck],
+)
+
+
+@pytest.mark.parametrize(("owner", "name", "broken"), MUTATIONS, ids=[mutation[2].__name__ for mutation in MUTATIONS])
+def test_a_cache_that_is_broken_is_found_out(owner: Any, name: str, broken: Callable[..., Any]) -> None:
+    def fails(plan: Plan) -> bool:
+        try:
+            check(plan)
+        except (AssertionError, TimeoutError, CacheBehind):
+            return True
+        return False
+
+    with mock.patch.object(owner, name, broken), mock.patch.object(world_module, "DEADLINE", 0.5):
+        try:
+            find(PLANS, fails, settings=SEARCH)
+        except NoSuchExample:
+            pytest.fail("nobody noticed")

@@ -11,9 +11,9 @@ from pinnace.cluster.view import ProcessStatus
 INTERVAL = 0.5
 
 
-async def follow(cluster: Cluster, say: Callable[[str], None]) -> None:
-    """Says what changes. Returns when nothing is left to look at: its state is gone, or all its processes have ended."""
-    before: Sequence[ProcessStatus] = ()
+async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
+    """Says what changes after `before`. Returns when nothing is left to look at: its state is gone, or all its processes have
+    ended."""
     async with cluster.client() as client:
         while True:
             try:
@@ -30,12 +30,10 @@ async def follow(cluster: Cluster, say: Callable[[str], None]) -> None:
 
 
 def changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
-    """The lines that tell what is different. Nothing is said of a process that was not there before."""
+    """The lines that tell what is different."""
     known = {process.name: process for process in before}
-    lines = [line for new in after if (old := known.get(new.name)) and (line := _change(old, new))]
-    if before:
-        lines += _leaders(before, after)
-    return lines
+    lines = [line for new in after if (line := _change(known[new.name], new))]
+    return lines + _leaders(before, after)
 
 
 def _change(old: ProcessStatus, new: ProcessStatus) -> str | None:

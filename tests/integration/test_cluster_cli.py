@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,18 @@ class Home:
             self.command(*arguments), env=self.environment | (environment or {}),
             capture_output=True, text=True, timeout=40, check=False,
         )  # fmt: skip
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator[tuple["subprocess.Popen[str]", Iterator[str]]]:
+        """`pinnace up` in the foreground, once the cluster is up; with the further lines that it prints."""
+        with subprocess.Popen(self.command("up", *arguments), env=self.environment, stdout=subprocess.PIPE, text=True) as up:
+            try:
+                assert up.stdout is not None
+                lines = iter(up.stdout.readline, "")
+                assert "The cluster is up" in next(lines)
+                yield up, lines
+            finally:
+                up.kill()
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "pinnace.cli.main", *arguments]
@@ -108,9 +121,7 @@ def test_up_status_kill_down(home: Home) -> None:
 
 
 def test_what_a_killed_up_leaves_is_found_by_down(home: Home) -> None:
-    with subprocess.Popen(home.command("up", *SMALL), env=home.environment, stdout=subprocess.PIPE, text=True) as up:
-        assert up.stdout is not None
-        assert "The cluster is up" in up.stdout.readline()
+    with home.running(*SMALL) as (up, _):
         processes = home.processes()
         up.kill()
     assert len(processes) == 5 and all(map(procfs.alive, processes))
@@ -119,16 +130,21 @@ def test_what_a_killed_up_leaves_is_found_by_down(home: Home) -> None:
 
 
 def test_up_in_the_foreground_tells_what_changes_and_takes_all_down_when_interrupted(home: Home) -> None:
-    with subprocess.Popen(home.command("up", *SMALL), env=home.environment, stdout=subprocess.PIPE, text=True) as up:
-        assert up.stdout is not None
-        assert "The cluster is up" in up.stdout.readline()
+    with home.running(*SMALL) as (up, lines):
         processes = home.processes()
-        record = state.decode((home.data_dir / "cluster.json").read_text()).find("kubelet-0")
-        os.kill(record.pid, signal.SIGKILL)
-        assert any("kubelet-0 has ended" in line for line in iter(up.stdout.readline, ""))
+        (kubelet,) = (process["pid"] for process in home.status() if process["name"] == "kubelet-0")
+        os.kill(kubelet, signal.SIGKILL)
+        assert any("kubelet-0 has ended" in line for line in lines)
         up.send_signal(signal.SIGINT)
         assert up.wait(20) == 130
     home.assert_nothing_left(processes)
+
+
+def test_up_in_the_foreground_ends_when_another_command_takes_the_cluster_down(home: Home) -> None:
+    with home.running(*SMALL) as (up, lines):
+        assert home.run("down").returncode == 0
+        assert any("brought down by another command" in line for line in lines)
+        assert up.wait(20) == 0
 
 
 def fake_etcd(folder: Path, body: str) -> dict[str, str]:

@@ -60,11 +60,12 @@ async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
         await cluster.up(steps, timeout=settings.timeout or START_TIMEOUT)
         try:
             local.write_context(spec.data_dir, cluster.endpoints)
+            before = await cluster.status()
             steps.quiet()
             click.echo(_welcome(cluster, detach))
             if detach:
                 return
-            await follow(cluster, _tell)
+            await follow(cluster, before, _tell)
         except BaseException:
             await asyncio.shield(_down(cluster, steps))
             raise

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from pinnace.cli.errors import ReaderGone
 from pinnace.cli.settings import Settings, global_options
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -36,7 +37,10 @@ class Verb(click.Command):
             logs.configure("pinnace", verbosity=1)
         else:  # what the libraries log is for -v; what a person must know is told by the verb
             logging.getLogger().addHandler(logging.NullHandler())
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)

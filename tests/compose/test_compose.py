@@ -1,0 +1,84 @@
+"""The cluster of docker-compose.yml, built and run: the story that the README tells, and the promises of its networks."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compose.stack import BUILD_TIMEOUT, START_TIMEOUT, Stack, eventually, missing, run
+
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(BUILD_TIMEOUT + 2 * START_TIMEOUT)]
+
+FAILOVER = 5.0
+"""Seconds that a new leader may take here, where a kill goes through Docker."""
+RUNNING = 20.0
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """One for all tests: each leaves it as it found it. When it does not come up its logs are shown."""
+    if problem := missing():
+        pytest.fail(problem, pytrace=False)
+    stack = Stack()
+    try:
+        stack.up()
+        yield stack
+    except Exception as error:
+        error.add_note(stack.logs())
+        raise
+    finally:
+        stack.down()
+
+
+@pytest.fixture(autouse=True)
+def whole(stack: Stack) -> Iterator[None]:
+    """What a test has killed is started again. The logs are there for a test that fails: pytest shows them only then."""
+    yield
+    print(stack.logs())
+    for container in stack.containers():
+        if not stack.state(container)["Running"]:
+            run("docker", "start", container)
+    stack.wait_healthy()
+
+
+def assert_runs(stack: Stack, pod: str) -> None:
+    stack.create_pod(pod)
+    eventually(f"pod {pod} is Running", lambda: stack.phase(pod) == "Running" or None, RUNNING)
+
+
+def test_another_scheduler_takes_over_when_the_leading_container_is_killed(stack: Stack) -> None:
+    before = eventually("there is a leader", stack.leader, RUNNING)
+    (leading,) = [each for each in stack.containers("scheduler") if each.startswith(before["holder"])]
+    assert_runs(stack, "before")
+
+    run("docker", "kill", leading)
+    after = eventually("there is another leader", lambda: another(stack, before["holder"]), FAILOVER)
+
+    assert after["token"] > before["token"]
+    assert_runs(stack, "after")
+    assert not stack.state(leading)["Running"]
+
+
+def another(stack: Stack, holder: str) -> dict[str, int] | None:
+    leader = stack.leader()
+    return leader if leader and leader["holder"] != holder else None
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_leadership_is_kept_when_an_api_server_is_killed(stack: Stack, index: int) -> None:
+    before = eventually("there is a leader", stack.leader, RUNNING)
+    run("docker", "kill", sorted(stack.containers("apiserver"))[index])
+    assert_runs(stack, f"with-one-api-server-{index}")
+    assert stack.leader() == before
+
+
+def test_only_api_servers_reach_etcd(stack: Stack) -> None:
+    look = "import socket; socket.create_connection(('etcd', 2379), 2)"
+    stack.compose("exec", "-T", "apiserver", "python", "-c", look)
+    for service in ("scheduler", "kubelet"):
+        with pytest.raises(AssertionError, match=r"gaierror|timed out"):
+            stack.compose("exec", "-T", service, "python", "-c", look)
+
+
+def test_the_command_line_works_inside_of_the_containers_too(stack: Stack) -> None:
+    leader = eventually("there is a leader", stack.leader, RUNNING)
+    assert leader["holder"] in stack.compose("exec", "-T", "scheduler", "pinnace", "leader")

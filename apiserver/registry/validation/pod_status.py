@@ -23,7 +23,7 @@ _NEXT = {
     "Succeeded": (),
     "Failed": (),
 }
-PHASES = tuple(phase for phase in _NEXT if phase)
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 _STATUSES = ("True", "False", "Unknown")
 _SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
 

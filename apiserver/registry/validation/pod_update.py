@@ -5,6 +5,8 @@ Everything else of the spec is fixed when the pod is created; the node is set by
 
 from collections.abc import Sequence
 
+from google.protobuf.message import Message
+
 from apiserver.registry.validation.metadata import validate_metadata_update
 from apiserver.registry.validation.pods import validate_spec
 from apiserver.registry.validation.violations import forbidden, invalid
@@ -72,18 +74,19 @@ def _put_back_images(new: Sequence[Container], old: Sequence[Container]) -> None
 def _changed(new: PodSpec, old: PodSpec) -> list[str]:
     """The fields that differ, one level below containers."""
     changed = []
-    for field in PodSpec.DESCRIPTOR.fields:
-        value, before = getattr(new, field.name), getattr(old, field.name)
-        if value == before:
-            continue
-        if field.name not in ("containers", "initContainers"):
-            changed.append(f"spec.{field.name}")
-            continue
-        for index, (container, was) in enumerate(zip(value, before, strict=True)):
-            path = f"spec.{field.name}[{index}]"
-            inner = [each.name for each in Container.DESCRIPTOR.fields]
-            changed += [f"{path}.{name}" for name in inner if getattr(container, name) != getattr(was, name)]
-    return changed
+    for name in _differing(new, old):
+        if name in ("containers", "initContainers"):
+            for index, (container, was) in enumerate(zip(getattr(new, name), getattr(old, name), strict=True)):
+                changed += [f"spec.{name}[{index}].{field}" for field in _differing(container, was)]
+        else:
+            changed.append(f"spec.{name}")
+    return changed or ["fields that this version does not model"]
+
+
+def _differing(new: Message, old: Message) -> list[str]:
+    """Names of the fields of which one has another value, or has one where the other has none."""
+    now, then = ({field.name: value for field, value in message.ListFields()} for message in (new, old))
+    return [field.name for field in new.DESCRIPTOR.fields if now.get(field.name) != then.get(field.name)]
 
 
 def _validate_deadline(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:

@@ -1,0 +1,120 @@
+"""Names, labels, annotations, owners, finalizers: the same rules for every kind."""
+
+from typing import Any
+
+import pytest
+
+from pinnace.api.names import _NO_KEY, _NO_LABEL, _NO_SUBDOMAIN, _NO_VALUE
+from pinnace.api.resources import ALL, PODS, Resource
+from tests.unit.registry.objects import Data, copy, created, pod, ready, updated
+
+OWNER: Data = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"}
+NAMES = "metadata.name: Required value: name or generateName is required"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"name": "a.b-c.0"}, []),
+        ({"name": "a" * 253}, []),
+        ({"name": ""}, [NAMES]),
+        ({"name": "A"}, [f'metadata.name: Invalid value: "A": {_NO_SUBDOMAIN[0]}']),
+        ({"name": "a" * 254}, [f'metadata.name: Invalid value: "{"a" * 128}...": must be no more than 253 characters']),
+        ({"generateName": "web-"}, []),
+        ({"generateName": "-web"}, [f'metadata.generateName: Invalid value: "-web": {_NO_SUBDOMAIN[0]}']),
+        ({"namespace": ""}, ["metadata.namespace: Required value"]),
+        ({"namespace": "a.b"}, ['metadata.namespace: Invalid value: "a.b": must not contain dots']),
+        ({"namespace": "A"}, [f'metadata.namespace: Invalid value: "A": {_NO_LABEL[0]}']),
+        ({"labels": {"app": "web", "example.com/x": "", "a.b_c-d": "A.b_c-d"}}, []),
+        ({"labels": {"": "x"}}, ['metadata.labels: Invalid value: "": name part must be non-empty']),
+        ({"labels": {"a b": "x"}}, [f'metadata.labels: Invalid value: "a b": name part {_NO_KEY}']),
+        ({"labels": {"a": "x y"}}, [f'metadata.labels: Invalid value: "x y": {_NO_VALUE[0]}']),
+        ({"labels": {"a": "x" * 64}}, [f'metadata.labels: Invalid value: "{"x" * 64}": must be no more than 63 bytes']),
+        ({"annotations": {"Example.com/A": "anything at all\n{}"}}, []),
+        ({"annotations": {"a b": ""}}, [f'metadata.annotations: Invalid value: "a b": name part {_NO_KEY}']),
+        ({"annotations": {"a": "x" * (256 << 10)}}, ["metadata.annotations: Too long: may not be more than 262144 bytes"]),
+        ({"annotations": {"a": "ä" * (128 << 10)}}, ["metadata.annotations: Too long: may not be more than 262144 bytes"]),
+        ({"annotations": {"a": "x" * (256 << 10 - 1)}}, []),
+        ({"finalizers": ["example.com/f", "kubernetes"]}, []),
+        ({"finalizers": ["a b"]}, [f'metadata.finalizers: Invalid value: "a b": name part {_NO_KEY}']),
+        ({"ownerReferences": [OWNER, OWNER | {"controller": True}]}, []),
+        (
+            {"ownerReferences": [{}]},
+            [f"metadata.ownerReferences[0].{field}: Required value: must not be empty" for field in OWNER],
+        ),
+        (
+            {"ownerReferences": [OWNER | {"controller": True}, OWNER | {"name": "s", "controller": True}]},
+            [
+                'metadata.ownerReferences: Invalid value: "ReplicaSet/s": Only one reference can have Controller set to true. '
+                'Found "true" in references for ReplicaSet/r and ReplicaSet/s'
+            ],
+        ),
+        (
+            {"ownerReferences": [OWNER | {"apiVersion": "v1", "kind": "Event"}]},
+            ['metadata.ownerReferences[0]: Invalid value: "r": /v1, Kind=Event is disallowed from being an owner'],
+        ),
+    ],
+)  # fmt: skip
+def test_metadata(metadata: Data, expected: list[str]) -> None:
+    assert created(PODS, pod(metadata=metadata)) == expected
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    found = created(PODS, pod(metadata={"name": "A", "labels": {"a b": "c d"}, "finalizers": ["/"]}))
+    assert [violation.partition(":")[0] for violation in found] == [
+        "metadata.name",
+        "metadata.labels",
+        "metadata.labels",
+        "metadata.finalizers",
+        "metadata.finalizers",
+    ]
+
+
+@pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
+def test_every_kind_has_a_name_and_its_scope(resource: Resource[Any]) -> None:
+    obj = resource.message()
+    found = created(resource, obj)
+    assert NAMES in found
+    assert ("metadata.namespace: Required value" in found) == resource.namespaced
+    obj.metadata.name, obj.metadata.namespace = "a", "default"
+    found = created(resource, obj)
+    assert ("metadata.namespace: Forbidden: not allowed on this type" in found) == (not resource.namespaced)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda m: m.labels.update({"new": "label"}), []),
+        (lambda m: setattr(m, "name", "b"), ['metadata.name: Invalid value: "b": field is immutable']),
+        (lambda m: setattr(m, "namespace", "b"), ['metadata.namespace: Invalid value: "b": field is immutable']),
+        (lambda m: setattr(m, "uid", "b"), ['metadata.uid: Invalid value: "b": field is immutable']),
+        (
+            lambda m: setattr(m.creationTimestamp, "seconds", 7),
+            ["metadata.creationTimestamp: Invalid value: 7: field is immutable"],
+        ),
+        (
+            lambda m: setattr(m.deletionTimestamp, "seconds", 7),
+            ["metadata.deletionTimestamp: Invalid value: 7: field is immutable"],
+        ),
+        (lambda m: m.finalizers.append("example.com/f"), []),
+        (lambda m: m.labels.update({"a": "b c"}), [f'metadata.labels: Invalid value: "b c": {_NO_VALUE[0]}']),
+    ],
+)
+def test_update(change: Any, expected: list[str]) -> None:
+    old = ready(pod())
+    new = copy(old)
+    change(new.metadata)
+    assert updated(new, old) == expected
+
+
+def test_what_is_being_deleted_gets_no_new_finalizers() -> None:
+    old = ready(pod(metadata={"finalizers": ["example.com/a", "example.com/b"]}))
+    old.metadata.deletionTimestamp.seconds = 1
+    new = copy(old)
+    new.metadata.finalizers.remove("example.com/a")
+    assert updated(new, old) == []
+    new.metadata.finalizers.append("example.com/c")
+    assert updated(new, old) == [
+        "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
+        "found new finalizers example.com/c"
+    ]

@@ -1,0 +1,126 @@
+"""Nodes: taints, amounts, addresses, and what an update may change."""
+
+from typing import Any
+
+import pytest
+
+from apiserver.registry.strategies import STRATEGIES
+from pinnace.api.codec import from_dict
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.names import _NO_KEY, _NO_VALUE
+from pinnace.api.resources import NODES
+from tests.unit.registry.objects import Data, created
+
+STRATEGY = STRATEGIES["nodes"]
+EFFECTS = 'supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"'
+NO_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+
+
+def node(spec: Data | None = None, status: Data | None = None) -> Node:
+    return from_dict(NODES, {"metadata": {"name": "n"}, "spec": spec or {}, "status": status or {}})
+
+
+def copy(obj: Node) -> Node:
+    result = Node()
+    result.CopyFrom(obj)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "value": "b", "effect": "NoExecute"}]}, []),
+        ({"taints": [{"key": "a"}]}, ["spec.taints[0].effect: Required value"]),
+        ({"taints": [{"key": "a", "effect": "x"}]}, [f'spec.taints[0].effect: Unsupported value: "x": {EFFECTS}']),
+        (
+            {"taints": [{"key": "a b", "value": "c d", "effect": "NoExecute"}]},
+            [
+                f'spec.taints[0].key: Invalid value: "a b": name part {_NO_KEY}',
+                f'spec.taints[0].value: Invalid value: "c d": {_NO_VALUE[0]}',
+            ],
+        ),
+        (
+            {"taints": [{"key": "a", "effect": "NoExecute"}, {"key": "a", "value": "b", "effect": "NoExecute"}]},
+            ['spec.taints[1]: Duplicate value: "a:NoExecute": taints must be unique by key and effect pair'],
+        ),
+        ({"podCIDRs": ["10.0.0.0/24", "fd00::/64"]}, []),
+        (
+            {"podCIDRs": ["x", "10.0.0.0/24", "10.0.0.0/24"]},
+            [
+                f'spec.podCIDRs[0]: Invalid value: "x": {NO_CIDR}',
+                'spec.podCIDRs[2]: Duplicate value: "10.0.0.0/24"',
+            ],
+        ),
+    ],
+)
+def test_spec(spec: Data, expected: list[str]) -> None:
+    assert created(NODES, node(spec)) == expected
+    old = node()
+    new = node(spec)
+    STRATEGY.prepare_update(new, old)
+    assert [str(violation) for violation in STRATEGY.validate_update(new, old)] == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"capacity": {"cpu": "4", "memory": "32Gi", "pods": "110", "example.com/gpu": "2"}}, []),
+        (
+            {"capacity": {"cpu": "-1"}, "allocatable": {"pods": "1.5"}},
+            [
+                'status.capacity[cpu]: Invalid value: "-1": must be greater than or equal to 0',
+                'status.allocatable[pods]: Invalid value: "1.5": must be an integer',
+            ],
+        ),
+        (
+            {"addresses": [{"type": "InternalIP", "address": "a"}, {"type": "InternalIP", "address": "a"}]},
+            ['status.addresses[1]: Duplicate value: "InternalIP: a"'],
+        ),
+    ],
+)
+def test_status(status: Data, expected: list[str]) -> None:
+    assert created(NODES, node(status=status)) == expected
+    old, new = node(), node(status=status)
+    STRATEGY.prepare_status_update(new, old)
+    assert [str(violation) for violation in STRATEGY.validate_status_update(new, old)] == expected
+
+
+def test_all_there_is_may_be_used_unless_the_node_says_otherwise() -> None:
+    obj = node(status={"capacity": {"cpu": "4"}})
+    STRATEGY.prepare_create(obj)
+    assert obj.status.allocatable == obj.status.capacity
+    obj = node(status={"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}})
+    STRATEGY.prepare_create(obj)
+    assert obj.status.allocatable["cpu"].string == "3"
+
+
+@pytest.mark.parametrize(
+    ("field", "old", "new", "allowed"),
+    [
+        ("providerID", "", "a", True),
+        ("providerID", "a", "b", False),
+        ("podCIDR", "", "10.0.0.0/24", True),
+        ("podCIDR", "10.0.0.0/24", "", False),
+        ("podCIDRs", [], ["10.0.0.0/24"], True),
+        ("podCIDRs", ["10.0.0.0/24"], [], False),
+        ("unschedulable", False, True, True),
+        ("unschedulable", True, False, True),
+    ],
+)
+def test_update(field: str, old: Any, new: Any, allowed: bool) -> None:
+    before, after = node({field: old}), node({field: new})
+    STRATEGY.prepare_update(after, before)
+    expected = [] if allowed else [f'spec.{field}: Forbidden: node updates may not change {field} except from "" to valid']
+    assert [str(violation) for violation in STRATEGY.validate_update(after, before)] == expected
+
+
+def test_each_half_is_updated_alone() -> None:
+    old = node({"unschedulable": True}, {"capacity": {"cpu": "4"}})
+    wanted = node({"unschedulable": False}, {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}})
+    new = copy(wanted)
+    STRATEGY.prepare_update(new, old)
+    assert (new.spec, new.status) == (wanted.spec, old.status)
+    new = copy(wanted)
+    new.metadata.labels["a"] = "b"
+    STRATEGY.prepare_status_update(new, old)
+    assert (new.metadata, new.spec, new.status) == (old.metadata, old.spec, wanted.status)

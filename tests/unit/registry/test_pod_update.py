@@ -1,0 +1,187 @@
+"""What an update may change in a pod that exists."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pinnace.api import wire
+from pinnace.api.core_v1_pb2 import Pod
+from tests.unit.registry.objects import copy, pod, ready, updated
+
+FIXED = (
+    "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative); changed: "
+)
+TOLERATION = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
+
+
+def before() -> Pod:
+    obj = pod(
+        initContainers=[{"name": "i", "image": "i:1"}],
+        activeDeadlineSeconds=100,
+        nodeSelector={"disk": "ssd"},
+        tolerations=[TOLERATION],
+        nodeName="n1",
+        priority=5,
+        priorityClassName="high",
+        preemptionPolicy="Never",
+    )
+    return ready(obj)
+
+
+Change = Callable[[Any], object]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda spec: None,
+        lambda spec: setattr(spec.containers[0], "image", "app:2"),
+        lambda spec: setattr(spec.initContainers[0], "image", "i:2"),
+        lambda spec: setattr(spec, "activeDeadlineSeconds", 99),
+        lambda spec: spec.tolerations.add(key="b", operator="Exists"),
+        lambda spec: setattr(spec.tolerations[0], "tolerationSeconds", 7),
+    ],
+)
+def test_what_may_change(change: Change) -> None:
+    old = before()
+    new = copy(old)
+    change(new.spec)
+    assert updated(new, old) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda spec: setattr(spec, "nodeName", "n2"), "spec.nodeName"),
+        (lambda spec: spec.ClearField("nodeName"), "spec.nodeName"),
+        (lambda spec: setattr(spec, "restartPolicy", "Never"), "spec.restartPolicy"),
+        (lambda spec: setattr(spec, "priority", 6), "spec.priority"),
+        (lambda spec: setattr(spec, "schedulerName", "other"), "spec.schedulerName"),
+        (lambda spec: setattr(spec, "terminationGracePeriodSeconds", 1), "spec.terminationGracePeriodSeconds"),
+        (lambda spec: spec.nodeSelector.update({"new": "label"}), "spec.nodeSelector"),
+        (lambda spec: spec.containers[0].args.append("-v"), "spec.containers[0].args"),
+        (lambda spec: setattr(spec.containers[0], "name", "d"), "spec.containers[0].name"),
+        (lambda spec: setattr(spec.initContainers[0], "tty", True), "spec.initContainers[0].tty"),
+        (lambda spec: spec.affinity.SetInParent(), "spec.affinity"),
+        (lambda spec: setattr(spec, "hostUsers", True), "spec.hostUsers"),
+    ],
+)
+def test_what_is_fixed(change: Change, field: str) -> None:
+    old = before()
+    new = copy(old)
+    change(new.spec)
+    assert updated(new, old) == [FIXED + field]
+
+
+def test_resources_are_fixed_too() -> None:
+    old = ready(pod({"resources": {"requests": {"cpu": "1"}}}))
+    new = copy(old)
+    new.spec.containers[0].resources.requests["cpu"].string = "2"
+    assert updated(new, old) == [FIXED + "spec.containers[0].resources"]
+
+
+@pytest.mark.parametrize(
+    ("change", "violation"),
+    [
+        (
+            lambda spec: setattr(spec, "activeDeadlineSeconds", 101),
+            "spec.activeDeadlineSeconds: Invalid value: 101: must be less than or equal to previous value",
+        ),
+        (
+            lambda spec: spec.ClearField("activeDeadlineSeconds"),
+            "spec.activeDeadlineSeconds: Forbidden: must not update from a positive integer to nil value",
+        ),
+        (
+            lambda spec: spec.tolerations.pop(0),
+            "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+        ),
+        (
+            lambda spec: setattr(spec.tolerations[0], "key", "b"),
+            "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+        ),
+        (lambda spec: setattr(spec.containers[0], "image", ""), "spec.containers[0].image: Required value"),
+        (
+            lambda spec: spec.containers.add(name="d", image="d:1"),
+            "spec.containers: Forbidden: pod updates may not add or remove containers",
+        ),
+        (
+            lambda spec: spec.initContainers.pop(),
+            "spec.initContainers: Forbidden: pod updates may not add or remove containers",
+        ),
+        (
+            lambda spec: spec.schedulingGates.add(name="g"),
+            "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'",
+        ),
+    ],
+)
+def test_changes_that_go_too_far(change: Change, violation: str) -> None:
+    old = before()
+    new = copy(old)
+    change(new.spec)
+    assert updated(new, old) == [violation]
+
+
+def test_a_change_that_cannot_be_named_is_refused_all_the_same() -> None:
+    old = before()
+    new = copy(old)
+    new.spec.MergeFromString(wire.field(9001, b"of the future"))
+    assert updated(new, old) == [FIXED + "fields that this version does not model"]
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    old = before()
+    new = copy(old)
+    new.metadata.labels["a"] = "b c"
+    new.spec.nodeName, new.spec.restartPolicy, new.spec.activeDeadlineSeconds = "n2", "x", 101
+    found = updated(new, old)
+    assert [violation.partition(":")[0] for violation in found] == [
+        "metadata.labels",
+        "spec.restartPolicy",
+        "spec.activeDeadlineSeconds",
+        "spec",
+    ]
+    assert found[-1] == FIXED + "spec.restartPolicy, spec.nodeName"
+
+
+def test_gates_go_one_by_one() -> None:
+    old = ready(pod(schedulingGates=[{"name": "a"}, {"name": "b"}]))
+    new = copy(old)
+    del new.spec.schedulingGates[0]
+    assert updated(new, old) == []
+    new.spec.schedulingGates.add(name="c")
+    assert updated(new, old) == [
+        "spec.schedulingGates[1].name: Forbidden: only deletion is allowed, but found new scheduling gate 'c'"
+    ]
+
+
+def test_a_gated_pod_may_become_choosier() -> None:
+    old = ready(pod(schedulingGates=[{"name": "a"}], nodeSelector={"disk": "ssd"}))
+    new = copy(old)
+    new.spec.nodeSelector["zone"] = "a"
+    assert updated(new, old) == []
+    new.spec.nodeSelector["disk"] = "hdd"
+    (violation,) = updated(new, old)
+    assert violation.startswith('spec.nodeSelector: Invalid value: "disk,zone": only additions to spec.nodeSelector are')
+
+
+def test_what_admission_resolved_need_not_be_repeated() -> None:
+    old = before()
+    new = copy(old)
+    for field in ("priority", "priorityClassName", "preemptionPolicy"):
+        new.spec.ClearField(field)
+    del new.spec.tolerations[1:]  # the two that admission added
+    new.spec.ClearField("dnsPolicy")
+    assert updated(new, old) == []
+    assert new.spec == old.spec
+
+
+def test_an_update_leaves_the_status_alone() -> None:
+    old = before()
+    old.status.phase = "Running"
+    new = copy(old)
+    new.status.phase = "Failed"
+    assert updated(new, old) == []
+    assert new.status == old.status

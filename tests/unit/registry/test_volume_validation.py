@@ -1,0 +1,86 @@
+"""Volumes, and the mounts that refer to them."""
+
+import pytest
+
+from pinnace.api.resources import PODS
+from tests.unit.registry.objects import Data, created, pod
+
+C = "spec.containers[0]"
+V: Data = {"name": "v", "emptyDir": {}}
+
+
+@pytest.mark.parametrize(
+    ("volumes", "expected"),
+    [
+        ([V, {"name": "w", "configMap": {"name": "c"}}], []),
+        ([{"emptyDir": {}}], ["spec.volumes[0].name: Required value"]),
+        ([{"name": "a.b"}], ['spec.volumes[0].name: Invalid value: "a.b": must not contain dots']),
+        ([V, V], ['spec.volumes[1].name: Duplicate value: "v"']),
+        ([V | {"hostPath": {"path": "/"}}], ["spec.volumes[0].emptyDir: Forbidden: may not specify more than 1 volume type"]),
+        ([{"name": "v", "hostPath": {}}], ["spec.volumes[0].hostPath.path: Required value"]),
+        (
+            [{"name": "v", "hostPath": {"path": "/a/../b", "type": "x"}}],
+            [
+                "spec.volumes[0].hostPath.path: Invalid value: \"/a/../b\": must not contain '..'",
+                'spec.volumes[0].hostPath.type: Unsupported value: "x": supported values: "", "BlockDevice", "CharDevice", '
+                '"Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"',
+            ],
+        ),
+        ([{"name": "v", "secret": {}}], ["spec.volumes[0].secret.secretName: Required value"]),
+        ([{"name": "v", "configMap": {}}], ["spec.volumes[0].configMap.name: Required value"]),
+        ([{"name": "v", "nfs": {"server": "s"}}], ["spec.volumes[0].nfs.path: Required value"]),
+        ([{"name": "v", "persistentVolumeClaim": {}}], ["spec.volumes[0].persistentVolumeClaim.claimName: Required value"]),
+        ([{"name": "v", "csi": {}}], ["spec.volumes[0].csi.driver: Required value"]),
+        (
+            [{"name": "v", "emptyDir": {"sizeLimit": "-1"}}],
+            ['spec.volumes[0].emptyDir.sizeLimit: Invalid value: "-1": must be greater than or equal to 0'],
+        ),
+    ],
+)
+def test_volumes(volumes: list[Data], expected: list[str]) -> None:
+    assert created(PODS, pod(volumes=volumes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        ({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b", "subPath": "c/d"}]}, []),
+        (
+            {"volumeMounts": [{}]},
+            [f"{C}.volumeMounts[0].name: Required value", f"{C}.volumeMounts[0].mountPath: Required value"],
+        ),
+        ({"volumeMounts": [{"name": "x", "mountPath": "/a"}]}, [f'{C}.volumeMounts[0].name: Not found: "x"']),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}]},
+            [f'{C}.volumeMounts[1].mountPath: Invalid value: "/a": must be unique'],
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/a", "subPath": "/b", "subPathExpr": "../c"}]},
+            [
+                f'{C}.volumeMounts[0].subPath: Invalid value: "/b": must be a relative path',
+                f"{C}.volumeMounts[0].subPathExpr: Invalid value: \"../c\": must not contain '..'",
+                f'{C}.volumeMounts[0].subPathExpr: Invalid value: "../c": subPathExpr and subPath are mutually exclusive',
+            ],
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/a", "mountPropagation": "x"}]},
+            [
+                f'{C}.volumeMounts[0].mountPropagation: Unsupported value: "x": supported values: "Bidirectional", '
+                '"HostToContainer", "None"'
+            ],
+        ),
+        (
+            {
+                "volumeMounts": [{"name": "v", "mountPath": "/a"}],
+                "volumeDevices": [{"name": "v", "devicePath": "/a"}, {"devicePath": "/b"}],
+            },
+            [
+                f'{C}.volumeDevices[0].devicePath: Invalid value: "/a": must be unique',
+                f'{C}.volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts',
+                f"{C}.volumeDevices[1].name: Required value",
+            ],
+        ),
+    ],
+)
+def test_mounts(container: Data, expected: list[str]) -> None:
+    assert created(PODS, pod(container, volumes=[V])) == expected

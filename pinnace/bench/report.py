@@ -100,17 +100,16 @@ class Report:
         }
 
     def render(self) -> RenderableType:
-        parts: list[RenderableType] = [f"{self.row}: {_options(self.options)}"]
-        if self.unit:
-            parts.append(self._rates())
-        parts += [self._latencies(), self._processes()]
-        if counted := {**self.violations, **self.counts}:
-            parts.append(", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counted.items()))
-        m = self.machine
-        parts.append(
-            f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or 'unknown'}"
-        )
-        return Group(*parts)
+        m, counts = self.machine, {**self.violations, **self.counts}
+        parts: list[RenderableType] = [
+            f"{self.row}: {_options(self.options)}",
+            *([self._rates()] if self.unit else []),
+            self._latencies(),
+            self._processes(),
+            ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items()),
+            f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or '?'}",
+        ]
+        return Group(*(line for part in parts if part for line in (part, "")))
 
     def _rates(self) -> Table:
         table = _table(f"{len(self.runs)} run{'s' if len(self.runs) > 1 else ''}", "median", "min", "max")
@@ -133,6 +132,8 @@ class Report:
         table = _table("process", "CPU s", "CPU s per 1,000", "peak MB")
         for name, usage in run.usage.items():
             table.add_row(name, f"{usage.cpu_s:.2f}", f"{usage.cpu_s / run.items * 1000:.3f}", f"{usage.peak_rss_mb:.0f}")
+        total = sum(usage.cpu_s for usage in run.usage.values())
+        table.add_row("all", f"{total:.2f}", f"{total / run.items * 1000:.3f}", "")
         return table
 
 

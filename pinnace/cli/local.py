@@ -135,14 +135,14 @@ class Steps:
         self.quiet()
 
     def waiting(self, what: str) -> None:
-        text = f"waiting for {what}"
+        text = Text(f"waiting for {what}", no_wrap=True, overflow="ellipsis")
         if self._console.is_terminal:
             if self._status is None:
-                self._status = self._console.status(Text(text))
+                self._status = self._console.status(text)
                 self._status.start()
-            self._status.update(Text(text))
+            self._status.update(text)
         elif time.monotonic() - self._last_line > QUIET:
-            self.line(text)
+            self.line(text.plain)
 
     def done(self, what: str) -> None:
         self.quiet()

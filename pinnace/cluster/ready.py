@@ -28,7 +28,8 @@ def _problem(plan: Plan, timeout: float) -> str | None:
         with error:
             return complaint(error.read().decode(errors="replace"))
     except (URLError, OSError) as error:
-        return f"no answer ({getattr(error, 'reason', error)})"
+        reason = getattr(error, "reason", error)
+        return f"no answer: {getattr(reason, 'strerror', None) or reason}".lower()
 
 
 def complaint(answer: str) -> str:

@@ -167,9 +167,10 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
     """Runs a row so many times, and prints and keeps what it found. Exits with 10 when a pod was lost or bound twice."""
     with local.translated(), Steps(settings) as steps:
         found = local.run(_runs(row, body, runs, steps))
-    report = Report(
-        row.name, row.unit, row.headline, row.options, found, this_machine(), datetime.now(UTC).isoformat(timespec="seconds")
-    )
+    spec = row.spec
+    options = row.options | {"schedulers": spec.schedulers, "apiservers": spec.apiservers, "etcd members": spec.etcd_members}
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    report = Report(row.name, row.unit, row.headline, options, found, this_machine(), date)
     if save:
         _save(report, Path(save))
     if output == "json":

@@ -1,49 +1,16 @@
 """The first story of every Kubernetes course: what each part is for, seen by what happens without it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-
-import pytest
+from collections.abc import Callable
 
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.client.client import Client
-from pinnace.client.connection import Connection
 from tests.builders import make_pod
-from tests.conftest import EtcdServer, wipe
+from tests.integration.conftest import Start
 from tests.integration.processes import Component, pinnace
 
 PATIENCE = 10.0
 NODES = 3
-Start = Callable[..., Component]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> AsyncIterator[Start]:
-    running: list[Component] = []
-
-    def start_one(module: str, name: str, *arguments: str) -> Component:
-        running.append(Component(tmp_path, module, name, *arguments))
-        return running[-1]
-
-    yield start_one
-    for component in reversed(running):
-        component.kill()
-
-
-@pytest.fixture
-async def apiserver(etcd: EtcdServer, start: Start) -> Component:
-    await wipe(etcd.endpoint)
-    server = start("apiserver", "apiserver-0", "--etcd", etcd.endpoint)
-    await server.ready()
-    return server
-
-
-@pytest.fixture
-async def client(apiserver: Component) -> AsyncIterator[Client]:
-    connection = Connection([apiserver.address])
-    yield Client(connection)
-    await connection.close()
 
 
 async def until(client: Client, name: str, wanted: Callable[[Pod], bool]) -> Pod:

@@ -32,12 +32,17 @@ class FakeClock:
         end = self._now + seconds
         await self._settle()
         while self._sleepers and self._sleepers[0][0] <= end:
-            self._now, _, woken = heapq.heappop(self._sleepers)
+            at, _, woken = heapq.heappop(self._sleepers)
+            self._now = max(self._now, at)
             if not woken.done():
                 woken.set_result(None)
                 await self._settle()
         self._now = end
         await self._settle()
+
+    def stall(self, seconds: float) -> None:
+        """Moves time while nobody runs, as when the process was stopped. Sleepers wake late, by the next `advance`."""
+        self._now += seconds
 
     async def _settle(self) -> None:
         for _ in range(20):

@@ -192,7 +192,7 @@ class Connection:
         """Leaves `peer` for the next, unless somebody has done so already."""
         if len(self._peers) > 1 and self._peers[self._current] is peer:
             self._current = (self._current + 1) % len(self._peers)
-            log.info("leaving API server %s for %s", peer.endpoint, self.endpoint)
+            log.debug("leaving API server %s for %s", peer.endpoint, self.endpoint)
 
     async def _connected(self) -> Peer:
         """The first server, from the current one on, that there is a connection to. Raises Unavailable: nothing was sent."""

@@ -135,8 +135,9 @@ class Steps:
         self.quiet()
 
     def waiting(self, what: str) -> None:
-        text = Text(f"waiting for {what}", no_wrap=True, overflow="ellipsis")
+        text = Text(f"waiting for {what}")
         if self._console.is_terminal:
+            text.truncate(self._console.width - 3, overflow="ellipsis")  # one line, with the spinner before it
             if self._status is None:
                 self._status = self._console.status(text)
                 self._status.start()

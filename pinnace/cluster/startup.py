@@ -22,8 +22,18 @@ class Missing:
 async def readiness(records: Sequence[ProcessRecord]) -> Missing | None:
     """Of these processes."""
     reasons = await asyncio.gather(*map(view.unready, records))
-    unready = [(record.name, why) for record, why in zip(records, reasons, strict=True) if why]
-    return Missing(", ".join(f"{name} ({why})" for name, why in unready), unready[0][0]) if unready else None
+    return unready([(record.name, why) for record, why in zip(records, reasons, strict=True)])
+
+
+def unready(reasons: Sequence[tuple[str, str]]) -> Missing | None:
+    """Each process and why it is not ready, "" when it is; those with the same reason are told together."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons:
+        names.setdefault(why, []).append(name)
+    names.pop("", None)
+    if not names:
+        return None
+    return Missing("; ".join(f"{', '.join(group)} ({why})" for why, group in names.items()), next(iter(names.values()))[0])
 
 
 async def nodes(client: Client, expected: int) -> Missing | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pinnace.api.resources import NODES, PODS, Object, Resource
-from pinnace.cli.console import note, out, progress
+from pinnace.cli.console import note, out
 from pinnace.cli.query import AT_ONCE
 from pinnace.cli.session import Session
 from pinnace.cli.targets import reference
@@ -47,7 +47,7 @@ async def delete_all(session: Session, doomed: Sequence[Doomed], how: How) -> No
     """Deletes, tells each outcome, and waits."""
     session.wait_for_each(len(doomed))
     deleted: list[Doomed] = []
-    with progress("deleting", len(doomed)) as advance:
+    with session.progress("deleting", len(doomed)) as advance:
         for start in range(0, len(doomed), BATCH):
             batch = doomed[start : start + BATCH]
             for one, outcome in zip(batch, await _delete(session, batch, how), strict=True):

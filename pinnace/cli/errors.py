@@ -13,8 +13,8 @@ from enum import IntEnum
 
 import click
 
+from pinnace.cli.console import err
 from pinnace.cli.settings import Settings
-from pinnace.cli.table import one_line
 
 
 class ExitCode(IntEnum):
@@ -124,12 +124,12 @@ def tell_lines(report: Report, where: str = "") -> None:
     """Prints what is wrong, without the way out."""
     first, later = ("error: ", "  ") if not (where or report.speaks) else (f"{where}: ",) * 2 if where else ("", "")
     for number, line in enumerate(report.lines):
-        click.echo((later if number else first) + one_line(line), err=True)
+        err((later if number else first) + line)
 
 
 def tell_hint(hint: str) -> None:
     if hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
+        err(f"hint: {hint}")
 
 
 def explain(error: BaseException) -> Report | None:

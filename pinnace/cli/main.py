@@ -49,9 +49,8 @@ cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, help=
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line (without the program's name). Returns the exit code."""
     settings = Settings(no_color=bool(os.environ.get("NO_COLOR")))
-    color = False if settings.no_color else None
     words = list(arguments) or ["--help"]
-    return guarded(lambda: cli.main(words, prog_name="pinnace", standalone_mode=False, obj=settings, color=color), settings)
+    return guarded(lambda: cli.main(words, prog_name="pinnace", standalone_mode=False, obj=settings), settings)
 
 
 def main() -> NoReturn:

@@ -6,8 +6,9 @@ No verb can hang: what runs in a session ends at its deadline, which is `--timeo
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 
-from pinnace.cli.console import note
+from pinnace.cli.console import note, progress
 from pinnace.cli.errors import Report, Reported, explain, tell_hint, tell_lines, worst
 from pinnace.cli.reaching import configuration, reach
 from pinnace.cli.settings import Settings
@@ -25,21 +26,20 @@ class Session:
 
     def __init__(self, settings: Settings, config: ClientConfig, client: Client, limit: asyncio.Timeout) -> None:
         self.client = client
-        self.config = config
         self.named_namespace = settings.namespace
         """What `-n` said; None: nothing."""
         self.namespace = settings.namespace or config.namespace
-        self.timeout = settings.timeout
-        """What `--timeout` said, in seconds; None: nothing."""
         self.waiting_for = ""
         """What to name when time runs out, such as "pod/a to go"."""
+        self._timeout = settings.timeout
+        self._no_color = settings.no_color
         self._limit = limit
         self._failures: list[Report] = []
 
-    def wait_up_to(self, seconds: float | None) -> None:
-        """Gives the command this long from now (None: for ever), unless `--timeout` said otherwise."""
-        if self.timeout is None:
-            self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+    def wait_up_to(self, seconds: float) -> None:
+        """Gives the command this long from now, unless `--timeout` said otherwise."""
+        if self._timeout is None:
+            self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def wait_for_each(self, things: int) -> None:
         """Gives the command time for so many objects, unless `--timeout` said otherwise."""
@@ -48,14 +48,18 @@ class Session:
     async def watch(self, watching: Awaitable[None]) -> None:
         """Awaits something endless: until interrupted, or for as long as `--timeout` says, which then is no failure."""
         self._limit.reschedule(None)
-        limit = asyncio.timeout(self.timeout)
+        limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
                 await watching
         except TimeoutError:
             if not limit.expired():
                 raise
-            note(f"watched for {self.timeout:g} s, as asked")
+            note(f"watched for {self._timeout:g} s, as asked")
+
+    def progress(self, label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        """See console.progress."""
+        return progress(label, total, no_color=self._no_color)
 
     def failed(self, error: Exception, where: str = "") -> None:
         """Tells the expected error of one item, so that the command can go on with the next. Raises any other."""

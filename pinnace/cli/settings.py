@@ -48,10 +48,7 @@ DURATION = Duration()
 def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Keeps a flag that was given. The verb's flags are parsed after the group's, so the one after the verb wins."""
     if value and param.name:
-        settings = ctx.ensure_object(Settings)
-        setattr(settings, param.name, value)
-        if settings.no_color:
-            ctx.find_root().color = ctx.color = False
+        setattr(ctx.ensure_object(Settings), param.name, value)
 
 
 def global_options() -> list[click.Parameter]:

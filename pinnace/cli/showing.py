@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import click
-
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.cli import formats
-from pinnace.cli.console import Picture, is_live, note, out
+from pinnace.cli.console import err, is_live, note, out
+from pinnace.cli.picture import Picture
 from pinnace.cli.printers import COLUMNS
 from pinnace.cli.printers.columns import View
 from pinnace.cli.printers.sheet import Sheet
@@ -63,7 +62,7 @@ def _tables(session: Session, query: Query, found: Sequence[tuple[Target, Sequen
     out("\n".join(tables))
     if not tables and not any(target.names for target, _ in found):
         one_namespace = any(query.namespace(target.resource, session) for target, _ in found)
-        click.echo(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.", err=True)
+        err(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.")
 
 
 async def follow(session: Session, query: Query, style: Style) -> None:

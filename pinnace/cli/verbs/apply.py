@@ -10,7 +10,7 @@ from pinnace.cli import options
 from pinnace.cli.applier import Applier
 from pinnace.cli.applying import chunks, in_order
 from pinnace.cli.command import verb
-from pinnace.cli.console import out, progress
+from pinnace.cli.console import out
 from pinnace.cli.errors import usage
 from pinnace.cli.manifests import place, read, where
 from pinnace.cli.session import Session, run
@@ -67,7 +67,7 @@ async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bo
             raise ManifestError([f"{where(manifest)}: metadata.name: required (apply cannot use generateName)"])
     applier = Applier(session.client, dry_run=dry_run)
     suffix = " (server dry run)" if dry_run else ""
-    with progress("applying", len(manifests)) as advance:
+    with session.progress("applying", len(manifests)) as advance:
         for chunk in chunks(manifests):
             outcomes = await applier.apply(chunk)
             for manifest, outcome in zip(chunk, outcomes, strict=True):

@@ -48,11 +48,10 @@ def leader(settings: Settings, election: str, output: str | None, watch: bool) -
 
 
 async def show(session: Session, election: str, form: str | None) -> None:
-    try:
-        found = await session.client.elections.get(election)
-    except NotFound:
+    found = await _present(session, election)
+    if not found.holder:
         hint = "`pinnace status` shows which processes run; `pinnace leader -w` waits for a leader"
-        raise Failure(f'nobody leads election "{election}"', hint=hint, code=ExitCode.NOT_FOUND) from None
+        raise Failure(f'nobody leads election "{election}"', hint=hint, code=ExitCode.NOT_FOUND)
     out(formats.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
 
 
@@ -63,19 +62,25 @@ async def follow(session: Session, election: str, form: str | None) -> None:
     lost = False
     while True:
         try:
-            found = await session.client.elections.get(election)
-        except NotFound:
-            found = Election(name=election)
+            found = await _present(session, election)
         except Unavailable as error:
             if not lost:
                 note(f"connection lost ({error.message}): trying again")
             lost = True
-            continue
-        lost = False
-        if (found.holder, found.token) != last:
-            last = (found.holder, found.token)
-            out(_line(found, form) if form else table.render([row(found, time.time())]))
+        else:
+            lost = False
+            if (found.holder, found.token) != last:
+                last = (found.holder, found.token)
+                out(_line(found, form) if form else table.render([row(found, time.time())]))
         await asyncio.sleep(POLL)
+
+
+async def _present(session: Session, election: str) -> Election:
+    """Without a holder when nobody leads."""
+    try:
+        return await session.client.elections.get(election)
+    except NotFound:
+        return Election(name=election)
 
 
 def row(election: Election, now: float) -> tuple[str, ...]:

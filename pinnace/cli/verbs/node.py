@@ -10,7 +10,7 @@ from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resources import NODES
 from pinnace.cli import options
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.console import out, progress
+from pinnace.cli.console import out
 from pinnace.cli.fleets import fleet_of, free_names, new_node
 from pinnace.cli.printers.columns import View
 from pinnace.cli.query import Query
@@ -71,7 +71,7 @@ async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None
     existing = (await session.client.nodes.list()).items
     owner = fleet_of(existing, fleet)
     names = list(islice(free_names((node.metadata.name for node in existing), prefix), count))
-    with progress("adding nodes", count) as advance:
+    with session.progress("adding nodes", count) as advance:
         for start in range(0, count, BATCH):
             batch = names[start : start + BATCH]
             outcomes = await session.client.nodes.create_batch([new_node(name, owner, capacity) for name in batch])

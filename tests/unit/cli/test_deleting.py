@@ -1,7 +1,8 @@
 """Deleting many, and waiting for those very objects to go."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,8 +29,12 @@ class FakeSession:
     def wait_for_each(self, things: int) -> None:
         pass
 
-    def wait_up_to(self, seconds: float | None) -> None:
+    def wait_up_to(self, seconds: float) -> None:
         pass
+
+    @contextmanager
+    def progress(self, label: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield lambda done: None
 
     def failed(self, error: Exception, where: str = "") -> None:
         self.errors.append(error)

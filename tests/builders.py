@@ -162,6 +162,10 @@ class PodBuilder:
         self._pod.spec.priority = priority
         return self
 
+    def priority_class(self, name: str) -> Self:
+        self._pod.spec.priorityClassName = name
+        return self
+
     def scheduler(self, name: str) -> Self:
         self._pod.spec.schedulerName = name
         return self

@@ -1,0 +1,316 @@
+"""Binding: what is sent, and what is made of each answer. The API server is a fake, the time is ours."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Binding, Pod
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import (
+    ApiError,
+    Conflict,
+    Exhausted,
+    Fenced,
+    Forbidden,
+    Internal,
+    Invalid,
+    NotFound,
+    OutcomeUnknown,
+    Timeout,
+    Unavailable,
+    from_refusal,
+)
+from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVE_DELAY, Binder, Decision
+from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.verdict import Verdict, verdict
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.clock import FakeClock
+from tests.unit.scheduler.pods import cache_of, info
+
+TOKEN = 7
+
+
+def refusal(code: Code, reason: str = "", message: str = "no") -> Refusal:
+    return Refusal(code, reason, message)
+
+
+CONFLICT = refusal(Code.ABORTED, "AlreadyBound", 'pod "a" is already assigned')
+FENCED = refusal(Code.FAILED_PRECONDITION, "Fenced")
+NOT_FOUND = refusal(Code.NOT_FOUND)
+UNKNOWN = refusal(Code.UNAVAILABLE, "OutcomeUnknown")
+Answer = Refusal | None
+
+
+class Api:
+    """Answers binds by `answer`, holds them back while `gate` is closed, and reads from `pods`."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodBuilder] = {}
+        self.batches: list[tuple[list[str], Fence | None]] = []
+        self.reads: list[str] = []
+        self.answer: Callable[[Binding], Answer] = lambda binding: None
+        self.whole: Refusal | None = None
+        self.read_error: Refusal | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]:
+        self.batches.append(([f"{each.metadata.name}>{each.target.name}" for each in bindings], fence))
+        answers = [self.answer(each) for each in bindings]
+        await self.gate.wait()
+        if self.whole is not None:
+            raise from_refusal(self.whole)
+        return [BatchItem(error=encode(each)) if each else BatchItem() for each in answers]
+
+    async def get(self, name: str, namespace: str = "") -> Pod:
+        self.reads.append(f"{namespace}/{name}")
+        if self.read_error is not None:
+            raise from_refusal(self.read_error)
+        if name not in self.pods:
+            raise from_refusal(NOT_FOUND)
+        return self.pods[name].build()
+
+
+class World:
+    """A binder, and what it said. Pods are assumed in the cache, as the cycle leaves them."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.api = Api()
+        self.cache = cache_of(make_node("n"), make_node("m"))
+        self.binder = Binder(self.api, self.cache, self, "scheduler", clock=self.clock)
+        self.told: list[str] = []
+        self.binder.begin(TOKEN)
+
+    def bound(self, decision: Decision) -> None:
+        self.told.append(f"bound {decision.queued.info.name}")
+
+    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
+        self.cache.forget(decision.queued.info.uid)
+        self.told.append(f"failed {decision.queued.info.name}: {message}{', retry' if retry else ''}")
+
+    def fenced(self, token: int) -> None:
+        self.told.append(f"fenced {token}")
+        self.binder.stand_down()
+
+    def submit(self, *names: str, node: str = "n") -> None:
+        for name in names:
+            pod = info(make_pod(name))
+            self.cache.assume(pod, node)
+            self.binder.submit(Decision(QueuedPod(pod, 0.0), node, TOKEN))
+
+    async def settle(self) -> None:
+        await self.clock.advance(0)
+
+    async def resolve(self) -> None:
+        await self.clock.advance(RESOLVE_DELAY)
+
+    def assumed(self) -> list[str]:
+        return [pod.name for pod in self.cache.assumed()]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    running = asyncio.ensure_future(world.binder.run())
+    yield world
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_what_is_sent(world: World) -> None:
+    world.submit("a", "b")
+    await world.settle()
+    assert world.api.batches == [(["a>n", "b>n"], Fence(election="scheduler", token=TOKEN))]
+    assert world.told == ["bound a", "bound b"]
+    assert world.assumed() == ["a", "b"], "the informer confirms, not the answer"
+
+
+async def test_few_batches_are_on_their_way_and_the_next_ones_are_larger(world: World) -> None:
+    world.api.gate.clear()
+    for number in range(IN_FLIGHT + 5):
+        world.submit(f"p{number}")
+        await world.settle()
+    assert [len(batch) for batch, _ in world.api.batches] == [1] * IN_FLIGHT
+    world.api.gate.set()
+    await world.settle()
+    assert [len(batch) for batch, _ in world.api.batches] == [1] * IN_FLIGHT + [5]
+
+
+async def test_a_full_binder_has_no_room_until_a_batch_leaves(world: World) -> None:
+    world.api.gate.clear()
+    world.submit(*(f"p{number}" for number in range(MAX_PENDING)))
+    assert not world.binder.has_room
+    await world.settle()
+    assert world.binder.has_room and [len(batch) for batch, _ in world.api.batches] == [BATCH] * IN_FLIGHT
+    await asyncio.wait_for(world.binder.room(), 1.0)
+
+
+async def test_a_pod_that_is_gone_is_forgotten(world: World) -> None:
+    world.api.answer = lambda binding: NOT_FOUND
+    world.submit("a")
+    await world.settle()
+    assert world.told == ["failed a: no"] and world.assumed() == []
+
+
+async def test_one_refusal_does_not_touch_the_others(world: World) -> None:
+    world.api.answer = lambda binding: CONFLICT if binding.metadata.name == "a" else None
+    world.api.pods["a"] = make_pod("a")
+    world.submit("a", "b")
+    await world.settle()
+    assert world.told == ["bound b"]
+    await world.resolve()
+    assert world.told == ["bound b", 'failed a: pod "a" is already assigned, retry']
+
+
+async def test_a_refused_pod_that_is_being_deleted_is_not_tried_again(world: World) -> None:
+    world.api.answer = lambda binding: refusal(Code.ABORTED, "Deleting", "deleting")
+    world.api.pods["a"] = make_pod("a").terminating()
+    world.submit("a")
+    await world.settle()
+    await world.resolve()
+    assert world.told == ["failed a: deleting"]
+
+
+async def test_a_refused_pod_with_another_uid_is_forgotten(world: World) -> None:
+    world.api.answer = lambda binding: refusal(Code.ABORTED, "UIDMismatch", "other")
+    world.api.pods["a"] = make_pod("a").uid("another")
+    world.submit("a")
+    await world.settle()
+    await world.resolve()
+    assert world.told == ["failed a: other"]
+
+
+async def test_a_pod_that_was_bound_already_stays_assumed_until_the_informer_tells(world: World) -> None:
+    world.api.answer = lambda binding: CONFLICT
+    world.api.pods["a"] = make_pod("a").node("n")
+    world.submit("a")
+    await world.settle()
+    await world.resolve()
+    assert world.told == [] and world.assumed() == ["a"]
+    world.cache.confirm(info(make_pod("a")).uid, "n")
+    await world.resolve()
+    assert world.told == ["bound a"] and len(world.api.batches) == 1
+
+
+async def test_a_pod_that_somebody_else_bound_is_not_ours(world: World) -> None:
+    world.api.answer = lambda binding: CONFLICT
+    world.submit("a")
+    await world.settle()
+    world.cache.observe(info(make_pod("a")), "m")
+    await world.resolve()
+    assert world.told == [] and world.api.reads == [] and world.cache.node_of(info(make_pod("a")).uid) == "m"
+
+
+@pytest.mark.parametrize("error", [UNKNOWN, refusal(Code.DEADLINE_EXCEEDED), refusal(Code.UNAVAILABLE)])
+async def test_an_unknown_outcome_that_happened(world: World, error: Refusal) -> None:
+    world.api.whole = error
+    world.submit("a")
+    await world.settle()
+    assert world.told == [] and world.assumed() == ["a"]
+    world.cache.confirm(info(make_pod("a")).uid, "n")
+    await world.resolve()
+    assert world.told == ["bound a"] and world.api.reads == []
+
+
+async def test_an_unknown_outcome_that_did_not_happen_is_asked_for_again_on_the_same_node(world: World) -> None:
+    world.api.whole = UNKNOWN
+    world.api.pods["a"] = make_pod("a")
+    world.submit("a")
+    await world.settle()
+    world.api.whole = None
+    await world.resolve()
+    assert [batch for batch, _ in world.api.batches] == [["a>n"], ["a>n"]]
+    assert world.told == ["bound a"] and world.assumed() == ["a"]
+
+
+async def test_no_timer_forgets_an_unknown_bind(world: World) -> None:
+    world.api.whole = world.api.read_error = UNKNOWN
+    world.submit("a")
+    await world.settle()
+    for _ in range(100):
+        await world.resolve()
+    assert world.told == [] and world.assumed() == ["a"] and len(world.api.reads) == 100
+
+
+async def test_an_unknown_bind_of_a_pod_that_is_gone_is_forgotten(world: World) -> None:
+    world.api.whole = UNKNOWN
+    world.submit("a")
+    await world.settle()
+    await world.resolve()
+    assert world.told == ["failed a: no"]
+
+
+async def test_a_broken_fence_stands_down_and_blames_nobody(world: World) -> None:
+    world.api.answer = lambda binding: FENCED
+    world.submit("a", "b")
+    await world.settle()
+    assert world.told == [f"fenced {TOKEN}"]
+    await world.resolve()
+    assert world.told == [f"fenced {TOKEN}"] and world.api.reads == []
+
+
+async def test_standing_down_gives_back_what_was_not_sent_and_keeps_what_was(world: World) -> None:
+    world.api.gate.clear()
+    world.submit(*(f"p{number}" for number in range(BATCH * IN_FLIGHT)))
+    await world.settle()
+    world.submit("late")
+    unsent = world.binder.stand_down()
+    assert [decision.queued.info.name for decision in unsent] == ["late"]
+    world.api.whole = UNKNOWN
+    world.api.gate.set()
+    await world.settle()
+    await world.resolve()
+    assert world.told == [] and world.api.reads == [] and len(world.assumed()) == BATCH * IN_FLIGHT + 1
+
+
+async def test_good_news_counts_even_after_the_term(world: World) -> None:
+    world.api.gate.clear()
+    world.submit("a")
+    await world.settle()
+    world.binder.stand_down()
+    world.api.gate.set()
+    await world.settle()
+    assert world.told == ["bound a"]
+
+
+async def test_answers_of_an_earlier_term_do_not_end_the_next(world: World) -> None:
+    world.api.gate.clear()
+    world.api.answer = lambda binding: FENCED
+    world.submit("a")
+    await world.settle()
+    world.binder.stand_down()
+    world.binder.begin(TOKEN + 1)
+    world.api.gate.set()
+    await world.settle()
+    assert world.told == []
+
+
+async def test_decisions_of_another_term_are_a_bug(world: World) -> None:
+    world.binder.stand_down()
+    with pytest.raises(ValueError, match="under token 7"):
+        world.submit("a")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (None, Verdict.BOUND),
+        (Fenced, Verdict.FENCED),
+        (NotFound, Verdict.GONE),
+        (Conflict, Verdict.REFUSED),
+        (Invalid, Verdict.REFUSED),
+        (Forbidden, Verdict.REFUSED),
+        (Exhausted, Verdict.REFUSED),
+        (Unavailable, Verdict.UNKNOWN),
+        (Timeout, Verdict.UNKNOWN),
+        (OutcomeUnknown, Verdict.UNKNOWN),
+        (Internal, Verdict.UNKNOWN),
+    ],
+)
+def test_verdicts(answer: type[ApiError] | None, expected: Verdict) -> None:
+    assert verdict(answer(NOT_FOUND) if answer else None) is expected

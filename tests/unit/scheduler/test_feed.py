@@ -1,0 +1,158 @@
+"""What changes of pods and nodes do to cache and queue."""
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.client.informer import Delta
+from scheduler.cache.cache import Cache
+from scheduler.feed import Feed
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import framework, info
+
+ADDED, MODIFIED, DELETED = WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED
+POD = make_pod("a").req(cpu=1)
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.changes = 0
+        self.cache = Cache()
+        self.queue = SchedulingQueue(framework())
+        self.feed = Feed(self.cache, self.queue, "default-scheduler", lambda: self.now, self.changed)
+        self.feed.on_nodes([Delta(ADDED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").build(), None)])
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    def tell(self, kind: WatchEventType, pod: PodBuilder, old: PodBuilder | None = None) -> None:
+        self.feed.on_pods([Delta(kind, pod.build(), old.build() if old else None)])
+
+    @property
+    def free(self) -> int:
+        return int(self.cache.nodes.free("cpu")[0])
+
+    def park(self) -> None:
+        """The queued pod is found unschedulable."""
+        queued = self.queue.pop(self.now)
+        assert queued is not None
+        self.queue.unschedulable(queued, frozenset({"NodeResourcesFit"}), self.now)
+        self.now += 60.0
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def pending() -> PodBuilder:
+    return make_pod("a").req(cpu=1)
+
+
+def test_a_pending_pod_is_queued(world: World) -> None:
+    world.tell(ADDED, pending())
+    assert info(POD).uid in world.queue and world.changes == 2
+
+
+@pytest.mark.parametrize("pod", [pending().scheduler("other"), pending().terminating()])
+def test_pods_that_are_not_ours_to_place_are_not_queued(world: World, pod: PodBuilder) -> None:
+    world.tell(ADDED, pod)
+    assert len(world.queue) == 0
+
+
+def test_a_pod_that_is_being_deleted_leaves_the_queue(world: World) -> None:
+    world.tell(ADDED, pending())
+    world.tell(MODIFIED, pending().terminating(), pending())
+    assert len(world.queue) == 0
+
+
+def test_a_bound_pod_takes_room_whoever_its_scheduler_is(world: World) -> None:
+    world.tell(ADDED, pending().scheduler("other").node("n"))
+    assert world.free == 0 and len(world.queue) == 0
+
+
+def test_a_pod_that_somebody_else_binds_leaves_the_queue(world: World) -> None:
+    world.tell(ADDED, pending())
+    world.tell(MODIFIED, pending().node("n"), pending())
+    assert len(world.queue) == 0 and world.free == 0
+
+
+def test_an_assumed_pod_is_not_queued_again_by_a_late_event(world: World) -> None:
+    world.cache.assume(info(POD), "n")
+    world.tell(MODIFIED, pending().condition("PodScheduled", "False"), pending())
+    assert len(world.queue) == 0
+    world.tell(MODIFIED, pending().node("n"), pending())
+    assert not world.cache.is_assumed(info(POD).uid) and world.free == 0
+
+
+@pytest.mark.parametrize("kind", [ADDED, MODIFIED, DELETED])
+def test_events_that_come_twice_change_nothing(world: World, kind: WatchEventType) -> None:
+    pod = pending().node("n")
+    world.tell(ADDED, pod)
+    world.tell(kind, pod, pod)
+    world.tell(kind, pod, pod)
+    assert world.free == (1000 if kind == DELETED else 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pod"),
+    [
+        (DELETED, pending().node("n")),
+        (MODIFIED, pending().node("n").phase("Succeeded")),
+        (MODIFIED, pending().node("n").phase("Failed")),
+    ],
+)
+def test_a_pod_that_ends_frees_its_room_and_wakes_who_waits_for_it(world: World, kind: WatchEventType, pod: PodBuilder) -> None:
+    world.tell(ADDED, pending().node("n"))
+    world.tell(ADDED, make_pod("waiting").req(cpu=1))
+    world.park()
+    world.tell(kind, pod, pending().node("n"))
+    assert world.free == 1000
+    queued = world.queue.pop(world.now)
+    assert queued is not None and queued.info.name == "waiting"
+
+
+def test_a_pod_deleted_while_it_waits_is_gone(world: World) -> None:
+    world.tell(ADDED, pending())
+    world.park()
+    world.tell(DELETED, pending(), pending())
+    assert len(world.queue) == 0
+
+
+def test_a_namesake_takes_the_place_of_the_one_that_was_missed(world: World) -> None:
+    old = pending().node("n")
+    world.tell(ADDED, old)
+    world.tell(ADDED, pending().uid("another"), old)
+    assert world.free == 1000 and "another" in world.queue
+
+
+def test_nodes_come_and_go(world: World) -> None:
+    world.tell(ADDED, make_pod("big").req(cpu=3))
+    world.park()
+    node = make_node("m").build()
+    world.feed.on_nodes([Delta(ADDED, node, None)])
+    assert world.queue.ready and len(world.cache.nodes) == 2
+    world.feed.on_nodes([Delta(DELETED, node, node)])
+    assert world.cache.nodes.names == ["n"]
+
+
+def test_a_node_that_changes_wakes_only_whom_it_may_help(world: World) -> None:
+    world.tell(ADDED, make_pod("big").req(cpu=3))
+    world.park()
+    world.feed.on_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").label("a", "b").build(), None)])
+    assert not world.queue.ready
+    world.feed.on_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=4, pods=9, memory="1Gi").build(), None)])
+    assert world.queue.ready
+
+
+def test_a_terminal_pod_that_was_never_bound_is_nothing(world: World) -> None:
+    world.tell(ADDED, pending().phase("Failed"))
+    assert len(world.queue) == 0 and len(world.cache) == 0
+
+
+def test_many_changes_in_one_call(world: World) -> None:
+    pods: list[Pod] = [make_pod(f"p{i}").build() for i in range(10)]
+    world.feed.on_pods([Delta(ADDED, pod, None) for pod in pods])
+    assert len(world.queue) == 10 and world.changes == 2

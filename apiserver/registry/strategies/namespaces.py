@@ -1,5 +1,6 @@
 """Namespaces: begin as Active, and carry a finalizer of the system that keeps them until they are empty."""
 
+from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.without_status import WithoutStatus
 from apiserver.registry.validation.namespaces import validate_namespace, validate_namespace_update
 from pinnace.api.core_v1_pb2 import Namespace
@@ -22,8 +23,7 @@ class NamespaceStrategy(WithoutStatus):
         return validate_namespace(obj)
 
     def prepare_update(self, obj: Namespace, old: Namespace) -> None:
-        obj.spec.CopyFrom(old.spec)
-        obj.status.CopyFrom(old.status)
+        carry_over(obj, old, "spec", "status")
         obj.metadata.labels[NAME_LABEL] = obj.metadata.name
 
     def validate_update(self, obj: Namespace, old: Namespace) -> list[Violation]:

@@ -1,5 +1,6 @@
 """Nodes: register with their status; later the kubelet writes status, everybody else metadata and spec."""
 
+from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.validation.nodes import validate_node, validate_node_status, validate_node_update
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.status import Violation
@@ -13,14 +14,13 @@ class NodeStrategy:
         return validate_node(obj)
 
     def prepare_update(self, obj: Node, old: Node) -> None:
-        obj.status.CopyFrom(old.status)
+        carry_over(obj, old, "status")
 
     def validate_update(self, obj: Node, old: Node) -> list[Violation]:
         return validate_node_update(obj, old)
 
     def prepare_status_update(self, obj: Node, old: Node) -> None:
-        obj.metadata.CopyFrom(old.metadata)
-        obj.spec.CopyFrom(old.spec)
+        carry_over(obj, old, "metadata", "spec")
         _default_allocatable(obj)
 
     def validate_status_update(self, obj: Node, old: Node) -> list[Violation]:

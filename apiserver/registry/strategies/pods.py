@@ -1,5 +1,6 @@
 """Pods: born Pending, with all defaults filled in; afterwards the spec hardly changes and the status moves forward."""
 
+from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.qos import qos_class
 from apiserver.registry.validation.pod_status import validate_pod_status
@@ -34,14 +35,13 @@ class PodStrategy:
         if not spec.HasField("preemptionPolicy") and before.HasField("preemptionPolicy"):
             spec.preemptionPolicy = before.preemptionPolicy
         set_defaults(spec)
-        obj.status.CopyFrom(old.status)
+        carry_over(obj, old, "status")
 
     def validate_update(self, obj: Pod, old: Pod) -> list[Violation]:
         return validate_pod_update(obj, old)
 
     def prepare_status_update(self, obj: Pod, old: Pod) -> None:
-        obj.metadata.CopyFrom(old.metadata)
-        obj.spec.CopyFrom(old.spec)
+        carry_over(obj, old, "metadata", "spec")
         status, before = obj.status, old.status
         if not status.phase:
             status.phase = before.phase

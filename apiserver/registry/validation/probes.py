@@ -91,8 +91,6 @@ def _validate_handler(handler: ProbeHandler | LifecycleHandler, path: str, out: 
 
 
 def _validate_http(action: HTTPGetAction, path: str, out: list[Violation]) -> None:
-    if not action.path:
-        out.append(required(f"{path}.path"))
     validate_port_or_name(action.port, f"{path}.port", out)
     if action.scheme not in _SCHEMES:
         out.append(unsupported(f"{path}.scheme", action.scheme, _SCHEMES))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from apiserver.registry.unmodelled import says_more
 from apiserver.registry.validation.resources import validate_amount
 from apiserver.registry.validation.violations import duplicate, forbidden, invalid, not_found, required, unsupported
 from pinnace.api import names
@@ -39,12 +38,11 @@ def validate_volumes(volumes: Sequence[Volume], path: str, out: list[Violation])
 
 
 def _validate_source(source: VolumeSource, path: str, out: list[Violation]) -> None:
-    first, *more = [field.name for field, _ in source.ListFields()] or [""]
+    given = [field.name for field, _ in source.ListFields()]
+    if not given:
+        return  # a kind that is not modelled: defaults have seen to the rest
+    first, *more = given
     out.extend(forbidden(f"{path}.{name}", "may not specify more than 1 volume type") for name in more)
-    if not first:
-        if not says_more(source):
-            out.append(required(path, "must specify a volume type"))
-        return
     details = getattr(source, first)
     missing = [field for field in _REQUIRED_IN_SOURCE.get(first, ()) if not getattr(details, field)]
     out.extend(required(f"{path}.{first}.{field}") for field in missing)

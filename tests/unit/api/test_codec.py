@@ -211,6 +211,10 @@ def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
         ({"metadata": {"labels": ["a"]}}, "metadata.labels: expected an object, got a list"),
         ({"metadata": {"finalizers": [1]}}, "metadata.finalizers[0]: expected a string, got a number (1); put it in quotes"),
         (
+            {"metadata": {"creationTimestamp": 5}},
+            "metadata.creationTimestamp: expected a time such as 2026-01-31T12:00:00Z, got a number (5)",
+        ),
+        (
             {"metadata": {"creationTimestamp": "yesterday"}},
             'metadata.creationTimestamp: "yesterday" is not a time; expected something like 2026-01-31T12:00:00Z',
         ),

@@ -137,6 +137,13 @@ def test_on_the_hosts_network_ports_are_the_hosts() -> None:
             ],
         ),
         (
+            {"seccompProfile": {"type": "x"}, "appArmorProfile": {"type": "RuntimeDefault"}},
+            [
+                f'{S}.seccompProfile.type: Unsupported value: "x": supported values: "Localhost", "RuntimeDefault", '
+                '"Unconfined"',
+            ],
+        ),
+        (
             {"seccompProfile": {"type": "Localhost"}},
             [
                 f"{S}.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost",
@@ -156,8 +163,10 @@ def test_security(context: Data, expected: list[str]) -> None:
 
 
 def test_resize_policies() -> None:
-    policies = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}, {"resourceName": "cpu", "restartPolicy": "x"}]
+    policies = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}, {"resourceName": "cpu", "restartPolicy": "x"}, {}]
     assert created(PODS, pod({"resizePolicy": policies})) == [
         f'{C}.resizePolicy[1]: Duplicate value: "cpu"',
         f'{C}.resizePolicy[1].restartPolicy: Unsupported value: "x": supported values: "NotRequired", "RestartContainer"',
+        f'{C}.resizePolicy[2].resourceName: Unsupported value: "": supported values: "cpu", "memory"',
+        f'{C}.resizePolicy[2].restartPolicy: Unsupported value: "": supported values: "NotRequired", "RestartContainer"',
     ]

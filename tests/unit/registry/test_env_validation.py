@@ -37,6 +37,10 @@ C = "spec.containers[0]"
             ],
         ),
         ([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}], []),
+        (
+            [{"name": "A", "valueFrom": {"resourceFieldRef": {}}}],
+            [f"{C}.env[0].valueFrom.resourceFieldRef.resource: Required value"],
+        ),
         ([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k.x"}}}], []),
         (
             [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "A", "key": ".."}}}],

@@ -7,7 +7,7 @@ import pytest
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_LABEL
-from pinnace.api.resources import ALL, EVENTS, LEASES, NAMESPACES, PRIORITY_CLASSES, Object, Resource
+from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, PRIORITY_CLASSES, Object, Resource
 from tests.unit.registry.objects import Data, created
 
 EVENT: Data = {
@@ -15,10 +15,6 @@ EVENT: Data = {
     "involvedObject": {"kind": "Pod", "namespace": "default", "name": "a"},
     "reason": "Scheduled",
 }
-
-
-def test_every_resource_has_a_strategy() -> None:
-    assert set(STRATEGIES) == {resource.plural for resource in ALL}
 
 
 def changed(resource: Resource[Any], old: Object, new: Object) -> list[str]:

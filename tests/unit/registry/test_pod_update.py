@@ -11,8 +11,7 @@ from tests.unit.registry.objects import copy, pod, ready, updated
 
 FIXED = (
     "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative); changed: "
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations); changed: "
 )
 TOLERATION = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
 

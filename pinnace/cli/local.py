@@ -80,13 +80,15 @@ def _configuration() -> Iterator[None]:
         raise Failure(f"the client configuration cannot be written: {error}", hint=hint) from error
 
 
-def run(main: Coroutine[Any, Any, R]) -> R:
-    """Runs a verb to its end. SIGINT and SIGTERM cancel it, so that it cleans up, and then end it as an interrupt."""
+def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
+    """Runs a verb to its end. SIGINT and SIGTERM cancel it, so that it cleans up, and then end it as an interrupt; so does,
+    with `hangup`, the end of the terminal."""
 
     async def body() -> R:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGTERM, *((signal.SIGHUP,) if hangup else ())):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         return await main
 
     try:

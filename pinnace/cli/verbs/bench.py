@@ -166,7 +166,7 @@ def fits(pods: int, nodes: int) -> None:
 def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: str, save: str | None) -> None:
     """Runs a row so many times, and prints and keeps what it found. Exits with 10 when a pod was lost or bound twice."""
     with local.translated(), Steps(settings) as steps:
-        found = local.run(_runs(row, body, runs, steps))
+        found = local.run(_runs(row, body, runs, steps), hangup=True)
     spec = row.spec
     options = row.options | {"schedulers": spec.schedulers, "apiservers": spec.apiservers, "etcd members": spec.etcd_members}
     date = datetime.now(UTC).isoformat(timespec="seconds")

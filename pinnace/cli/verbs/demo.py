@@ -46,7 +46,7 @@ def failover(settings: Settings) -> None:
     Starts a cluster of its own in a temporary folder, and leaves nothing behind. Exit code 10 when the verdict is bad.
     """
     with local.translated(), Steps(settings) as steps:
-        verdict = local.run(_failover(Story(settings, steps)))
+        verdict = local.run(_failover(Story(settings, steps)), hangup=True)
     if not all(line.good for line in verdict):
         raise Failure("the verdict is bad", hint="please report it, with what you see above", code=ExitCode.VERDICT)
 

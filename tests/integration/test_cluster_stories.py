@@ -1,0 +1,101 @@
+"""The demo and the benchmarks on real clusters: that they end well, say what they must, and leave nothing. Not how fast."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.cluster import procfs
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Temporary folders, and with them all clusters, are made in `tmp_path`."""
+    return os.environ | {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path), "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def pinnace(environment: dict[str, str], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pinnace.cli.main", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=55, check=False)
+
+    return run
+
+
+def bench(pinnace: Callable[..., subprocess.CompletedProcess[str]], *arguments: str) -> dict[str, Any]:
+    ended = pinnace("bench", *arguments, "-o", "json")
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    assert found["calibration"]["transactions_per_s"] > 0
+    assert not any(found["violations"].values())
+    return found
+
+
+def left_in(folder: Path) -> list[str]:
+    """Command lines of processes that know a path in the folder."""
+    lines = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and procfs.identify(int(entry.name)):
+            try:
+                lines.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+    return [line for line in lines if str(folder) in line]
+
+
+def test_the_failover_demo(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    ended = pinnace("demo", "failover")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("kill -9 ") == 3 + 1, "three failovers, and the invitation"
+    assert ended.stdout.count("is elected; its fencing token is") == 3
+    assert ended.stdout.count("✓") == 4 and "✗" not in ended.stdout
+    assert "\x1b" not in ended.stdout
+    assert not list(tmp_path.iterdir()) and not left_in(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_interrupted_leaves_nothing(environment: dict[str, str], tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "pinnace.cli.main", "demo", "failover"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        try:
+            assert any("apiserver-1 ready" in line for line in iter(demo.stderr.readline, ""))
+            assert left_in(tmp_path)
+            demo.send_signal(number)
+            assert demo.wait(20) == 130
+        finally:
+            demo.kill()
+    assert not list(tmp_path.iterdir()) and not left_in(tmp_path)
+
+
+def test_bench_throughput(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    found = bench(pinnace, "throughput", "--nodes", "20", "--pods", "300", "--save", str(tmp_path / "results"))
+    assert found["rate"] > 0 and set(found["stages"]) == {"created", "bound", "running"}
+    assert {"etcd-0", "apiserver-0", "scheduler-2", "kubelet-0", "load generator"} <= set(found["cpu_s"]) & set(
+        found["peak_rss_mb"]
+    )
+    (kept,) = (tmp_path / "results").iterdir()
+    assert json.loads(kept.read_text()) == found
+
+
+def test_bench_backlog(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    found = bench(pinnace, "backlog", "--nodes", "20", "--pods", "300")
+    assert found["rate"] > 0 and found["stages"]["first bind"]["max_s"] > 0
+
+
+def test_bench_failover_by_freezing(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    found = bench(pinnace, "failover", "--nodes", "20", "--signal", "STOP", "--times", "1")
+    assert 0 < found["p50_s"] == found["p99_s"] == found["max_s"]
+    assert found["refused_binds"] >= 0
+
+
+def test_bench_watch(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    found = bench(pinnace, "watch", "--watchers", "10", "--events", "50")
+    assert found["runs"][0]["items"] == 500

@@ -99,8 +99,8 @@ class FakeRuntime:
         self._default = default
         self._pods: dict[str, _PodSandbox] = {}
 
-    def check(self, pod: Pod) -> None:
-        behaviour(pod, self._default)
+    def prepare(self, pod: Pod) -> None:
+        self._pods[pod.metadata.uid] = _PodSandbox(behaviour(pod, self._default))
 
     def adopt(self, pod: Pod, now: Instant) -> None:
         """A fake container lives on in the status that was reported of it: one that ran keeps its start and its end."""
@@ -113,15 +113,12 @@ class FakeRuntime:
             if attempt := _resume(status, sandbox.behaviour, now):
                 sandbox.attempts[status.name] = attempt
 
-    def start(self, pod: Pod, container: str, attempt: int, now: Instant) -> None:
-        sandbox = self._pods.get(pod.metadata.uid)
-        if sandbox is None:
-            sandbox = self._pods[pod.metadata.uid] = _PodSandbox(behaviour(pod, self._default))
+    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+        sandbox = self._pods[uid]
         before = sandbox.attempts.get(container)
-        sandbox.attempts[container] = _plan(
-            container, attempt, now.after(sandbox.behaviour.start_seconds), sandbox.behaviour,
-            before.view(now).exit if before else None,
-        )  # fmt: skip
+        starts = now.after(sandbox.behaviour.start_seconds)
+        last_exit = before.view(now).exit if before else None
+        sandbox.attempts[container] = _plan(container, attempt, starts, sandbox.behaviour, last_exit)
 
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         sandbox = self._pods[uid]

@@ -177,13 +177,15 @@ class Pods:
 
     def _admit(self, record: Record, now: Instant) -> PodState:
         pod = record.pod
-        try:
-            self._runtime.check(pod)
-        except Unsupported as error:
-            return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
-        admitted = self._nodes[pod.spec.nodeName].admit(pod.metadata.uid, record.template)
+        node = self._nodes[pod.spec.nodeName]
+        admitted = node.admit(pod.metadata.uid, record.template)
         if isinstance(admitted, Refusal):
             return lifecycle.refuse(admitted.admission_reason, f"Pod was rejected: {admitted.admission_message}", now)
+        try:
+            self._runtime.prepare(pod)
+        except Unsupported as error:
+            node.vacate(pod.metadata.uid)
+            return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
         record.addresses = admitted
         return lifecycle.accept(now)
 
@@ -194,7 +196,7 @@ class Pods:
         for action in step.actions:
             match action:
                 case Start(container, attempt):
-                    self._runtime.start(pod, container, attempt, now)
+                    self._runtime.start(pod.metadata.uid, container, attempt, now)
                     touched = True
                 case Stop(container, grace):
                     self._runtime.stop(pod.metadata.uid, container, grace, now)

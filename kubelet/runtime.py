@@ -79,15 +79,17 @@ class Unsupported(Exception):
 
 
 class Runtime(Protocol):
-    def check(self, pod: Pod) -> None:
-        """Raises Unsupported."""
+    def prepare(self, pod: Pod) -> None:
+        """Makes the place in which the pod's containers will run. Raises Unsupported, and then there is nothing to remove."""
         ...
 
     def adopt(self, pod: Pod, now: Instant) -> None:
         """Takes up a pod that an earlier kubelet process had started: whatever of it is left is observed from here on."""
         ...
 
-    def start(self, pod: Pod, container: str, attempt: int, now: Instant) -> None: ...
+    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+        """Of a pod that was prepared or adopted."""
+        ...
 
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         """Asks the container to end, and kills it `grace` seconds from now; asked again, the earlier kill counts. Once it has

@@ -28,7 +28,13 @@ def at(seconds: float) -> Instant:
 
 def started(default: Behaviour = Behaviour(), **annotations: str) -> FakeRuntime:  # noqa: B008 (immutable)
     runtime = FakeRuntime(default)
-    runtime.start(pod(**annotations), "c0", 0, NOW)
+    return prepared(pod(**annotations), runtime)
+
+
+def prepared(source: Pod, runtime: FakeRuntime) -> FakeRuntime:
+    """With its container started."""
+    runtime.prepare(source)
+    runtime.start(UID, "c0", 0, NOW)
     return runtime
 
 
@@ -55,7 +61,7 @@ def test_annotations_win_over_the_defaults_of_the_process() -> None:
 )
 def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(Unsupported, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
-        FakeRuntime(Behaviour()).check(pod(**{name: value}))
+        FakeRuntime(Behaviour()).prepare(pod(**{name: value}))
 
 
 def test_a_container_is_created_then_runs_then_exits_as_declared() -> None:
@@ -71,7 +77,7 @@ def test_a_container_is_created_then_runs_then_exits_as_declared() -> None:
 def test_the_next_attempt_remembers_how_the_last_one_ended() -> None:
     runtime = started(run_seconds="3", exit_code="4")
     ended = see(runtime, 3).exit
-    runtime.start(pod(run_seconds="3"), "c0", 1, at(10))
+    runtime.start(UID, "c0", 1, at(10))
     view = see(runtime, 10)
     assert (view.attempt, view.state, view.started, view.last_exit) == (1, ContainerState.RUNNING, at(10), ended)
 
@@ -133,8 +139,7 @@ def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
 
 def test_a_restarted_process_goes_on_with_running_containers() -> None:
     source = pod(run_seconds="60", exit_code="3")
-    runtime = FakeRuntime(Behaviour())
-    runtime.start(source, "c0", 0, NOW)
+    runtime = prepared(source, FakeRuntime(Behaviour()))
     fresh = restarted(runtime, source, 10)
     assert see(fresh, 10) == see(runtime, 10)
     assert see(fresh, 60) == see(runtime, 60)
@@ -142,22 +147,20 @@ def test_a_restarted_process_goes_on_with_running_containers() -> None:
 
 def test_a_restarted_process_remembers_exits_and_restarts() -> None:
     source = pod(run_seconds="1", exit_code="3")
-    runtime = FakeRuntime(Behaviour())
-    runtime.start(source, "c0", 0, NOW)
-    runtime.start(source, "c0", 1, at(1))  # now it waits before it is restarted
+    runtime = prepared(source, FakeRuntime(Behaviour()))
+    runtime.start(UID, "c0", 1, at(1))  # now it waits before it is restarted
     fresh = restarted(runtime, source, 3)
     assert see(fresh, 3).exit == see(runtime, 3).exit
     assert see(fresh, 3).attempt == 1
 
-    runtime.start(source, "c0", 2, at(12))
+    runtime.start(UID, "c0", 2, at(12))
     fresh = restarted(runtime, source, 12.5)
     assert see(fresh, 12.5) == see(runtime, 12.5)
 
 
 def test_a_container_that_had_not_started_is_not_adopted() -> None:
     source = pod(start_seconds="60")
-    runtime = FakeRuntime(Behaviour())
-    runtime.start(source, "c0", 0, NOW)
+    runtime = prepared(source, FakeRuntime(Behaviour()))
     assert not restarted(runtime, source, 1).observe(UID, at(1))
 
 

@@ -46,14 +46,13 @@ class Feed:
         now = self._now()
         for delta in deltas:
             pod, uid = delta.obj, delta.obj.metadata.uid
-            if delta.old is not None and delta.old.metadata.uid != uid:
-                self._gone(delta.old.metadata.uid, now)
+            if delta.kind == WatchEventType.ADDED and delta.old is not None and delta.old.metadata.uid != uid:
+                self._gone(delta.old.metadata.uid, now)  # a namesake, whose deletion was missed
             if delta.kind == WatchEventType.DELETED or is_terminal(pod):
                 self._gone(uid, now)
             elif node := pod.spec.nodeName:
                 if not self._cache.confirm(uid, node):
-                    self._queue.remove(uid)
-                    self._wake(self._cache.observe(PodInfo(pod), node), now)
+                    self._wake(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node), now)
             elif self._cache.node_of(uid) is None:
                 self._pending(pod, now)
         self._changed()

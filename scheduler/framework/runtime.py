@@ -77,9 +77,12 @@ class Framework:
 
     def may_enqueue(self, pod: PodInfo) -> bool:
         try:
-            return all(plugin.pre_enqueue(pod) for plugin in self._pre_enqueue)
+            for plugin in self._pre_enqueue:
+                if not plugin.pre_enqueue(pod):
+                    return False
         except Exception:
             return True
+        return True
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
         try:

@@ -97,17 +97,18 @@ class SchedulingQueue:
             self._leave_group(queued, old)
             self._after_backoff(queued, now)
 
-    def remove(self, uid: str) -> None:
-        """The pod is gone, or has been bound. Not being here is fine."""
+    def remove(self, uid: str) -> PodInfo | None:
+        """The pod is gone, or has been bound. What was known of it; None: it was not here."""
         queued = self._pods.pop(uid, None)
         if queued is None:
-            return
+            return None
         if queued.place is Place.UNSCHEDULABLE:
             self._leave_group(queued, queued.info)
         else:
             self._stale += 1
             if self._stale > len(self._pods) + 64:
                 self._compact()
+        return queued.info
 
     def pop(self, now: float) -> QueuedPod | None:
         """The next pod to schedule; None when there is none that may be tried now."""

@@ -99,8 +99,9 @@ def _validate_pod_term(term: PodAffinityTerm, path: str, out: list[Violation]) -
     has_selector = term.HasField("labelSelector")
     validate_label_keys(term.matchLabelKeys, has_selector, f"{path}.matchLabelKeys", out)
     validate_label_keys(term.mismatchLabelKeys, has_selector, f"{path}.mismatchLabelKeys", out)
+    mismatched = set(term.mismatchLabelKeys)
     for index, key in enumerate(term.matchLabelKeys):
-        if key in term.mismatchLabelKeys:
+        if key in mismatched:
             detail = "exists in both matchLabelKeys and mismatchLabelKeys"
             out.append(invalid(f"{path}.matchLabelKeys[{index}]", key, detail))
     if not term.topologyKey:

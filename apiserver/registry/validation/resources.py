@@ -66,14 +66,14 @@ def validate_overhead(overhead: Mapping[str, Quantity], path: str, out: list[Vio
 def validate_capacity(amounts: Mapping[str, Quantity], path: str, out: list[Violation]) -> None:
     """What a node has: resources of any name."""
     for name, amount in amounts.items():
-        validate_amount(name, amount.string, f"{path}[{name}]", out)
+        validate_amount(name, amount.string, f"{path}[{name[: names.MAX_KEY]}]", out)
 
 
 def _validate_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Violation]) -> dict[str, Decimal]:
     """Of resources that a pod may ask for. The values of those that have one."""
     values = {}
     for name, amount in sorted(amounts.items()):
-        where = f"{path}[{name}]"
+        where = f"{path}[{name[: names.MAX_KEY]}]"
         out.extend(invalid(where, name, problem) for problem in _container_resource(name))
         value = validate_amount(name, amount.string, where, out)
         if value is not None:

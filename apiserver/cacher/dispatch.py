@@ -40,10 +40,6 @@ class Dispatcher:
         self._dirty: list[_Group] = []
         self._peeking = 0  # groups that look into parsed objects
 
-    def __len__(self) -> int:
-        """Watchers, live or not."""
-        return len(self._watchers)
-
     def add(self, watcher: Watcher) -> None:
         self._watchers[watcher] = None
 

@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Entry(Generic[T]):
-    """Immutable. Two threads of the same truth: `value` as stored, and `obj`, the same parsed with its resourceVersion."""
+    """Immutable: `value` is the object as stored, `obj` the same parsed, with its resourceVersion."""
 
     __slots__ = ("_message", "_obj", "create_revision", "key", "mod_revision", "node", "value")
 

@@ -71,10 +71,6 @@ class ResourceCache(Generic[T]):
         self._dispatcher.add(watcher)
         return watcher
 
-    @property
-    def watchers(self) -> int:
-        return len(self._dispatcher)
-
     # What follows is the Cacher's.
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from apiserver.cacher import past
 from apiserver.cacher.cacher import Cacher
@@ -23,7 +23,7 @@ ALL_PODS = CASES[0].selection
 
 
 @given(PLANS)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None)
 def test_what_a_reader_was_told_is_the_history(etcd: EtcdServer, plan: Plan) -> None:
     async def check() -> None:
         await wipe(etcd.endpoint)

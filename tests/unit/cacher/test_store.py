@@ -72,6 +72,14 @@ def test_only_pods_are_indexed_by_node() -> None:
     assert [entry.node for entry in store.candidates(Selection.parse(NODES, "", "", ""))] == [""]
 
 
+def test_nodes_whose_pods_are_gone_leave_nothing_behind() -> None:
+    store = store_of(pod("a", node="n0"))
+    store.apply(pod_change(6, pod("a", node="n1"), created=5))
+    store.apply(pod_change(7, pod("b", node="n2")))
+    store.apply(Change(PODS.key("default", "b"), None, 0, 8))
+    assert set(vars(store)["_by_node"]) == {"n1"}
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from(["", "n1", "n2", None]), st.sampled_from(["", "web"])), max_size=30
 )

@@ -49,7 +49,9 @@ class Cluster:
         """The cluster in this folder, whether or not its processes still run. Raises NoCluster, FolderError."""
         state = Folder(data_dir).read()
         if state is None:
-            raise NoCluster(f"there is no cluster in {data_dir}", hint="start one with `pinnace up`")
+            raise NoCluster(
+                f"there is no cluster in {data_dir}", hint="start one with `pinnace up`, or name another folder with --data-dir"
+            )
         cluster = cls(replace(state.spec, data_dir=data_dir))
         cluster._state = state
         return cluster

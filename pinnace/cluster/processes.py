@@ -19,8 +19,13 @@ from pinnace.cluster.procfs import Identity
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, Plan
 from pinnace.cluster.state import ProcessRecord
 
-STOPPING_ORDER = ((KUBELET, SCHEDULER), (APISERVER,), (ETCD,))
-"""Schedulers resign and kubelets close their sessions through API servers that still serve."""
+STOPPING_ORDER = (
+    ((KUBELET, SCHEDULER), signal.SIGTERM),
+    ((APISERVER,), signal.SIGTERM),
+    ((ETCD,), signal.SIGKILL),
+)
+"""Schedulers resign and kubelets close their sessions through API servers that still serve. etcd's data is not needed any more;
+asked politely, its members would try for seconds to hand over to each other."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 POLL = 0.02
@@ -54,12 +59,12 @@ def running(record: ProcessRecord) -> Identity | None:
 
 
 async def stop(records: Sequence[ProcessRecord], grace: float = GRACE) -> list[str]:
-    """Ends them all, in order; the names of those that had to be killed. Afterwards none of them runs."""
+    """Ends them all, in order; the names of those that did not end when asked. Afterwards none of them runs."""
     killed: list[str] = []
-    for components in STOPPING_ORDER:
+    for components, number in STOPPING_ORDER:
         group = {r.name: process for r in records if r.component in components and (process := running(r))}
         for process in group.values():
-            procfs.send_signal(process, signal.SIGTERM)
+            procfs.send_signal(process, number)
             procfs.send_signal(process, signal.SIGCONT)  # a stopped process would not see the other
         if await gone(group.values(), grace):
             continue

@@ -10,7 +10,6 @@ from functools import lru_cache
 from apiserver.registry.unmodelled import says_more
 from pinnace.api.core_v1_pb2 import (
     Container,
-    EphemeralContainerCommon,
     HTTPGetAction,
     LifecycleHandler,
     PodSpec,
@@ -72,7 +71,7 @@ def _default_tolerations(spec: PodSpec) -> None:
         tolerations.extend(toleration for toleration in _BOTH_TOLERATIONS.tolerations if toleration.key not in told)
 
 
-def _default_container(container: Container | EphemeralContainerCommon, host_network: bool) -> None:
+def _default_container(container: Container, host_network: bool) -> None:
     if not container.imagePullPolicy:
         container.imagePullPolicy = _pull_policy(container.image[:_MAX_IMAGE])
     if not container.terminationMessagePath:
@@ -96,7 +95,7 @@ def _default_container(container: Container | EphemeralContainerCommon, host_net
     _default_hooks(container)
 
 
-def _default_hooks(container: Container | EphemeralContainerCommon) -> None:
+def _default_hooks(container: Container) -> None:
     if container.HasField("livenessProbe"):
         _default_probe(container.livenessProbe)
     if container.HasField("readinessProbe"):

@@ -5,7 +5,6 @@ from apiserver.registry.validation.addresses import validate_port, validate_port
 from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required, unsupported
 from pinnace.api.core_v1_pb2 import (
     Container,
-    EphemeralContainerCommon,
     HTTPGetAction,
     Lifecycle,
     LifecycleHandler,
@@ -19,7 +18,7 @@ _COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThr
 HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 
-def validate_hooks(container: Container | EphemeralContainerCommon, grace: int, path: str, out: list[Violation]) -> None:
+def validate_hooks(container: Container, grace: int, path: str, out: list[Violation]) -> None:
     """`grace`: terminationGracePeriodSeconds of the pod."""
     if container.HasField("lifecycle"):
         _validate_lifecycle(container.lifecycle, grace, f"{path}.lifecycle", out)

@@ -28,7 +28,7 @@ from pinnace.api.resources import ELECTIONS_PREFIX, election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
-TIMING = Timing(interval=0.2, silence=0.9, ttl=2)
+TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
 """Fast, because deposing in haste is safe: the fence protects the store, not the clock."""
 READ_TIMEOUT = 5.0
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")

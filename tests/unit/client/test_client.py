@@ -1,0 +1,226 @@
+"""What the typed client asks for, and which of its calls it lets be repeated."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from pinnace.api.core_v1_pb2 import Binding, Node, Pod, PodList
+from pinnace.api.pods_pb2 import BindBatchRequest, CreatePodBatchRequest, CreatePodRequest, Fence, UpdatePodRequest
+from pinnace.api.resources import ALL, NODES, Resource
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, ListRequest, WatchRequest
+from pinnace.client import errors
+from pinnace.client.client import MODIFY_ATTEMPTS, Client, delete_request
+from pinnace.client.errors import from_status
+from tests.builders import make_pod
+from tests.unit.client.conftest import Connect, Serve
+from tests.unit.client.fakeserver import FakeServer, WatchScript, events, lose, refuse
+
+CONFLICT = Refusal(Code.ABORTED, "Conflict", "stale")
+EXPIRED = Refusal(Code.OUT_OF_RANGE, "Expired", "list again")
+
+
+class Answers:
+    """Answers a method of pods: each call by the next step, the last step for ever. `requests` has what came."""
+
+    def __init__(self, server: FakeServer, verb: str, request: type[Message], *steps: Message | Refusal | Callable[[Any], Any]):
+        self.requests: list[Any] = []
+        self._steps = list(steps)
+        server.on(f"/pinnace.v1.Pods/{verb}", request, self._answer)
+
+    async def _answer(self, request: Any, context: Any) -> Message:
+        self.requests.append(request)
+        step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        if isinstance(step, Refusal):
+            await refuse(context, step)
+        if isinstance(step, Message):
+            return step
+        await step(context)
+        raise AssertionError("unreachable")
+
+
+@pytest.fixture
+async def server(serve: Serve) -> FakeServer:
+    return await serve()
+
+
+@pytest.fixture
+def client(server: FakeServer, connect: Connect) -> Client:
+    return Client(connect(server))
+
+
+def pod(name: str = "a", version: str = "") -> Pod:
+    found = make_pod(name).build()
+    found.metadata.resourceVersion = version
+    return found
+
+
+def page(names: str, token: str) -> PodList:
+    answer = PodList(items=[pod(name) for name in names])
+    answer.metadata.resourceVersion = "42"
+    setattr(answer.metadata, "continue", token)
+    return answer
+
+
+async def test_create_and_dry_run(server: FakeServer, client: Client) -> None:
+    answers = Answers(server, "Create", CreatePodRequest, pod(version="7"))
+    assert (await client.pods.create(pod())).metadata.resourceVersion == "7"
+    await client.pods.create(pod(), dry_run=True)
+    assert [list(request.options.dryRun) for request in answers.requests] == [[], ["All"]]
+
+
+async def test_a_list_is_all_pages(server: FakeServer, client: Client) -> None:
+    answers = Answers(server, "List", ListRequest, page("ab", "next"), page("c", ""))
+    listing = await client.pods.list("default", labels="app=web", fields="status.phase=Running", page_size=2)
+    assert ([item.metadata.name for item in listing.items], listing.resource_version) == (["a", "b", "c"], 42)
+    options = [request.options for request in answers.requests]
+    assert [getattr(each, "continue") for each in options] == ["", "next"]
+    assert {(each.labelSelector, each.fieldSelector, each.limit) for each in options} == {
+        ("app=web", "status.phase=Running", 2)
+    }
+
+
+async def test_a_list_whose_snapshot_expired_begins_anew(server: FakeServer, client: Client) -> None:
+    Answers(server, "List", ListRequest, page("ab", "next"), EXPIRED, page("d", ""))
+    assert [item.metadata.name for item in (await client.pods.list()).items] == ["d"]
+
+
+async def test_a_list_that_always_expires_fails(server: FakeServer, client: Client) -> None:
+    Answers(server, "List", ListRequest, EXPIRED)
+    with pytest.raises(errors.Expired):
+        await client.pods.list()
+
+
+async def test_a_watch_tells_parts_of_the_initial_state_from_what_can_be_resumed(server: FakeServer, client: Client) -> None:
+    script = WatchScript([events(None, (1, pod("a"))), events(5, (1, pod("b"))), events(6)])  # type: ignore[arg-type]
+    server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, script.answer)
+    watch = client.pods.watch("default")
+    batches = [await anext(watch) for _ in range(3)]
+    await watch.aclose()
+    assert [(len(batch.events), batch.resource_version) for batch in batches] == [(1, 0), (1, 5), (0, 6)]
+
+
+async def test_a_watch_that_the_server_ends_is_an_error(server: FakeServer, client: Client) -> None:
+    async def nothing(request: Any, context: Any) -> Any:
+        for _ in ():
+            yield b""
+
+    server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, nothing)
+    with pytest.raises(errors.Unavailable, match="ended the watch"):
+        await anext(client.pods.watch())
+
+
+async def test_a_watch_leaves_a_server_that_falls_silent(
+    server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinnace.client.client.WATCH_SILENCE", 0.05)
+    server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, WatchScript([]).answer)
+    with pytest.raises(errors.Unavailable, match="silent"):
+        async with asyncio.timeout(5.0):
+            await anext(client.pods.watch())
+
+
+Write = Callable[[Client], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_type", "write", "repeated"),
+    [
+        ("Create", CreatePodRequest, lambda client: client.pods.create(pod()), False),
+        ("Update", UpdatePodRequest, lambda client: client.pods.update(pod(version="7")), True),
+        ("Update", UpdatePodRequest, lambda client: client.pods.update(pod()), False),
+        ("UpdateStatus", UpdatePodRequest, lambda client: client.pods.update_status(pod(version="7")), True),
+        ("Delete", DeleteRequest, lambda client: client.pods.delete("a", "default", uid="u"), True),
+        ("Delete", DeleteRequest, lambda client: client.pods.delete("a", "default"), False),
+        ("Get", GetRequest, lambda client: client.pods.get("a", "default"), True),
+    ],
+)
+async def test_what_is_repeated_when_its_answer_was_lost(
+    server: FakeServer, client: Client, verb: str, request_type: type[Message], write: Write, repeated: bool
+) -> None:
+    answers = Answers(server, verb, request_type, lose, pod())
+    if repeated:
+        await write(client)
+    else:
+        with pytest.raises(errors.OutcomeUnknown):
+            await write(client)
+    assert len(answers.requests) == (2 if repeated else 1)
+
+
+async def test_bindings_are_never_repeated(server: FakeServer, client: Client) -> None:
+    answers = Answers(server, "BindBatch", BindBatchRequest, lose)
+    with pytest.raises(errors.OutcomeUnknown):
+        await client.pods.bind_batch([Binding()], Fence(election="scheduler", token=7))
+    assert [request.fence.token for request in answers.requests] == [7]
+
+
+async def test_a_binding_by_hand_has_no_fence(server: FakeServer, client: Client) -> None:
+    answers = Answers(server, "BindBatch", BindBatchRequest, BatchResponse())
+    await client.pods.bind_batch([Binding()], None)
+    assert not answers.requests[0].HasField("fence")
+
+
+async def test_a_batch_has_an_outcome_for_each(server: FakeServer, client: Client) -> None:
+    response = BatchResponse()
+    response.items.add(name="a", uid="u", resourceVersion="7")
+    response.items.add(error=encode(Refusal(Code.ALREADY_EXISTS, "AlreadyExists", "there is one")))
+    Answers(server, "CreateBatch", CreatePodBatchRequest, response)
+    done, refused = await client.pods.create_batch([pod("a"), pod("b")])
+    assert (done.HasField("error"), done.uid) == (False, "u")
+    assert isinstance(from_status(refused.error), errors.AlreadyExists)
+
+
+async def test_modify_reads_again_after_a_conflict(server: FakeServer, client: Client) -> None:
+    Answers(server, "Get", GetRequest, pod(version="7"), pod(version="8"))
+    updates = Answers(server, "Update", UpdatePodRequest, CONFLICT, pod(version="9"))
+
+    def change(found: Pod) -> None:
+        found.metadata.labels["app"] = "web"
+
+    assert (await client.pods.modify("a", "default", change)).metadata.resourceVersion == "9"
+    sent = [request.object.metadata for request in updates.requests]
+    assert [(each.resourceVersion, each.labels["app"]) for each in sent] == [("7", "web"), ("8", "web")]
+
+
+async def test_modify_gives_up_in_the_end(server: FakeServer, client: Client) -> None:
+    Answers(server, "Get", GetRequest, pod(version="7"))
+    updates = Answers(server, "Update", UpdatePodRequest, CONFLICT)
+    with pytest.raises(errors.Conflict):
+        await client.pods.modify("a", "default", lambda found: None)
+    assert len(updates.requests) == MODIFY_ATTEMPTS
+
+
+def test_delete_options_are_left_out_unless_given() -> None:
+    plain = delete_request("a", "default")
+    assert not plain.options.HasField("gracePeriodSeconds")
+    assert not plain.options.HasField("preconditions")
+    full = delete_request("a", "default", grace=0, uid="u", resource_version="7", dry_run=True).options
+    assert full.gracePeriodSeconds == 0
+    assert full.HasField("gracePeriodSeconds")
+    assert (full.preconditions.uid, full.preconditions.resourceVersion, list(full.dryRun)) == ("u", "7", ["All"])
+
+
+@pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
+async def test_every_resource_has_a_client(server: FakeServer, client: Client, resource: Resource[Any]) -> None:
+    async def answer(request: Any, context: Any) -> Any:
+        message = resource.list_message()
+        message.metadata.resourceVersion = "3"  # type: ignore[attr-defined]
+        return message
+
+    server.on(f"/{resource.service}/List", ListRequest, answer)
+    assert (await client.of(resource).list()).resource_version == 3
+
+
+async def test_cluster_scoped_objects_need_no_namespace(server: FakeServer, client: Client) -> None:
+    asked: list[GetRequest] = []
+
+    async def answer(request: GetRequest, context: Any) -> Node:
+        asked.append(request)
+        return Node()
+
+    server.on(f"/{NODES.service}/Get", GetRequest, answer)
+    await client.nodes.get("n1")
+    assert asked == [GetRequest(name="n1")]

@@ -1,0 +1,104 @@
+"""Starting and ending processes, tried on small ones."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pinnace.cluster import processes, procfs
+from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.ports import Ports
+from pinnace.cluster.spec import Plan
+from pinnace.cluster.state import ProcessRecord
+
+OBEYS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); {ready}; signal.pause(); signal.pause()"
+RESISTS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {ready}; signal.pause()"
+TELLS = (
+    "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: (print(os.path.exists('/proc/{other}/exe'), flush=True), "
+    "sys.exit(0))); {ready}; signal.pause()"
+)
+READY = "print('ready', flush=True)"
+Start = Callable[..., ProcessRecord]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a script as a component; returns once it is set up."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def start_one(component: str, script: str, **values: object) -> ProcessRecord:
+        plan = a_plan(component, script.format(ready=READY, **values))
+        log = tmp_path / f"{component}.log"
+        children.append(processes.spawn(plan, log))
+        while b"ready" not in log.read_bytes():
+            assert children[-1].poll() is None, log.read_text()
+        return ProcessRecord(plan, procfs.identify(children[-1].pid))
+
+    yield start_one
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def a_plan(component: str, script: str) -> Plan:
+    address = f"127.0.0.1:{Ports().next()}"
+    return Plan(component, f"{component}-0", address, address, (sys.executable, "-c", script))
+
+
+async def test_a_process_that_obeys_is_asked_and_not_killed(start: Start) -> None:
+    record = start("scheduler", OBEYS)
+    assert await processes.stop([record], grace=10) == []
+    assert processes.running(record) is None
+
+
+async def test_a_process_that_resists_is_killed_and_named(start: Start) -> None:
+    record = start("scheduler", RESISTS)
+    assert await processes.stop([record], grace=0.1) == ["scheduler-0"]
+    assert processes.running(record) is None
+
+
+async def test_a_process_that_was_frozen_is_woken_to_end(start: Start) -> None:
+    record = start("scheduler", OBEYS)
+    assert record.process
+    procfs.send_signal(record.process, signal.SIGSTOP)
+    assert await processes.stop([record], grace=10) == []
+
+
+async def test_api_servers_serve_until_the_schedulers_have_ended(start: Start, tmp_path: Path) -> None:
+    scheduler = start("scheduler", OBEYS)
+    apiserver = start("apiserver", TELLS, other=scheduler.pid)
+    await processes.stop([apiserver, scheduler], grace=10)
+    assert (tmp_path / "apiserver.log").read_text().split() == ["ready", "False"]
+
+
+async def test_what_has_ended_already_is_no_trouble(start: Start) -> None:
+    record = start("scheduler", OBEYS)
+    assert await processes.stop([record], grace=10) == await processes.stop([record], grace=10) == []
+
+
+def test_a_process_has_a_session_of_its_own(start: Start) -> None:
+    record = start("scheduler", OBEYS)
+    assert os.getsid(record.pid) == record.pid != os.getsid(0)
+
+
+def test_a_process_whose_start_was_not_written_down_is_found(start: Start) -> None:
+    record = start("scheduler", OBEYS)
+    assert processes.running(ProcessRecord(record.plan)) == record.process
+
+
+def test_an_address_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+    plan = a_plan("scheduler", OBEYS)
+    with socket.create_server(("127.0.0.1", int(plan.address.partition(":")[2]))), pytest.raises(ClusterError) as refused:
+        processes.spawn(plan, tmp_path / "log")
+    assert plan.address in refused.value.message and "scheduler-0" in refused.value.message
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{Ports().next()}"
+    with pytest.raises(ClusterError, match="/no/such/program"):
+        processes.spawn(Plan("etcd", "etcd-0", address, address, ("/no/such/program",)), tmp_path / "log")

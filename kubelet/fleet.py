@@ -128,7 +128,7 @@ class Fleet:
             self._pods.set_node(self._informer.store[name])
         if new := there - self._played:
             self._session.add(sorted(new.difference(self._session.nodes)))
-        gone = (touched - there) & self._played
-        self._pods.drop_nodes(gone)
+        if gone := (touched - there) & self._played:
+            self._pods.drop_nodes(gone)
         self._played = (self._played | there) - gone
         self._watch.follow(self._played)

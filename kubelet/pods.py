@@ -4,7 +4,8 @@
                                                |                         |
                                    status changed: reports        over: removals        (both: kubelet.batches)
 
-One record a pod, one queue for all, one loop that steps whatever is due: nothing here costs a task or a timer for each pod.
+One record a pod, one queue for all, one loop that steps whatever is due: nothing here costs a task or a timer for each pod. The
+handler only sorts what comes: a fleet that starts amid thousands of pods goes on beating while it takes them up.
 
 Guarantees:
 * A pod is admitted only while its node has room for it by `pinnace.fit`, beside all that the node runs already. Pods that an
@@ -19,6 +20,7 @@ Events are recorded for refusals, failures and kills only: a Started event for e
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Protocol
 
 from kubelet import lifecycle, metrics
@@ -66,12 +68,14 @@ class Pods:
         self._clock = clock
         self._nodes: dict[str, VirtualNode] = {}
         self._records: dict[str, Record] = {}
+        self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
+        self._arriving: dict[str, Pod] = {}  # new; to be admitted
         self._queue = DelayQueue(clock)
         self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
         self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._records) + len(self._returning) + len(self._arriving)
 
     @property
     def unreported(self) -> int:
@@ -97,8 +101,9 @@ class Pods:
         """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
         for name in names:
             self._nodes.pop(name, None)
-        for uid in [uid for uid, record in self._records.items() if record.pod.spec.nodeName in names]:
-            self._forget(uid)
+        for uid, pod in self._all():
+            if pod.spec.nodeName in names:
+                self._forget(uid)
 
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
@@ -110,23 +115,19 @@ class Pods:
             elif record is not None:
                 self._refresh(uid, record, pod)
             elif pod.spec.nodeName in self._nodes:
-                self._take_up(uid, pod)
+                self._arriving.pop(uid, None)
+                (self._returning if lifecycle.accepted(pod) else self._arriving)[uid] = pod
+                self._queue.add(uid)
 
     def retain(self, uids: Collection[str]) -> None:
         """Forgets all other pods: they are gone from the API."""
-        for uid in self._records.keys() - uids:
-            self._forget(uid)
+        for uid, _ in self._all():
+            if uid not in uids:
+                self._forget(uid)
 
-    def _take_up(self, uid: str, pod: Pod) -> None:
-        record = self._records[uid] = Record.of(pod)
-        if lifecycle.accepted(pod):
-            now = read(self._clock)
-            record.state = lifecycle.adopt(pod, now)
-            if not record.state.phase.final:
-                self._runtime.adopt(pod, now)
-                record.containers = self._runtime.observe(uid, now)
-                record.addresses = self._nodes[pod.spec.nodeName].readmit(uid, record.template, pod.status.podIP)
-        self._queue.add(uid)
+    def _all(self) -> list[tuple[str, Pod]]:
+        known = [(uid, record.pod) for uid, record in self._records.items()]
+        return [*known, *self._returning.items(), *self._arriving.items()]
 
     def _refresh(self, uid: str, record: Record, pod: Pod) -> None:
         if not record.refresh(pod):
@@ -138,11 +139,12 @@ class Pods:
             self._queue.add(uid)
 
     def _forget(self, uid: str) -> None:
-        if (record := self._records.pop(uid, None)) is None:
-            return
         self._queue.discard(uid)
-        self._runtime.remove(uid)
-        self._vacate(record)
+        self._returning.pop(uid, None)
+        self._arriving.pop(uid, None)
+        if (record := self._records.pop(uid, None)) is not None:
+            self._runtime.remove(uid)
+            self._vacate(record)
 
     def _vacate(self, record: Record) -> None:
         """The pod uses nothing of its node any more."""
@@ -152,11 +154,30 @@ class Pods:
     async def _step_all(self) -> None:
         while True:
             due = await self._queue.take(STEPS_PER_TURN)
+            await self._adopt_all()
             now = read(self._clock)
             for uid in due:
+                if (pod := self._arriving.pop(uid, None)) is not None:
+                    self._records[uid] = Record.of(pod)
                 if (record := self._records.get(uid)) is not None:
                     self._step(uid, record, now)
             await asyncio.sleep(0)
+
+    async def _adopt_all(self) -> None:
+        """Before anything else is admitted: what these pods use is not to be given away."""
+        while self._returning:
+            now = read(self._clock)
+            for uid in list(islice(self._returning, STEPS_PER_TURN)):
+                self._adopt(uid, self._returning.pop(uid), now)
+            await asyncio.sleep(0)
+
+    def _adopt(self, uid: str, pod: Pod, now: Instant) -> None:
+        record = self._records[uid] = Record.of(pod)
+        record.state = lifecycle.adopt(pod, now)
+        if not record.state.phase.final:
+            self._runtime.adopt(pod, now)
+            record.containers = self._runtime.observe(uid, now)
+            record.addresses = self._nodes[pod.spec.nodeName].readmit(uid, record.template, pod.status.podIP)
 
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""

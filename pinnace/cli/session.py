@@ -5,6 +5,7 @@ No verb can hang: what runs in a session ends at its deadline, which is `--timeo
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
@@ -15,6 +16,8 @@ from pinnace.cli.settings import Settings
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+
+log = logging.getLogger(__name__)
 
 DEFAULT_DEADLINE = 30.0
 TIME_EACH = 0.05
@@ -92,6 +95,7 @@ def _first(error: BaseException) -> BaseException:
 
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
     config = configuration(settings)
+    log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config.endpoints)
     connection = Connection(config.endpoints)
     limit = asyncio.timeout(settings.timeout or DEFAULT_DEADLINE)

@@ -47,7 +47,7 @@ def node() -> None:
 @verb(
     "add",
     examples="""
-        pinnace node add --count 1000                   # of the size of the fleet's own
+        pinnace node add --count 1000                   # of 4 CPUs and 32Gi each
         pinnace node add --cpu 64 --memory 256Gi --prefix big-
     """,
 )

@@ -49,6 +49,7 @@ class FakeResource:
         self._api = api
         self._faults: list[tuple[str, ApiError, bool]] = []
         self._log: Log = []
+        self._compacted = 0
         self._news = asyncio.Condition()
 
     def fail(self, verb: str, error: ApiError, *, after: bool = False) -> None:
@@ -107,6 +108,8 @@ class FakeResource:
         """Everything after the revision, whatever is selected; ends with the fault that is due."""
         self._begin("watch")
         seen = resource_version or 0
+        if seen < self._compacted:
+            raise EXPIRED
         while True:
             async with self._news:
                 while not (self._after(seen) or self._due("stream")):
@@ -117,6 +120,10 @@ class FakeResource:
 
     def _after(self, revision: int) -> Log:
         return [each for each in self._log if each[0] > revision]
+
+    def compact(self) -> None:
+        """Forgets the changes up to now."""
+        self._compacted = self._api.revision
 
     async def break_stream(self, error: ApiError) -> None:
         """Ends the watch that runs."""

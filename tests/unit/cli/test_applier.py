@@ -118,7 +118,7 @@ async def test_a_revision_that_the_manifest_names_must_be_there() -> None:
     await applied(api, pod())
     stale = POD.replace("app:1", "app:2").replace("name: a,", 'name: a, resourceVersion: "77",')
     (outcome,) = await applied(api, pod(stale))
-    assert isinstance(outcome, Conflict)
+    assert isinstance(outcome, Conflict) and api.calls.count("update pods") == 1
     (stored,) = api.of(PODS).stored.values()
     assert stored.spec.containers[0].image == "app:1"
 

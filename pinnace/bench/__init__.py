@@ -1,0 +1,10 @@
+"""Benchmarks and stories on real clusters. Every one starts its own cluster, and has a witness that judges what it saw.
+
+scratch.py, calibration.py                        a cluster for one purpose; with its etcd measured first
+throughput.py, backlog.py, failover.py, watch.py  the rows
+load.py, workload.py                              what creates pods, and which
+witness.py                                        when each pod was bound and ran, and whether all was as it must be
+leaders.py, timeline.py                           hitting the leader, bringing it back, and what happens in between
+usage.py, metrics.py, machine.py                  CPU and memory; what processes count; on what
+stats.py, report.py                               percentiles, JSON, tables
+"""

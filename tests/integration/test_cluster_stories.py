@@ -93,7 +93,6 @@ def test_bench_backlog(pinnace: Callable[..., subprocess.CompletedProcess[str]])
 def test_bench_failover_by_freezing(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     found = bench(pinnace, "failover", "--nodes", "20", "--signal", "STOP", "--times", "1")
     assert 0 < found["p50_s"] == found["p99_s"] == found["max_s"]
-    assert found["refused_binds"] >= 0
 
 
 def test_bench_watch(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:

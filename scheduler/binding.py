@@ -59,7 +59,8 @@ class Decision:
 
 
 class Outcomes(Protocol):
-    """Who is told how a bind ended. Each decision that is not withdrawn ends in exactly one call."""
+    """Who is told how a bind ended: once for each decision, unless the term ends first, or somebody else binds or deletes the
+    pod, which the informer tells."""
 
     def bound(self, decision: Decision) -> None: ...
 

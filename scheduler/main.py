@@ -30,10 +30,17 @@ log = logging.getLogger(__name__)
 @click.option(
     "--config",
     "file",
+    envvar="PINNACE_SCHEDULER_CONFIG",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A KubeSchedulerConfiguration; see scheduler/config.py for its fields.",
 )
-@click.option("--plugin", "plugins", multiple=True, help="A plugin of your own: module:Class or path/to/file.py:Class.")
+@click.option(
+    "--plugin",
+    "plugins",
+    envvar="PINNACE_SCHEDULER_PLUGIN",
+    multiple=True,
+    help="A plugin of your own: module:Class or path/to/file.py:Class. Can be given again.",
+)
 @click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(name: str, server: str | None, http: str, file: Path | None, plugins: Sequence[str], seed: int, verbose: int) -> None:

@@ -171,11 +171,11 @@ class Scheduler:
                 metrics.UNSCHEDULABLE.inc()
                 self._queue.unschedulable(queued, refused_by, now)
                 self._reporter.failed(info, "Unschedulable", message)
-            case Broken(message):
+            case Broken(error):
                 metrics.ERROR.inc()
-                log.warning("pod %s: %s", info.key, message)
+                log.debug("pod %s", info.key, exc_info=error)
                 self._queue.retry(queued, now)
-                self._reporter.failed(info, "SchedulerError", message)
+                self._reporter.failed(info, "SchedulerError", str(error))
 
     async def _idle(self, now: float) -> None:
         """Waits for a change, or until a backoff is over."""

@@ -1,5 +1,5 @@
-"""The cheapest node that fits wins. Start a scheduler with --plugin examples/plugins/cheapest_node.py:CheapestNode, and say
-what nodes cost: pinnace label node node-1 price=3"""
+"""Cheap nodes are liked. Start a scheduler with --plugin examples/plugins/cheapest_node.py:CheapestNode, and say what nodes
+cost: pinnace label node node-1 price=3. (How much it counts beside the other scores is its weight, in a --config file.)"""
 
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.framework import NodeView, PerNodeScore
@@ -9,5 +9,5 @@ class CheapestNode(PerNodeScore):
     name = "CheapestNode"
 
     def score_node(self, pod: Pod, node: NodeView) -> float:
-        """100 for a free node, one less for each unit of its price; a node without a price costs 100."""
+        """100 for a node that costs nothing, one less for each unit of its price; without a price, 0."""
         return max(0.0, 100.0 - float(node.labels.get("price", 100)))

@@ -6,8 +6,9 @@ the first plugin that needs them:
     PreEnqueue -> QueueSort -> PreFilter -> Filter -> [PostFilter: preemption] -> PreScore -> Score -> NormalizeScore
                -> [Reserve] -> [Permit] -> [PreBind] -> Bind (scheduler.binding) -> [PostBind]
 
-The bracketed ones are told to `scheduler.cycle` (PostFilter, after a cycle found no node; Reserve and Permit, around `assume`)
-and to `scheduler.binding` (PreBind and PostBind, around a batch).
+The bracketed ones belong to `scheduler.cycle` (PostFilter, after a cycle found no node; Reserve and Permit, around `assume`)
+and to `scheduler.binding` (PreBind and PostBind, around a batch). Preemption needs no more from a filter than it says already:
+only where all that refuse a node are `helped_by` POD_FREED can removing pods make room.
 
 A plugin is a class with a `name` and the methods of one or more extension points (`interface`). The native form answers for
 all nodes at once, with arrays. For a first plugin, or one that is easier to say about one node at a time, derive from

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
@@ -22,12 +24,15 @@ from pinnace.client.client import Client, PodClient, WatchBatch
 from pinnace.client.connection import Connection
 from pinnace.client.errors import NotFound, unavailable
 from scheduler.binding import IN_FLIGHT
-from scheduler.config import Configuration
+from scheduler.config import Configuration, default_plugins
+from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
+from scheduler.framework.runtime import Enabled
 from scheduler.scheduler import Scheduler
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 PATIENCE = 10.0
 TICK = 0.05
+QUICK = Configuration(initial_backoff=0.05, max_backoff=0.1)
 
 
 class Cluster:
@@ -51,8 +56,8 @@ class Cluster:
         self._connections.append(Connection([self.address]))
         return Client(self._connections[-1])
 
-    def schedule(self, name: str, client: Client | None = None) -> Scheduler:
-        scheduler = Scheduler(client or self.connect(), name, Configuration(initial_backoff=0.05, max_backoff=0.1))
+    def schedule(self, name: str, client: Client | None = None, configuration: Configuration | None = None) -> Scheduler:
+        scheduler = Scheduler(client or self.connect(), name, configuration or QUICK)
         self._running[scheduler] = asyncio.ensure_future(scheduler.run())
         return scheduler
 
@@ -357,6 +362,31 @@ async def test_decisions_that_were_not_sent_are_taken_back_with_the_term(cluster
     assert stuck.calls == IN_FLIGHT
     await scheduler.stop()
     assert scheduler.pending() == {"active": 1}
+
+
+class Moody:
+    """Fails for pods that are labelled so."""
+
+    name = "Moody"
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        if "mood" in pod.pod.metadata.labels:
+            raise ValueError("bad mood")
+        return FilterResult.refusing(np.zeros(len(nodes), np.bool_), "")
+
+
+async def test_a_plugin_that_fails_is_told_and_hurts_no_other_pod(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("bad").req().label("mood", "bad"), make_pod("good").req())
+    plugins = [*default_plugins(), Enabled(Moody())]
+    cluster.schedule("s0", configuration=replace(QUICK, plugins=plugins))
+    assert await cluster.bound("good") == "n"
+
+    async def told() -> bool:
+        return 'bad FailedScheduling: plugin "Moody" failed in Filter: ValueError: bad mood' in await cluster.events()
+
+    await cluster.until(told)
+    await cluster.client.pods.modify("bad", "default", lambda pod: pod.metadata.labels.clear())
+    assert await cluster.bound("bad") == "n"
 
 
 async def test_pods_of_another_scheduler_are_left_alone(cluster: Cluster) -> None:

@@ -1,0 +1,39 @@
+"""The command line: mistakes are told before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from scheduler.main import main
+from scheduler.metrics import PendingPods
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--plugin", "nonsense"], 'no plugin "nonsense"; there are'),
+        (["--plugin", "no.such:Plugin"], "cannot import no.such"),
+        (["--plugin", "scheduler.plugins.node_name:NodeName"], "enabled twice: NodeName"),
+        (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
+        (["--config", "no/such/file"], "does not exist"),
+    ],
+)
+def test_mistakes(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["--server", "127.0.0.1:1", *arguments])
+    assert result.exit_code == 2 and message in result.output
+
+
+def test_a_mistake_in_the_file_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 16\n")
+    result = CliRunner().invoke(main, ["--server", "127.0.0.1:1", "--config", str(file)])
+    assert result.exit_code == 2 and f"{file}: parallelism: not supported" in result.output
+
+
+def test_pending_pods_are_counted_when_they_are_asked_for() -> None:
+    counts = {"active": 1}
+    metric = PendingPods(lambda: counts)
+    counts["gated"] = 2
+    [family] = metric.collect()
+    assert {sample.labels["queue"]: sample.value for sample in family.samples} == {"active": 1, "gated": 2}

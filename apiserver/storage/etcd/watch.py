@@ -112,7 +112,9 @@ async def _read(call: Any) -> Any:
 
 async def _write(call: Any, request: WatchRequest) -> None:
     try:
-        await asyncio.wait_for(call.write(request), SILENCE_LIMIT)
+        # Not wait_for: until Python 3.12 it swallows a cancellation that comes as the write ends.
+        async with asyncio.timeout(SILENCE_LIMIT):
+            await call.write(request)
     except TimeoutError:
         raise Unavailable(f"watch took no request for {SILENCE_LIMIT:g} s") from None
     except asyncio.InvalidStateError:

@@ -14,13 +14,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from kubelet import metrics, nodes
+from kubelet import metrics
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
 from kubelet.registration import Registrar
 from kubelet.runtime import Runtime
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.client.events import Recorder
@@ -56,7 +57,7 @@ class Fleet:
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
         self._pods = Pods(client.pods, runtime, self._recorder, clock=clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
-        self._informer = Informer(client.nodes, labels=f"{nodes.FLEET_LABEL}={name}", clock=clock)
+        self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)
         self._registered = not own
         self._played: set[str] = set()

@@ -15,9 +15,7 @@ from kubelet.addresses import host_ip, pod_cidr
 from pinnace.api.core_v1_pb2 import Node, NodeCondition
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.times import to_time
-
-FLEET_LABEL = "pinnace.io/fleet"
-NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 
 
 def new_node(name: str, fleet: str, capacity: Mapping[str, Quantity], now: float) -> Node:

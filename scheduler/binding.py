@@ -28,6 +28,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, NotFound, from_status
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler import metrics
 from scheduler.cache.cache import Cache
 from scheduler.queue.scheduling_queue import QueuedPod
 from scheduler.verdict import Verdict, verdict
@@ -153,13 +154,16 @@ class Binder:
         """Acts on an answer; True when it says that the token is stale. After the term has ended only good news counts."""
         if outcome is Verdict.BOUND:
             self._outcomes.bound(decision)
+        elif outcome is Verdict.FENCED:
+            metrics.FENCED.inc()
+            return True
         elif decision.token == self._token:
             if outcome is Verdict.GONE:
                 self._outcomes.failed(decision, message, retry=False)
-            elif outcome is not Verdict.FENCED:
+            else:
                 log.warning("binding %s to %s: %s", decision.queued.info.key, decision.node, message)
                 self._doubt(decision, outcome, message)
-        return outcome is Verdict.FENCED
+        return False
 
     def _doubt(self, decision: Decision, outcome: Verdict, message: str) -> None:
         self._doubts.append((decision, outcome, message))

@@ -10,7 +10,7 @@ ATTEMPTS = Counter("scheduler_schedule_attempts", "Attempts to schedule a pod, b
 SCHEDULED, UNSCHEDULABLE, ERROR = (ATTEMPTS.labels(result) for result in ("scheduled", "unschedulable", "error"))
 DECIDING = Counter("scheduler_scheduling_seconds", "Seconds spent in deciding: divided by attempts, the cost of one.")
 BINDINGS = Counter("scheduler_bindings", "Ends of bindings, by result.", ["result"])
-BOUND, FAILED = (BINDINGS.labels(result) for result in ("bound", "failed"))
+BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
 LEADING = Gauge("scheduler_leading", "1 while this replica leads and schedules.")
 
 

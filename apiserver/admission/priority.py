@@ -7,12 +7,12 @@ from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
+from apiserver.registry.validation.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Violation
 
-SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 DEFAULT_POLICY = "PreemptLowerPriority"
 
 

@@ -17,9 +17,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.times import to_time
-
-FENCE_ANNOTATION = "pinnace.io/fence"
-"""On a bound pod: "<election>/<token>" of the leader that bound it."""
+from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
 def guards(fence: Fence | None) -> tuple[Guard, ...]:

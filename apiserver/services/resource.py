@@ -59,8 +59,10 @@ class ResourceService(Generic[T]):
     async def watch(self, request: WatchRequest, context: Any) -> AsyncIterator[bytes]:
         options = request.options
         since = _revision(options.resourceVersion) or None
-        if since is not None:
-            await self._cacher.wait_for(since, patience(context))
+        if since is None:
+            await self._cacher.fresh(READ_TIMEOUT)
+        else:
+            await self._cacher.wait_for(since, READ_TIMEOUT)
         watcher = self._cache.watch(self._selection(request.namespace, options), since)
         try:
             async for response in watcher:

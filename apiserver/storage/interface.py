@@ -84,7 +84,7 @@ class Write:
     """The mod_revision that the key must have; 0: it must not exist."""
     guards: tuple[Guard, ...] = ()
     lease: int = 0
-    """Attach the key to this lease; 0 to none."""
+    """Attach the key to this lease; 0: a key that exists keeps the one it has, a new one has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,8 +197,9 @@ class MemoryStorage:
             history.add(self._revision, None)
             return Change(write.key, None, 0, self._revision)
         created, version = (old.create_revision, old.version + 1) if old else (self._revision, 1)
-        history.add(self._revision, KeyValue(write.key, write.value, created, self._revision, version, write.lease))
-        return Change(write.key, write.value, created, self._revision, write.lease)
+        lease = write.lease or (old.lease if old else 0)
+        history.add(self._revision, KeyValue(write.key, write.value, created, self._revision, version, lease))
+        return Change(write.key, write.value, created, self._revision, lease)
 
     def _expire(self) -> None:
         now = self._clock.monotonic()

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.bench.errors import BenchError
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Conflict, Unavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
-FENCE_ANNOTATION = "pinnace.io/fence"
-"""The API server leaves "<election>/<token>" of the leader on a pod that it bound."""
 RESUME_DELAY = 0.02
 BOUND, RUNNING = "bound", "running"
 

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from pinnace.cli.errors import ExitCode, Failure
-
-FLEET_LABEL = "pinnace.io/fleet"
-NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 
 def fleet_of(nodes: Iterable[Node], wanted: str | None) -> str:

@@ -1,7 +1,8 @@
 """One connection to several equal API servers.
 
 It keeps to one server and moves on to the next when that one cannot be reached, breaks, or says that it is going away. A
-server that swallows packets is found by HTTP/2 keepalive, in three seconds.
+server that swallows packets is found by HTTP/2 keepalive, in three seconds. A name stands for all of its addresses, each a
+server of its own; it is looked up again when none of them can be reached.
 
 What it guarantees about repetition: a call is sent again only when nothing can have happened (there was no connection, or the
 server says so with RetryInfo), or when its caller declares that repeating does no harm. Otherwise a lost answer is
@@ -11,6 +12,7 @@ server says so with RetryInfo), or when its caller declares that repeating does 
 import asyncio
 import logging
 import random
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -43,6 +45,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),  # the least that gRPC takes
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),  # an API server is reached directly, also where the environment names a proxy
     ("grpc.use_local_subchannel_pool", 1),  # each Connection has sockets of its own
 )
 
@@ -141,13 +144,14 @@ class Connection:
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
         self._rng = rng or random.Random()
-        self._peers = [Peer(endpoint) for endpoint in self._rng.sample(list(endpoints), len(endpoints))]
+        self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
+        self._peers: list[Peer] = []  # none before the first call
         self._current = 0
 
     @property
     def endpoint(self) -> str:
         """The server that the next call goes to."""
-        return self._peers[self._current].endpoint
+        return self._peers[self._current].endpoint if self._peers else self._endpoints[0]
 
     async def call(self, method: str, request: Message, response: type[R], *, timeout: float = 10.0, retry: bool = True) -> R:
         """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
@@ -196,13 +200,25 @@ class Connection:
 
     async def _connected(self) -> Peer:
         """The first server, from the current one on, that there is a connection to. Raises Unavailable: nothing was sent."""
-        for _ in self._peers:
-            peer = self._peers[self._current]
-            if await peer.connect():
-                return peer
-            self.move_on(peer)
-        endpoints = ", ".join(peer.endpoint for peer in self._peers)
-        raise unavailable(f"cannot connect to the API server at {endpoints}")
+        for look_up in (not self._peers, True):
+            if look_up:
+                await self._look_up()
+            for _ in self._peers:
+                peer = self._peers[self._current]
+                if await peer.connect():
+                    return peer
+                self.move_on(peer)
+        raise unavailable(f"cannot connect to the API server at {', '.join(self._endpoints)}")
+
+    async def _look_up(self) -> None:
+        """Learns which addresses the endpoints stand for now. Servers that are still among them keep their channels."""
+        found = [address for endpoint in self._endpoints for address in await addresses(endpoint)]
+        known = {peer.endpoint: peer for peer in self._peers}
+        wanted = dict.fromkeys(self._rng.sample(found, len(found)))
+        self._peers = [known.pop(address) if address in known else Peer(address) for address in wanted]
+        self._current = 0
+        for peer in known.values():
+            await peer.close()
 
     async def _attempt(self, method: str, request: Message, response: type[R], deadline: float, retry: bool) -> R:
         peer = await self._connected()
@@ -216,6 +232,16 @@ class Connection:
                 raise outcome_unknown(failure) from None
             raise failure from None
         return answer
+
+
+async def addresses(endpoint: str) -> list[str]:
+    """All addresses of "host:port"; itself, when it is one, or cannot be looked up now."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return [endpoint]
+    return [f"[{address[0]}]:{port}" if family is socket.AF_INET6 else f"{address[0]}:{port}" for family, *_, address in found]
 
 
 def _cancelling() -> bool:

@@ -241,6 +241,18 @@ class TestLeases:
         revision = await put(storage, A, b"1", lease=lease)
         assert await storage.get(A) == KeyValue(A, b"1", revision, revision, 1, lease)
 
+    async def test_a_key_keeps_its_lease_when_it_is_written_without_one(self, storage: Storage) -> None:
+        lease, other = await storage.grant_lease(60), await storage.grant_lease(60)
+        first = await put(storage, A, b"1", lease=lease)
+        second = await storage.transact([Write(A, b"2", first)])
+        assert isinstance(second, Committed)
+        found = await storage.get(A)
+        assert found is not None and (found.value, found.lease) == (b"2", lease)
+        await storage.transact([Write(A, b"3", second.revision, lease=other)])
+        await storage.revoke_lease(lease)
+        found = await storage.get(A)
+        assert found is not None and found.lease == other
+
     async def test_leases_differ(self, storage: Storage) -> None:
         assert await storage.grant_lease(60) != await storage.grant_lease(60)
 
@@ -275,8 +287,3 @@ class TestLeases:
         await put(storage, A)
         await refused(storage, Write(A, b"1", 0, lease=NOBODY))
 
-    async def test_a_write_without_the_lease_detaches_the_key(self, storage: Storage) -> None:
-        lease = await storage.grant_lease(60)
-        await put(storage, A, b"2", expected=await put(storage, A, b"1", lease=lease))
-        await storage.revoke_lease(lease)
-        assert await storage.get(A) is not None

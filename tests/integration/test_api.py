@@ -196,7 +196,8 @@ async def test_events_are_merged(client: Client) -> None:
     event.message, event.count, event.lastTimestamp.seconds = "second", 2, 200
     await client.events.record([event])
     (merged,) = (await client.events.list("default")).items
-    assert (merged.count, merged.message, merged.firstTimestamp.seconds, merged.lastTimestamp.seconds) == (3, "second", 100, 200)
+    assert (merged.count, merged.message) == (3, "second")
+    assert (merged.firstTimestamp.seconds, merged.lastTimestamp.seconds) == (100, 200)
 
 
 def bindings(*names: str) -> list[Binding]:

@@ -3,27 +3,29 @@
 from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.qos import qos_class
+from apiserver.registry.strategies.templates import Templates
+from apiserver.registry.validation.metadata import validate_metadata
 from apiserver.registry.validation.pod_status import validate_pod_status
 from apiserver.registry.validation.pod_update import validate_pod_update
-from apiserver.registry.validation.pods import validate_pod
-from pinnace.api.core_v1_pb2 import Pod
+from apiserver.registry.validation.pods import validate_new_spec
+from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.status import Violation
 
 
 class PodStrategy:
+    def __init__(self) -> None:
+        self._completed = Templates(_complete)
+        self._judged = Templates(validate_new_spec)
+
     def prepare_create(self, obj: Pod) -> None:
-        spec = obj.spec
-        set_defaults(spec)
-        obj.ClearField("status")
-        status = obj.status
-        status.phase = "Pending"
-        status.qosClass = qos_class(spec)
-        if spec.schedulingGates:
-            message = "Scheduling is blocked due to non-empty scheduling gates"
-            status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
+        complete = self._completed(obj.spec)
+        obj.spec.CopyFrom(complete.spec)
+        obj.status.CopyFrom(complete.status)
 
     def validate(self, obj: Pod) -> list[Violation]:
-        return validate_pod(obj)
+        out: list[Violation] = []
+        validate_metadata(obj.metadata, out, namespaced=True)
+        return out + self._judged(obj.spec)
 
     def prepare_update(self, obj: Pod, old: Pod) -> None:
         """What admission resolved when the pod was created need not be repeated by who updates it."""
@@ -50,3 +52,15 @@ class PodStrategy:
 
     def validate_status_update(self, obj: Pod, old: Pod) -> list[Violation]:
         return validate_pod_status(obj, old)
+
+
+def _complete(spec: PodSpec) -> Pod:
+    """A new pod of this spec: with all defaults, and the status that it is born with."""
+    pod = Pod(spec=spec)
+    set_defaults(pod.spec)
+    pod.status.phase = "Pending"
+    pod.status.qosClass = qos_class(pod.spec)
+    if spec.schedulingGates:
+        message = "Scheduling is blocked due to non-empty scheduling gates"
+        pod.status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
+    return pod

@@ -7,7 +7,6 @@ from apiserver.registry.validation.addresses import validate_ip
 from apiserver.registry.validation.affinity import validate_affinity
 from apiserver.registry.validation.containers import PodContext, validate_containers, validate_init_containers
 from apiserver.registry.validation.labels import validate_key, validate_labels
-from apiserver.registry.validation.metadata import validate_metadata
 from apiserver.registry.validation.resources import validate_overhead
 from apiserver.registry.validation.security import validate_pod_security
 from apiserver.registry.validation.spreading import validate_gates, validate_spreading
@@ -15,7 +14,7 @@ from apiserver.registry.validation.taints import validate_tolerations
 from apiserver.registry.validation.violations import NEGATIVE, between, forbidden, invalid, required, unsupported
 from apiserver.registry.validation.volumes import validate_volumes
 from pinnace.api import names
-from pinnace.api.core_v1_pb2 import HostAlias, Pod, PodDNSConfig, PodSpec
+from pinnace.api.core_v1_pb2 import HostAlias, PodDNSConfig, PodSpec
 from pinnace.api.status import Violation
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -26,11 +25,9 @@ _MAX_INT32 = 2**31 - 1
 _MAX_NAMESERVERS, _MAX_SEARCHES, _MAX_SEARCH_LENGTH = 3, 32, 2048
 
 
-def validate_pod(pod: Pod) -> list[Violation]:
-    """Everything that is wrong with a new pod, after defaults."""
+def validate_new_spec(spec: PodSpec) -> list[Violation]:
+    """Everything that is wrong with the spec of a new pod, after defaults."""
     out: list[Violation] = []
-    spec = pod.spec
-    validate_metadata(pod.metadata, out, namespaced=True)
     validate_spec(spec, out)
     if spec.ephemeralContainers:
         out.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))

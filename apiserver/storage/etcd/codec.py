@@ -46,7 +46,10 @@ def encode_transaction(writes: Sequence[Write]) -> Any:
             put = add_success().request_put
             put.key = key
             put.value = write.value
-            put.lease = write.lease
+            if write.lease:
+                put.lease = write.lease
+            elif write.expected:
+                put.ignore_lease = True
         for guard in write.guards:
             guards[guard] = None
     for guard in guards:

@@ -4,7 +4,8 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
-from pinnace.bench.witness import BOUND, FENCE_ANNOTATION, RUNNING, History
+from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.bench.witness import BOUND, RUNNING, History
 from tests.builders import make_pod
 
 

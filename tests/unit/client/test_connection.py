@@ -11,7 +11,7 @@ from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import errors
-from pinnace.client.connection import Connection
+from pinnace.client.connection import Connection, addresses
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, lose, refuse, unavailable
 
@@ -155,3 +155,33 @@ async def test_a_method_that_the_server_lacks(serve: Serve, connect: Connect) ->
 def test_a_connection_needs_a_server() -> None:
     with pytest.raises(ValueError, match="no API server"):
         Connection([])
+
+
+async def test_a_name_stands_for_all_of_its_addresses_and_is_looked_up_again(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, three = await serve(), await serve(), await serve()
+    for server in (one, two, three):
+        answering(server)
+    names = {"apiserver:7443": [one.address, two.address]}
+
+    async def addresses(endpoint: str) -> list[str]:
+        return names[endpoint]
+
+    monkeypatch.setattr("pinnace.client.connection.addresses", addresses)
+    connection = connect("apiserver:7443")
+    first = await get(connection)
+    (gone,) = (server for server in (one, two) if server.address == first)
+    await gone.stop()
+    assert await get(connection) in {one.address, two.address} - {first}
+
+    names["apiserver:7443"] = [three.address]
+    await one.stop()
+    await two.stop()
+    assert await get(connection) == three.address
+
+
+async def test_addresses_are_their_own() -> None:
+    assert await addresses("127.0.0.1:7443") == ["127.0.0.1:7443"]
+    assert await addresses("[::1]:7443") == ["[::1]:7443"]
+    assert await addresses("no-such-host.invalid:7443") == ["no-such-host.invalid:7443"]

@@ -1,6 +1,7 @@
-from kubelet.nodes import FLEET_LABEL, NOT_READY_TAINT, needs_spec, needs_status, new_node, with_spec, with_status
+from kubelet.nodes import needs_spec, needs_status, new_node, with_spec, with_status
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from tests.builders import make_node
 
 CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="32Gi"), "pods": Quantity(string="110")}

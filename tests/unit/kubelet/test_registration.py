@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kubelet.nodes import FLEET_LABEL, NOT_READY_TAINT, needs_spec, needs_status
+from kubelet.nodes import needs_spec, needs_status
 from kubelet.registration import CHUNK, Registrar
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavailable
 from tests.builders import make_node
 from tests.clock import FakeClock

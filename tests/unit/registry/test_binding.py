@@ -1,6 +1,6 @@
 import pytest
 
-from apiserver.registry.binding import FENCE_ANNOTATION, bind
+from apiserver.registry.binding import bind
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Put, Version
 from apiserver.storage.interface import Guard
@@ -8,6 +8,7 @@ from pinnace.api.core_v1_pb2 import Binding, ObjectReference, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code
+from pinnace.api.wellknown import FENCE_ANNOTATION
 from tests.builders import make_pod
 
 NOW = 1_700_000_000.0

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
-from apiserver.registry.binding import FENCE_ANNOTATION
 from apiserver.server import ApiServer
 from apiserver.storage.interface import Write
 from apiserver.storage.memory import MemoryStorage
@@ -20,6 +19,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.client.client import Client, PodClient, WatchBatch
 from pinnace.client.connection import Connection
 from pinnace.client.errors import NotFound, unavailable

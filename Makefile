@@ -22,7 +22,7 @@ demo: setup ## Start a cluster, kill its leading scheduler three times, and prin
 	@$(BIN)/pinnace demo failover
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; under five minutes)
-	@$(BIN)/pytest -m 'not compose'
+	@$(BIN)/pytest -m 'not compose' -n 2 --dist worksteal
 
 check: setup ## Check form, types, import rules and generated code
 	$(BIN)/ruff format --check .
@@ -48,6 +48,7 @@ bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
 	@$(BIN)/pinnace bench $(or $(ROW),throughput) $(ARGS)
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
+	@$(BIN)/python tools/standins.py
 	@$(BIN)/pytest -m compose tests/compose
 
 clean: ## Remove what the other targets made here

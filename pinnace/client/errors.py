@@ -165,6 +165,11 @@ def unavailable(message: str) -> Unavailable:
     return Unavailable(Refusal(Code.UNAVAILABLE, "", message))
 
 
+def timed_out(message: str) -> Timeout:
+    """Nothing was sent."""
+    return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", message))
+
+
 def outcome_unknown(cause: ApiError) -> OutcomeUnknown:
     message = f"the outcome is unknown, it may have happened: {cause.message}; read before you repeat it"
     return OutcomeUnknown(Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message))

@@ -9,6 +9,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import GetRequest, WatchRequest
+from pinnace.client import errors
 from pinnace.client.client import ResourceClient
 from pinnace.client.informer import Informer
 from tests.unit.client.fakeserver import FakeServer, WatchScript, connect, events
@@ -91,6 +92,18 @@ async def test_a_call_and_a_watch_go_on_with_another_server(servers: tuple[Proxy
         await informer.wait_for(6, FOUND_WITHIN)
     assert connection.endpoint == near.address
     following.cancel()
+    await connection.close()
+
+
+async def test_a_call_keeps_its_deadline(servers: tuple[Proxy, FakeServer]) -> None:
+    """Also while there is no connection yet; and then it is certain that nothing happened."""
+    proxy, _ = servers
+    proxy.swallow()
+    connection = connect(proxy.address)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(errors.Timeout, match="no connection"):
+        await connection.call(METHOD, GetRequest(), Pod, timeout=0.2, retry=False)
+    assert asyncio.get_running_loop().time() - started < 1.0
     await connection.close()
 
 

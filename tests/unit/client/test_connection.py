@@ -11,7 +11,8 @@ from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import errors
-from pinnace.client.connection import Connection, addresses
+from pinnace.client.connection import Connection
+from pinnace.client.peer import addresses
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, lose, refuse, unavailable
 

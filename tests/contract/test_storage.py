@@ -286,4 +286,3 @@ class TestLeases:
     async def test_a_failed_compare_comes_before_a_lost_lease(self, storage: Storage) -> None:
         await put(storage, A)
         await refused(storage, Write(A, b"1", 0, lease=NOBODY))
-

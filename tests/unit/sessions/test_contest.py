@@ -1,0 +1,64 @@
+"""Whose turn it is, among the candidates of one server."""
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from apiserver.services.contest import Contest
+from apiserver.services.conversation import Conversation, Sign
+from apiserver.services.elections import TIMING
+from tests.clock import FakeClock
+
+Member = Conversation[Any, Any]
+
+
+async def nothing() -> AsyncIterator[Any]:
+    for _ in ():
+        yield None
+
+
+@pytest.fixture
+def contest() -> Contest:
+    cacher: Any = SimpleNamespace(raw=lambda key: None, revision=1)
+    return Contest("scheduler", cacher)
+
+
+@pytest.fixture
+def members(contest: Contest) -> list[Member]:
+    members = [Member(nothing(), TIMING, FakeClock()) for _ in range(3)]
+    for member in members:
+        contest.join(member)
+    return members
+
+
+def turns(contest: Contest, members: list[Member]) -> list[bool]:
+    return [contest.turn_of(member) for member in members]
+
+
+async def test_the_first_that_came_stands_first(contest: Contest, members: list[Member]) -> None:
+    assert turns(contest, members) == [True, False, False]
+
+
+async def test_the_next_learns_that_its_turn_has_come(contest: Contest, members: list[Member]) -> None:
+    contest.leave(members[0])
+    assert turns(contest, members) == [False, True, False]
+    assert [member.pending for member in members] == [False, True, False]
+    assert await members[1].hear() is Sign.NEWS
+
+
+async def test_a_leader_is_out_of_the_line_but_hears_what_happens(contest: Contest, members: list[Member]) -> None:
+    contest.step_out(members[0])
+    contest.announce()
+    assert turns(contest, members) == [False, True, False]
+    assert await members[0].hear() is Sign.NEWS
+
+
+async def test_one_that_leaves_in_the_middle_disturbs_nobody(contest: Contest, members: list[Member]) -> None:
+    contest.leave(members[1])
+    assert turns(contest, members) == [True, False, False]
+    contest.leave(members[0])
+    assert turns(contest, members) == [False, False, True]
+    contest.leave(members[2])
+    assert contest.deserted

@@ -1,0 +1,195 @@
+"""A stream as a mailbox: order, signs, bounds, and who was late."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiserver.cacher.errors import ShuttingDown
+from apiserver.services import conversation as module
+from apiserver.services.conversation import Conversation, Conversations, Sign
+from apiserver.sessions import Timing
+from tests.clock import FakeClock
+
+PATIENCE = 5.0
+QUICK = Timing(interval=0.02, silence=0.1, ttl=2)
+PATIENT = Timing(interval=0.02, silence=60.0, ttl=2)
+
+
+class Peer:
+    """The requests of a stream, as a test makes them up."""
+
+    def __init__(self) -> None:
+        self._requests: asyncio.Queue[str | None] = asyncio.Queue()
+        self.taken = 0
+
+    def say(self, *requests: str) -> None:
+        for request in requests:
+            self._requests.put_nowait(request)
+
+    def hang_up(self) -> None:
+        self._requests.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while (request := await self._requests.get()) is not None:
+            self.taken += 1
+            yield request
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def start(peer: Peer, clock: FakeClock, timing: Timing = PATIENT) -> Conversation[str, str]:
+    return Conversation(aiter(peer), timing, clock)
+
+
+async def heard(conversation: Conversation[str, str], count: int) -> list[str | Sign]:
+    async with asyncio.timeout(PATIENCE):
+        return [await conversation.hear() for _ in range(count)]
+
+
+async def test_requests_come_in_order_and_then_the_end(peer: Peer, clock: FakeClock) -> None:
+    conversation = start(peer, clock)
+    peer.say("a", "b")
+    peer.hang_up()
+    await conversation.listen()
+    assert await heard(conversation, 3) == ["a", "b", Sign.GONE]
+
+
+async def test_news_is_told_once_however_much_there_was(peer: Peer, clock: FakeClock) -> None:
+    conversation = start(peer, clock)
+    for _ in range(5):
+        conversation.post(Sign.NEWS)
+    conversation.post(Sign.DRAINED)
+    assert await heard(conversation, 2) == [Sign.NEWS, Sign.DRAINED]
+    assert not conversation.pending
+
+
+async def test_silence(peer: Peer, clock: FakeClock) -> None:
+    conversation = start(peer, clock, QUICK)
+    hearing = asyncio.ensure_future(conversation.hear())
+    async with asyncio.timeout(PATIENCE):
+        while not hearing.done():
+            await asyncio.wait((hearing,), timeout=QUICK.interval / 2)
+            clock.stall(QUICK.interval / 2)
+    assert hearing.result() is Sign.SILENT
+    assert clock.monotonic() - 1_000_000.0 >= QUICK.silence
+
+
+async def test_what_was_said_goes_before_silence(peer: Peer, clock: FakeClock) -> None:
+    """The one who hears was busy for so long that the peer, who beat all the while, must not count as silent."""
+    conversation = start(peer, clock, QUICK)
+    listening = asyncio.ensure_future(conversation.listen())
+    peer.say("a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    clock.stall(10.0)
+    assert await heard(conversation, 1) == ["a"]
+    listening.cancel()
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(0.1, False), (0.5, True)])
+async def test_notices_that_it_let_the_peer_wait(peer: Peer, clock: FakeClock, seconds: float, late: bool) -> None:
+    conversation = start(peer, clock)
+    conversation.post(Sign.NEWS)
+    await conversation.hear()
+    clock.stall(seconds)  # what was heard took that long to deal with
+    conversation.post(Sign.GONE)
+    assert await heard(conversation, 1) == [Sign.GONE]
+    assert conversation.was_late is late
+
+
+async def test_having_been_late_is_forgotten(peer: Peer, clock: FakeClock) -> None:
+    conversation = start(peer, clock)
+    clock.stall(0.5)
+    conversation.post(Sign.NEWS)
+    await conversation.hear()
+    assert conversation.was_late
+    clock.stall(1.0)
+    assert not conversation.was_late
+
+
+async def test_a_flood_is_not_read_faster_than_it_is_heard(
+    peer: Peer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_INBOX", 4)
+    conversation = start(peer, clock)
+    listening = asyncio.ensure_future(conversation.listen())
+    peer.say(*"abcdefghij")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert peer.taken == 4
+    peer.hang_up()
+    assert await heard(conversation, 11) == [*"abcdefghij", Sign.GONE]
+    await listening
+
+
+async def test_a_peer_that_does_not_read_is_taken_to_be_gone(
+    peer: Peer, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_OUTBOX", 2)
+    conversation = start(peer, clock)
+    for answer in "abc":
+        conversation.say(answer)
+    assert await heard(conversation, 1) == [Sign.GONE]
+
+
+async def test_answers_are_given_until_the_end_and_then_the_error(peer: Peer, clock: FakeClock) -> None:
+    conversation = start(peer, clock)
+    conversation.say("a")
+    conversation.say("b")
+    conversation.end(ValueError("over"))
+    answers = conversation.answers()
+    assert [await anext(answers), await anext(answers)] == ["a", "b"]
+    with pytest.raises(ValueError, match="over"):
+        await anext(answers)
+
+
+async def test_cleaning_up_outlives_a_call_that_is_cancelled(peer: Peer, clock: FakeClock) -> None:
+    conversations = Conversations()
+    conversation = start(peer, clock)
+    cleaned = asyncio.Event()
+
+    async def talk() -> None:
+        conversation.say("hello")
+        assert await conversation.hear() is Sign.GONE
+        await asyncio.sleep(0)
+        cleaned.set()
+
+    async def call() -> None:
+        async for _ in conversations.hold(conversation, talk):
+            greeted.set()
+
+    greeted = asyncio.Event()
+    calling = asyncio.ensure_future(call())
+    async with asyncio.timeout(PATIENCE):
+        await greeted.wait()
+        calling.cancel()
+        await cleaned.wait()
+
+
+async def test_a_drain_reaches_those_that_are_held_and_turns_others_away(peer: Peer, clock: FakeClock) -> None:
+    conversations = Conversations()
+    conversation = start(peer, clock)
+    heard_signs: list[str | Sign] = []
+
+    async def talk() -> None:
+        conversation.say("hello")
+        heard_signs.append(await conversation.hear())
+
+    call = conversations.hold(conversation, talk)
+    async with asyncio.timeout(PATIENCE):
+        assert await anext(call) == "hello"
+        conversations.drain()
+        with pytest.raises(StopAsyncIteration):
+            await anext(call)
+    assert heard_signs == [Sign.DRAINED]
+    with pytest.raises(ShuttingDown):
+        await anext(conversations.hold(start(peer, clock), talk))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health import aio as health
@@ -24,13 +25,14 @@ from apiserver.registry.mutation import Mutator
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.services.elections import ElectionsService
+from apiserver.services.errors import not_loaded, shutting_down
 from apiserver.services.events import EventService
 from apiserver.services.handlers import generic_handler
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.namespaces import PERMANENT, NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
-from apiserver.services.resource import ResourceService
+from apiserver.services.resource import READ_TIMEOUT, ResourceService
 from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
@@ -54,6 +56,9 @@ log = logging.getLogger(__name__)
 ELECTIONS, VERSION = "pinnace.v1.Elections", "pinnace.v1.Version"
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
+FAREWELL = 0.2
+"""Seconds in which a server that stops still answers, with "go on with another": a call that meets a closed door instead would
+not know whether it has happened."""
 STOP_GRACE = 2.0
 """Seconds that running calls are given when the server stops."""
 OPTIONS: Sequence[tuple[str, int]] = (
@@ -84,6 +89,8 @@ class ApiServer:
         self._elections = ElectionsService(storage, self._committer, self.cacher, clock=clock)
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, clock=clock)
         self._namespaces: Store[Namespace]
+        self._bootstrapped = False
+        self._stopping = False
         self._register()
 
     async def start(self, address: str) -> str:
@@ -103,22 +110,35 @@ class ApiServer:
             tasks.create_task(self._bootstrap(), name="bootstrap")
 
     async def stop(self) -> None:
-        """Sends watchers and candidates on to another server, lets running calls end, and closes."""
+        """Sends everybody on to another server, lets running calls end, and closes."""
+        self._stopping = True
         await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         self._elections.drain()
         self._heartbeats.drain()
         await self.cacher.drain()
+        await self._clock.sleep(FAREWELL)
         await self._server.stop(STOP_GRACE)
 
     def readiness(self) -> str | None:
-        return None if self.cacher.ready else "the watch cache is not loaded, or its watch of etcd is broken"
+        if not self.cacher.ready:
+            return "the watch cache is not loaded, or its watch of etcd is broken"
+        return None if self._bootstrapped else "the permanent namespaces are not made yet"
+
+    def _closed(self) -> Refusal | None:
+        """Why no call is taken now."""
+        if self._stopping:
+            return shutting_down()
+        return None if self.cacher.revision else not_loaded()
 
     def _register(self) -> None:
         services = self._services()
-        handlers = [generic_handler(r.messages.DESCRIPTOR.services_by_name[_short(r.service)], services[r]) for r in ALL]
-        handlers.append(generic_handler(elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections))
-        handlers.append(generic_handler(version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService()))
-        self._server.add_generic_rpc_handlers(tuple(handlers))
+        descriptors: list[tuple[ServiceDescriptor, object]] = [
+            (resource.messages.DESCRIPTOR.services_by_name[_short(resource.service)], services[resource]) for resource in ALL
+        ]
+        descriptors.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections))
+        descriptors.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService()))
+        handlers = tuple(generic_handler(descriptor, service, self._closed) for descriptor, service in descriptors)
+        self._server.add_generic_rpc_handlers(handlers)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [*(resource.service for resource in ALL), ELECTIONS, VERSION]
         reflection.enable_server_reflection([*names, HEALTH, reflection.SERVICE_NAME], self._server)
@@ -142,7 +162,10 @@ class ApiServer:
 
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, self._committer)
-        return Store(resource, STRATEGIES[resource.plural], admission, mutator, self._clock, self._rng)
+        return Store(resource, STRATEGIES[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
+
+    async def _refresh(self) -> None:
+        await self.cacher.fresh(READ_TIMEOUT)
 
     async def _bootstrap(self) -> None:
         """Makes the permanent namespaces, as soon as etcd can be reached."""
@@ -160,6 +183,7 @@ class ApiServer:
             if missing:
                 log.warning("cannot make the namespaces %s yet", ", ".join(missing))
                 await self._clock.sleep(0.5)
+        self._bootstrapped = True
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from apiserver.admission import Chain
@@ -27,7 +27,10 @@ MAX_GENERATED_PREFIX = 58
 
 
 class Store(Generic[T]):
-    """Writes of one resource. Methods that take many objects answer per item and never fail because of one."""
+    """Writes of one resource. Methods that take many objects answer per item and never fail because of one.
+
+    `refresh` brings the caches that admission looks into up to etcd's present revision; it raises when that cannot be done.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Store(Generic[T]):
         strategy: Strategy[T],
         admission: Chain,
         mutator: Mutator[T],
+        refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -42,11 +46,16 @@ class Store(Generic[T]):
         self.strategy = strategy
         self._admission = admission
         self._mutator = mutator
+        self._refresh = refresh
         self._clock = clock
         self._rng = rng
 
     async def create(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
-        return await self.mutate([self._creation(obj) for obj in objs], dry_run=dry_run)
+        items = [self._creation(obj) for obj in objs]
+        if any(isinstance(item, Refusal) for item in items):
+            await self._refresh()  # admission looks into the cache, which may have been behind
+            items = [self._creation(obj) if isinstance(item, Refusal) else item for obj, item in zip(objs, items, strict=True)]
+        return await self.mutate(items, dry_run=dry_run)
 
     async def update(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
         """Replaces spec and metadata."""

@@ -61,6 +61,11 @@ def shutting_down() -> Refusal:
     return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is going away: go on with another", retry_after=0.0)
 
 
+def not_loaded() -> Refusal:
+    message = "the API server has just started and does not know the cluster's state yet"
+    return Refusal(Code.UNAVAILABLE, "NotReady", message, retry_after=errors.RETRY_AFTER)
+
+
 def _expired(oldest: int) -> Refusal:
     message = f"the resourceVersion is too old, the oldest that is left is {oldest}: list again"
     return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))

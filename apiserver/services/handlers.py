@@ -18,23 +18,26 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
+from apiserver.registry.errors import Rejected
 from apiserver.services import metrics
 from apiserver.services.errors import abort, to_refusal
-from pinnace.api.status import Code
+from pinnace.api.status import Code, Refusal
 
 log = logging.getLogger(__name__)
 
 Unary = Callable[[Any, Any], Awaitable[Message | bytes]]
 Stream = Callable[[Any, Any], AsyncIterator[Message | bytes]]
+Gate = Callable[[], Refusal | None]
+"""Asked before each call: why the server takes none now; None: it does."""
 
 
-def generic_handler(descriptor: ServiceDescriptor, service: object) -> grpc.GenericRpcHandler:
+def generic_handler(descriptor: ServiceDescriptor, service: object, gate: Gate) -> grpc.GenericRpcHandler:
     """Raises TypeError when the service lacks a method of the descriptor."""
-    handlers = {method.name: _handler(method, service) for method in descriptor.methods}
+    handlers = {method.name: _handler(method, service, gate) for method in descriptor.methods}
     return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
 
 
-def _handler(method: MethodDescriptor, service: object) -> grpc.RpcMethodHandler:
+def _handler(method: MethodDescriptor, service: object, gate: Gate) -> grpc.RpcMethodHandler:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
     function = getattr(service, name, None)
     full_name = f"{method.containing_service.full_name}/{method.name}"
@@ -43,11 +46,11 @@ def _handler(method: MethodDescriptor, service: object) -> grpc.RpcMethodHandler
     parse = message_factory.GetMessageClass(method.input_type).FromString
     match method.client_streaming, method.server_streaming:
         case False, False:
-            return grpc.unary_unary_rpc_method_handler(_unary(full_name, function), parse, _encode)
+            return grpc.unary_unary_rpc_method_handler(_unary(full_name, function, gate), parse, _encode)
         case False, True:
-            return grpc.unary_stream_rpc_method_handler(_stream(full_name, function), parse, _encode)
+            return grpc.unary_stream_rpc_method_handler(_stream(full_name, function, gate), parse, _encode)
         case True, True:
-            return grpc.stream_stream_rpc_method_handler(_stream(full_name, function), parse, _encode)
+            return grpc.stream_stream_rpc_method_handler(_stream(full_name, function, gate), parse, _encode)
     raise TypeError(f"{full_name}: client streams without a response stream are not supported")
 
 
@@ -55,11 +58,13 @@ def _encode(response: Message | bytes) -> bytes:
     return response if isinstance(response, bytes) else response.SerializeToString()
 
 
-def _unary(name: str, function: Unary) -> Unary:
+def _unary(name: str, function: Unary, gate: Gate) -> Unary:
     async def call(request: Any, context: Any) -> Message | bytes:
         started = time.perf_counter()
         code = Code.OK
         try:
+            if closed := gate():
+                raise Rejected(closed)
             return await function(request, context)
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
@@ -74,13 +79,15 @@ def _unary(name: str, function: Unary) -> Unary:
     return call
 
 
-def _stream(name: str, function: Stream) -> Stream:
+def _stream(name: str, function: Stream, gate: Gate) -> Stream:
     if not inspect.isasyncgenfunction(function):
         raise TypeError(f"{name}: expected an async generator")
 
     async def call(request: Any, context: Any) -> AsyncIterator[Message | bytes]:
         with metrics.STREAMS.labels(name).track_inprogress():
             try:
+                if closed := gate():
+                    raise Rejected(closed)
                 async for response in function(request, context):
                     yield response
             except Exception as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -21,16 +22,22 @@ from tests.builders import make_node, make_pod
 PATIENCE = 10.0
 
 
-@pytest.fixture
-async def server(etcd_storage: EtcdStorage) -> AsyncIterator[str]:
-    """The address of a running API server."""
-    server = ApiServer(etcd_storage)
+@asynccontextmanager
+async def serving(storage: EtcdStorage) -> AsyncIterator[tuple[ApiServer, str]]:
+    """A running API server and its address."""
+    server = ApiServer(storage)
     address = await server.start("127.0.0.1:0")
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run())
-        yield address
+        yield server, address
         await server.stop()
         running.cancel()
+
+
+@pytest.fixture
+async def server(etcd_storage: EtcdStorage) -> AsyncIterator[str]:
+    async with serving(etcd_storage) as (_, address):
+        yield address
 
 
 @pytest.fixture
@@ -242,3 +249,33 @@ async def test_nonsense_is_refused_clearly(client: Client) -> None:
         await client.pods.list("default", resource_version="yesterday")
     with pytest.raises(errors.NotFound, match='pods "x" not found'):
         await client.of(PODS).get("x", "default")
+
+
+async def test_a_namespace_made_elsewhere_is_known_at_once(client: Client, etcd_storage: EtcdStorage) -> None:
+    async with serving(etcd_storage) as (_, address):
+        connection = Connection([address])
+        other = Client(connection)
+        for index in range(20):
+            name = f"team-{index}"
+            await client.namespaces.create(Namespace(metadata=ObjectMeta(name=name)))
+            await other.pods.create(make_pod("a", name).req(cpu="1").new())
+        await connection.close()
+
+
+async def test_a_server_that_stops_sends_writers_on_and_loses_nothing(server: str, etcd_storage: EtcdStorage) -> None:
+    async with serving(etcd_storage) as (stopping, address):
+
+        async def write(start: int) -> None:
+            connection = Connection([address, server])  # begins with either
+            writer = Client(connection)
+            for index in range(start, start + 50):
+                await writer.pods.create(new_pod(f"p{index}"))
+            await connection.close()
+
+        async with asyncio.TaskGroup() as group:
+            for start in range(0, 400, 50):
+                group.create_task(write(start))
+            group.create_task(stopping.stop())
+    connection = Connection([server])
+    assert len((await Client(connection).pods.list("default")).items) == 400
+    await connection.close()

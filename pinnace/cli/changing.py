@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pinnace.api.resources import Object
 from pinnace.cli.console import out
-from pinnace.cli.errors import Failure
+from pinnace.cli.outcomes import Failure
 from pinnace.cli.query import AT_ONCE, Query, fetch
 from pinnace.cli.session import Session
 from pinnace.cli.targets import reference

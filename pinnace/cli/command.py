@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pinnace.cli.errors import ReaderGone
+from pinnace.cli.outcomes import ReaderGone
 from pinnace.cli.settings import Settings, global_options
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Node, Taint
-from pinnace.cli.errors import ExitCode, Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 OVERWRITE = "--overwrite replaces it"

@@ -9,7 +9,7 @@ from itertools import count
 
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
-from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 
 
 def fleet_of(nodes: Iterable[Node], wanted: str | None) -> str:

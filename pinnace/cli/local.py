@@ -15,7 +15,7 @@ from rich.status import Status
 from rich.text import Text
 
 from pinnace.bench.errors import BenchError
-from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client import config
 from pinnace.cluster import errors

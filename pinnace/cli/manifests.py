@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pinnace.api.manifest import Manifest, ManifestError, load
-from pinnace.cli.errors import usage
+from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
 
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -8,7 +8,7 @@ from typing import Any
 from pinnace.api import selectors
 from pinnace.api.fields import FIELDS
 from pinnace.api.resources import Object, Resource
-from pinnace.cli.errors import usage
+from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
 from pinnace.cli.targets import Target, parse
 from pinnace.cli.watching import Selection

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.config import HINT, ClientConfig, ConfigError, load
 

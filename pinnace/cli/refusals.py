@@ -5,7 +5,7 @@ import re
 from pinnace.api.manifest import ManifestError
 from pinnace.api.resources import by_name
 from pinnace.api.selectors import SelectorError
-from pinnace.cli.errors import ExitCode, Report
+from pinnace.cli.outcomes import ExitCode, Report
 from pinnace.client import errors
 from pinnace.client.config import HINT
 

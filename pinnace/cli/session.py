@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
 from pinnace.cli.console import note, progress
-from pinnace.cli.errors import Report, Reported, explain, tell_hint, tell_lines, worst
+from pinnace.cli.errors import explain, tell_hint, tell_lines
+from pinnace.cli.outcomes import Report, Reported, worst
 from pinnace.cli.reaching import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.client.client import Client

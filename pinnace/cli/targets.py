@@ -7,7 +7,7 @@ from typing import Any
 from pinnace.api import resources
 from pinnace.api.resources import Resource
 from pinnace.cli.command import did_you_mean
-from pinnace.cli.errors import usage
+from pinnace.cli.outcomes import usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pinnace.cli.applier import Applier
 from pinnace.cli.applying import chunks, in_order
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
-from pinnace.cli.errors import usage
 from pinnace.cli.manifests import place, read, where
+from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.targets import reference

@@ -20,8 +20,8 @@ from pinnace.bench.throughput import create, throughput
 from pinnace.bench.watch import watch
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.errors import ExitCode, Failure, usage
 from pinnace.cli.local import Steps
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cluster.spec import ClusterSpec
 

@@ -6,8 +6,8 @@ from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.console import note
 from pinnace.cli.deleting import Doomed, How, delete_all
-from pinnace.cli.errors import usage
 from pinnace.cli.manifests import place, read
+from pinnace.cli.outcomes import usage
 from pinnace.cli.query import Query, fetch
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings

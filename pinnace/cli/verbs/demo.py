@@ -17,8 +17,8 @@ from pinnace.bench.timeline import VacancyLog, timeline
 from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.errors import ExitCode, Failure
 from pinnace.cli.local import Steps
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
 from pinnace.client.client import Client

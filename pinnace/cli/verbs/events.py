@@ -5,7 +5,7 @@ import click
 from pinnace.api.resources import EVENTS
 from pinnace.cli import options
 from pinnace.cli.command import verb
-from pinnace.cli.errors import usage
+from pinnace.cli.outcomes import usage
 from pinnace.cli.printers.columns import View
 from pinnace.cli.query import Query
 from pinnace.cli.session import run

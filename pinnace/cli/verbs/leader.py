@@ -13,7 +13,7 @@ from pinnace.cli import formats
 from pinnace.cli.ages import since
 from pinnace.cli.command import verb
 from pinnace.cli.console import note, out
-from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table

@@ -11,7 +11,7 @@ from pinnace.api.resources import PODS
 from pinnace.cli import logfile
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.console import note
-from pinnace.cli.errors import ExitCode, Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.reaching import configuration
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings

@@ -9,7 +9,7 @@ import click
 
 from pinnace.cli import local
 from pinnace.cli.command import verb
-from pinnace.cli.errors import ExitCode, Reported
+from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
 from pinnace.cluster.cluster import Cluster

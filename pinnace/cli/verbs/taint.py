@@ -8,7 +8,7 @@ from pinnace.cli import options
 from pinnace.cli.changing import change_each
 from pinnace.cli.command import verb
 from pinnace.cli.edits import TaintEdits
-from pinnace.cli.errors import usage
+from pinnace.cli.outcomes import usage
 from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings

@@ -8,8 +8,8 @@ import click
 
 from pinnace.cli import local
 from pinnace.cli.command import verb
-from pinnace.cli.errors import Failure
 from pinnace.cli.local import Steps
+from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, NoCluster

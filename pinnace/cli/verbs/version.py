@@ -8,7 +8,7 @@ import click
 
 from pinnace.cli.command import verb
 from pinnace.cli.console import note
-from pinnace.cli.errors import Failure
+from pinnace.cli.outcomes import Failure
 from pinnace.cli.reaching import configuration, reach
 from pinnace.cli.settings import Settings
 

@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.cli.edits import LabelEdits, TaintEdits
-from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 from tests.builders import make_node
 
 

@@ -5,7 +5,8 @@ import pytest
 from pinnace.api.manifest import ManifestError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal, Violation
-from pinnace.cli.errors import ExitCode, Failure, Reported, explain, guarded, tell, worst
+from pinnace.cli.errors import explain, guarded, tell
+from pinnace.cli.outcomes import ExitCode, Failure, Reported, worst
 from pinnace.cli.settings import Settings
 from pinnace.client.errors import from_refusal
 

@@ -3,8 +3,8 @@ from itertools import islice
 import pytest
 
 from pinnace.api.wellknown import FLEET_LABEL
-from pinnace.cli.errors import ExitCode, Failure
 from pinnace.cli.fleets import fleet_of, free_names, new_node
+from pinnace.cli.outcomes import ExitCode, Failure
 from tests.builders import make_node
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pinnace.api.resources import NODES, PODS, PRIORITY_CLASSES
-from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.targets import Target, parse, reference
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pinnace.bench.errors import BenchError
 from pinnace.cli import local
-from pinnace.cli.errors import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.status import table
 from pinnace.client import config

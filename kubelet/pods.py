@@ -32,7 +32,7 @@ from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
 from kubelet.virtualnode import VirtualNode
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code
-from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
+from pinnace.api.verbs_pb2 import DELETED, BatchItem, DeleteRequest
 from pinnace.client.client import delete_request
 from pinnace.client.errors import from_status
 from pinnace.client.informer import Delta
@@ -110,7 +110,7 @@ class Pods:
             pod = delta.obj
             uid = pod.metadata.uid
             record = self._records.get(uid)
-            if delta.kind == WatchEventType.DELETED:
+            if delta.kind == DELETED:
                 self._forget(uid)
             elif record is not None:
                 self._refresh(uid, record, pod)

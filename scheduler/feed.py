@@ -7,7 +7,7 @@ the cache. A standby's feed works like the leader's, so that its cache and queue
 from collections.abc import Callable, Sequence
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta
 from pinnace.fit import is_terminal
 from scheduler.cache.cache import Cache
@@ -36,7 +36,7 @@ class Feed:
     def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
         now = self._now()
         for delta in deltas:
-            if delta.kind == WatchEventType.DELETED:
+            if delta.kind == DELETED:
                 self._cache.remove_node(delta.obj.metadata.name)
             else:
                 self._wake(self._cache.set_node(delta.obj), now)
@@ -46,9 +46,9 @@ class Feed:
         now = self._now()
         for delta in deltas:
             pod, uid = delta.obj, delta.obj.metadata.uid
-            if delta.kind == WatchEventType.ADDED and delta.old is not None and delta.old.metadata.uid != uid:
+            if delta.kind == ADDED and delta.old is not None and delta.old.metadata.uid != uid:
                 self._gone(delta.old.metadata.uid, now)  # a namesake, whose deletion was missed
-            if delta.kind == WatchEventType.DELETED or is_terminal(pod):
+            if delta.kind == DELETED or is_terminal(pod):
                 self._gone(uid, now)
             elif node := pod.spec.nodeName:
                 if not self._cache.confirm(uid, node):

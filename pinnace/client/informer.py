@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from pinnace.api.resources import Object
-from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.client.client import ResourceClient
 from pinnace.client.errors import ApiError, Expired
 from pinnace.runtime.backoff import Backoff
@@ -127,7 +127,7 @@ class Informer(Generic[T]):
         for kind, obj in events:
             metadata = obj.metadata
             key = f"{metadata.namespace}/{metadata.name}" if namespaced else metadata.name
-            if kind == WatchEventType.DELETED:
+            if kind == DELETED:
                 old = objects.pop(key, None)
             else:
                 old = objects.get(key)
@@ -155,11 +155,11 @@ def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
     for key, before in old.items():
         after = new.get(key)
         if after is None or after.metadata.uid != before.metadata.uid:
-            gone.append(Delta(WatchEventType.DELETED, before, before))
+            gone.append(Delta(DELETED, before, before))
         elif after.metadata.resourceVersion != before.metadata.resourceVersion:
-            deltas.append(Delta(WatchEventType.MODIFIED, after, before))
+            deltas.append(Delta(MODIFIED, after, before))
     for key, after in new.items():
         known = old.get(key)
         if known is None or known.metadata.uid != after.metadata.uid:
-            deltas.append(Delta(WatchEventType.ADDED, after, None))
+            deltas.append(Delta(ADDED, after, None))
     return gone + deltas

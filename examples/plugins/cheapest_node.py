@@ -1,5 +1,5 @@
-"""Cheap nodes are liked. Start a scheduler with --plugin examples/plugins/cheapest_node.py:CheapestNode, and say what nodes
-cost: pinnace label node node-1 price=3. (How much it counts beside the other scores is its weight, in a --config file.)"""
+"""Cheap nodes are liked. Say what nodes cost (pinnace label node node-1 price=3), and start a scheduler with
+--config examples/plugins/cheap.yaml."""
 
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.framework import NodeView, PerNodeScore

@@ -9,7 +9,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from pinnace.api.elections_pb2 import Election
 from pinnace.api.manifest import load as load_manifests
+from pinnace.bench.impostor import is_fenced
 from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, present_leader, trickle
 from pinnace.bench.load import Load
 from pinnace.bench.scratch import scratch_cluster
@@ -88,7 +90,7 @@ async def _failover(story: Story) -> list[Judgement]:
     )
     async with scratch_cluster(SPEC, story.steps) as cluster, cluster.client() as client, witnessing(client) as witness:
         applied = await _apply(story, cluster, client, witness)
-        load, failovers = Load(), list[Failover]()
+        load, failovers, fenced = Load(), list[Failover](), list[bool]()
         story.chapter(
             f"The leader dies, {TIMES} times",
             "Pods come in all the while. Nothing is announced: kill -9, and the kernel closes its connections.",
@@ -96,10 +98,11 @@ async def _failover(story: Story) -> list[Judgement]:
         for turn in range(1, TIMES + 1):
             story.steps.waiting(f"failover {turn} of {TIMES}")
             failovers.append(await _hit(story, cluster, client, witness, load))
+            fenced.append(await _act_for(story, client, failovers[-1].old))
         story.steps.waiting("the last pods to be bound")
         await witness.reached(BOUND, len(load.uids) + len(applied), PATIENCE)
         story.steps.waiting("the cluster to end")
-    verdict = judge(witness.history, applied + load.uids, failovers)
+    verdict = judge(witness.history, applied + load.uids, failovers, fenced)
     story.chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
     for line in verdict:
         story.line(f"{'✓' if line.good else '✗'} {line.what:<38}{line.figure}", "green" if line.good else "bold red")
@@ -141,7 +144,16 @@ async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness,
     return found
 
 
-def judge(history: History, acknowledged: list[str], failovers: list[Failover]) -> list[Judgement]:
+async def _act_for(story: Story, client: Client, deposed: Election) -> bool:
+    """Binds a pod in the name of a leader that is no more: the fence must refuse it."""
+    nodes = await client.nodes.list(page_size=1)
+    fenced = await is_fenced(client, deposed, nodes.items[0].metadata.name)
+    verdict = "is refused by the fence" if fenced else "was NOT refused"
+    story.line(f"             a bind with the old token {deposed.token} {verdict}", "" if fenced else "bold red")
+    return fenced
+
+
+def judge(history: History, acknowledged: list[str], failovers: list[Failover], fenced: list[bool]) -> list[Judgement]:
     """Pure. Every line must be good."""
     violations = history.violations(acknowledged)
     gaps = [failover.gap for failover in failovers]
@@ -149,6 +161,7 @@ def judge(history: History, acknowledged: list[str], failovers: list[Failover]) 
         Judgement(violations["lost"] == 0, "pods lost", f"{violations['lost']} of {len(acknowledged):,}"),
         Judgement(violations["bound_twice"] == 0, "pods bound twice", str(violations["bound_twice"])),
         Judgement(violations["bound_by_deposed"] == 0, "pods bound by a deposed leader", str(violations["bound_by_deposed"])),
+        Judgement(all(fenced), "binds with an old token refused", f"{sum(fenced)} of {len(fenced)}"),
         Judgement(
             len(gaps) == TIMES and max(gaps) <= PATIENCE_GAP,
             "from kill to the next leader's bind",

@@ -1,23 +1,27 @@
 """IP addresses of virtual nodes and pods: for show, but stable and distinct, as on real ones.
 
-A node's addresses follow from its name, so that every process that plays it gives the same answer. Nodes whose names end in
-numbers below 65536 are distinct within one fleet; two fleets may share addresses, which nothing here routes to.
+A node's addresses follow from its name, so that every process that plays it gives the same answer, with nobody to ask. Nodes of
+one prefix and different numbers are always distinct. Those of another prefix begin elsewhere in the same space of 65,536 nodes:
+for two prefixes of 1,000 nodes the odds that they overlap are 3 in 100. Nothing here routes to them.
 """
 
 from ipaddress import IPv4Address, IPv4Network
 from socket import inet_ntoa
 from zlib import crc32
 
+SPACE = 65536
+HOSTS = IPv4Address("172.16.0.0")
+
 
 def node_index(name: str) -> int:
-    """0 to 65535: the number that the name ends in, or one that is computed from the name."""
-    digits = name[len(name.rstrip("0123456789")) :]
-    return int(digits) if digits and len(digits) <= 5 and int(digits) < 65536 else crc32(name.encode()) % 65536
+    """0 to 65535: the number that the name ends in, counted from a place that its prefix gives."""
+    prefix = name.rstrip("0123456789")
+    return (crc32(prefix.encode()) + int(name[len(prefix) :][-9:] or 0)) % SPACE
 
 
 def host_ip(name: str) -> str:
-    high, low = divmod(node_index(name), 256)
-    return f"192.168.{high}.{low}"
+    """In 172.16.0.0/12."""
+    return str(HOSTS + 1 + node_index(name))
 
 
 def pod_cidr(name: str) -> str:

@@ -1,12 +1,23 @@
+from ipaddress import IPv4Address, IPv4Network
+
 import pytest
 
 from kubelet.addresses import AddressPool, host_ip, node_index, pod_cidr
 
 
-def test_nodes_that_end_in_a_number_have_the_addresses_of_that_number() -> None:
-    assert (host_ip("node-0"), pod_cidr("node-0")) == ("192.168.0.0", "10.0.0.0/24")
-    assert (host_ip("node-300"), pod_cidr("node-300")) == ("192.168.1.44", "10.1.44.0/24")
-    assert len({pod_cidr(f"node-{index}") for index in range(65_536)}) == 65_536
+def test_numbered_nodes_are_distinct() -> None:
+    names = [f"node-{index}" for index in range(65_536)]
+    assert len({pod_cidr(name) for name in names}) == len({host_ip(name) for name in names}) == 65_536
+
+
+def test_equal_numbers_behind_another_prefix_are_other_nodes() -> None:
+    names = [f"{prefix}{index}" for prefix in ("node-", "big-", "fleet-1-") for index in range(1000)]
+    assert len({pod_cidr(name) for name in names}) == len({host_ip(name) for name in names}) == 3000
+
+
+def test_addresses_are_of_their_networks() -> None:
+    assert all(IPv4Address(host_ip(f"n{index}")) in IPv4Network("172.16.0.0/12") for index in range(0, 65_536, 97))
+    assert all(IPv4Network(pod_cidr(f"n{index}")).subnet_of(IPv4Network("10.0.0.0/8")) for index in range(0, 65_536, 97))
 
 
 @pytest.mark.parametrize("name", ["worker", "node-65536", "node-123456789", "9" * 60])

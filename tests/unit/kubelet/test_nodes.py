@@ -1,3 +1,4 @@
+from kubelet.addresses import host_ip, pod_cidr
 from kubelet.nodes import needs_spec, needs_status, new_node, with_spec, with_status
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -22,9 +23,9 @@ def test_a_new_node_needs_nothing_more() -> None:
         "cpu": "4", "memory": "32Gi", "pods": "110",
     }  # fmt: skip
     assert node.metadata.labels["kubernetes.io/hostname"] == "node-7"
-    assert (node.spec.podCIDR, list(node.spec.podCIDRs)) == ("10.0.7.0/24", ["10.0.7.0/24"])
+    assert (node.spec.podCIDR, list(node.spec.podCIDRs)) == (pod_cidr("node-7"), [pod_cidr("node-7")])
     assert {each.type: each.address for each in node.status.addresses} == {
-        "InternalIP": "192.168.0.7", "Hostname": "node-7",
+        "InternalIP": host_ip("node-7"), "Hostname": "node-7",
     }  # fmt: skip
 
 

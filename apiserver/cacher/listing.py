@@ -11,6 +11,7 @@ from the storage, which knows all revisions that are not compacted. So all pages
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ class Lister(Generic[T]):
             if query.resource_version not in ("", "0"):
                 raise BadToken("resourceVersion must not be given with a continue token: the token says which snapshot it is")
             token = Token.decode(query.continue_token, selection)
+            if token.revision > self._progress.revision and token.revision > await self._fresh(TIMEOUT):
+                raise BadToken("the continue token is of a revision that has not been reached: list again from the beginning")
             return self._at(token.revision, query, token.after)
         wanted = _revision(query.resource_version)
         if query.match == "Exact":
@@ -102,7 +105,7 @@ class Lister(Generic[T]):
 
     def _cached(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
         selection = query.selection
-        enough = query.limit + 1 if query.limit > 0 and selection.plain else None
+        enough = query.limit + 1 if 0 < query.limit < sys.maxsize and selection.plain else None
         candidates = self._store.candidates(selection, after, enough)
         count = self._store.count(selection.prefix, after) if selection.plain else None
         return _Page(revision, _matching(selection, candidates), count)

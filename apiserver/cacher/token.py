@@ -13,6 +13,7 @@ from apiserver.cacher.errors import BadToken
 from apiserver.cacher.selection import Selection
 
 MAX_LENGTH = 2048
+_END = 1 << 63
 _HINT = "pass the token as it was given, with the selectors of the list that it belongs to"
 
 
@@ -37,6 +38,6 @@ class Token:
             raise BadToken(f"the continue token is not one that this API gave out: {_HINT}") from None
         if digest != selection.digest:
             raise BadToken(f"the continue token belongs to another list: {_HINT}")
-        if not revision.isdecimal() or int(revision) == 0 or not after.startswith(selection.prefix):
+        if not revision.isdecimal() or not 0 < int(revision) < _END or not after.startswith(selection.prefix):
             raise BadToken(f"the continue token is not one that this API gave out: {_HINT}")
         return cls(int(revision), after)

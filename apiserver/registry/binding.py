@@ -13,6 +13,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Binding, Pod
+from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.status import Code, Refusal
@@ -32,6 +33,8 @@ def bind(binding: Binding, fence: Fence | None, now: float) -> Mutation[Pod]:
         raise Rejected(errors.bad_request("metadata.namespace and metadata.name of a binding name the pod: both are required"))
     if not target.name or target.kind not in ("", "Node"):
         raise Rejected(errors.bad_request(f'binding of pod "{name}": target must be a Node and have a name'))
+    if problems := dns_subdomain(target.name):
+        raise Rejected(errors.bad_request(f'binding of pod "{name}": target.name "{target.name[:64]}": {problems[0]}'))
     if fence is not None and (not fence.election or fence.token <= 0):
         raise Rejected(errors.bad_request("a fence needs an election and its token"))
 

@@ -30,6 +30,8 @@ MAX_INBOX = 64
 """Requests that wait to be heard; beyond, the peer is not read, and gRPC's flow control stops it."""
 MAX_OUTBOX = 1000
 """Answers that wait for the peer to read them; one that reads so little is as good as dead."""
+MAX_HOLDER = 253
+"""Characters in which a peer says who it is: it is written to etcd, and told to the others."""
 LATE = 0.3
 """Seconds by which we must have been late to think that a peer which left had a reason."""
 

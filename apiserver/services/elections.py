@@ -12,7 +12,7 @@ from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
-from apiserver.services.conversation import Conversation, Conversations, Sign
+from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Change, Storage
@@ -72,8 +72,9 @@ class ElectionsService:
         if isinstance(request, Sign):
             return
         opening = request.open
-        if not _NAME.fullmatch(opening.election) or not opening.holder:
-            raise Rejected(errors.bad_request("open a campaign with the name of an election (a DNS name) and a holder"))
+        if not _NAME.fullmatch(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
+            message = f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
+            raise Rejected(errors.bad_request(message))
         contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher))
         try:
             await Campaign(

@@ -23,6 +23,7 @@ from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.names import dns_subdomain
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.api.times import to_micro_time, to_time
@@ -97,7 +98,7 @@ class Fleet:
                 raise ShuttingDown
             case HeartbeatRequest() as request if request.HasField("beat"):
                 return await self._answer(request.beat.sequence)
-            case HeartbeatRequest() as request if request.HasField("add"):
+            case HeartbeatRequest() as request if request.HasField("add") and not misnamed(request.add.nodes):
                 self._wanted.update(dict.fromkeys(request.add.nodes, True))
                 return True
             case HeartbeatRequest() as request if request.HasField("close"):
@@ -201,6 +202,11 @@ class Fleet:
         """Ends the session; always False, the end."""
         self._conversation.say(HeartbeatResponse(lost=HeartbeatResponse.Lost(reason=reason)))
         return False
+
+
+def misnamed(nodes: Iterable[str]) -> bool:
+    """Is there one that no node can have as its name? A Lease object of it could not be read or deleted by its name."""
+    return any(dns_subdomain(node) for node in nodes)
 
 
 def lease_object(node: str, holder: str, ttl: int, now: float, found: KeyValue | None) -> bytes:

@@ -16,9 +16,9 @@ import grpc
 import grpc.aio
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from apiserver.registry.errors import Rejected
+from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
 from apiserver.services.errors import abort, to_refusal
 from pinnace.api.status import Code, Refusal
@@ -43,7 +43,8 @@ def _handler(method: MethodDescriptor, service: object, gate: Gate) -> grpc.RpcM
     full_name = f"{method.containing_service.full_name}/{method.name}"
     if function is None:
         raise TypeError(f"{type(service).__name__} has no {name}() for {full_name}")
-    parse = message_factory.GetMessageClass(method.input_type).FromString
+    message = message_factory.GetMessageClass(method.input_type)
+    parse = _parser(message, message.FromString(b"") if method.client_streaming else None)
     match method.client_streaming, method.server_streaming:
         case False, False:
             return grpc.unary_unary_rpc_method_handler(_unary(full_name, function, gate), parse, _encode)
@@ -54,8 +55,25 @@ def _handler(method: MethodDescriptor, service: object, gate: Gate) -> grpc.RpcM
     raise TypeError(f"{full_name}: client streams without a response stream are not supported")
 
 
+def _parser(message: type[Message], nonsense: Message | None) -> Callable[[bytes], Message | None]:
+    """Parses requests. Bytes that are no such message become `nonsense`: raised from here, gRPC would log a traceback for each
+    and answer UNKNOWN. (In a stream an empty message is nonsense to whoever hears it.)"""
+
+    def parse(data: bytes) -> Message | None:
+        try:
+            return message.FromString(data)
+        except DecodeError:
+            return nonsense
+
+    return parse
+
+
 def _encode(response: Message | bytes) -> bytes:
     return response if isinstance(response, bytes) else response.SerializeToString()
+
+
+def _check(request: object) -> Refusal | None:
+    return bad_request("the request is no message of this method's type: compare with proto/") if request is None else None
 
 
 def _unary(name: str, function: Unary, gate: Gate) -> Unary:
@@ -63,8 +81,8 @@ def _unary(name: str, function: Unary, gate: Gate) -> Unary:
         started = time.perf_counter()
         code = Code.OK
         try:
-            if closed := gate():
-                raise Rejected(closed)
+            if refusal := gate() or _check(request):
+                raise Rejected(refusal)
             return await function(request, context)
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
@@ -86,8 +104,8 @@ def _stream(name: str, function: Stream, gate: Gate) -> Stream:
     async def call(request: Any, context: Any) -> AsyncIterator[Message | bytes]:
         with metrics.STREAMS.labels(name).track_inprogress():
             try:
-                if closed := gate():
-                    raise Rejected(closed)
+                if refusal := gate() or _check(request):
+                    raise Rejected(refusal)
                 async for response in function(request, context):
                     yield response
             except Exception as error:

@@ -6,8 +6,8 @@ from typing import Any
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
-from apiserver.services.conversation import Conversation, Conversations, Sign
-from apiserver.services.fleet import Fleet
+from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
+from apiserver.services.fleet import Fleet, misnamed
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
@@ -42,6 +42,7 @@ class HeartbeatsService:
         if isinstance(request, Sign):
             return
         opening = request.open
-        if not opening.holder or not all(opening.nodes):
-            raise Rejected(errors.bad_request("open a session with a holder, and nodes that have names"))
+        if not 0 < len(opening.holder) <= MAX_HOLDER or misnamed(opening.nodes):
+            message = f"open a session with a holder of at most {MAX_HOLDER} characters, and nodes whose names are DNS names"
+            raise Rejected(errors.bad_request(message))
         await Fleet(conversation, opening, self._storage, self._committer, self._cacher, self._timing, self._clock).run()

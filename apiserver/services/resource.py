@@ -125,6 +125,6 @@ def patience(context: Any) -> float:
 def _revision(text: str) -> int:
     if not text:
         return 0
-    if not text.isdigit() or len(text) > 18:
+    if not text.isdecimal() or len(text) > 18:
         raise Rejected(errors.bad_request(f'resourceVersion "{text[:32]}" is not a number that this server gave out'))
     return int(text)

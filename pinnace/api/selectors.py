@@ -23,6 +23,8 @@ from pinnace.api.fields import Read
 from pinnace.api.names import label_key, label_value
 
 _TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)")
+MAX_LENGTH = {"label": 32 << 10, "field": 512 << 10}
+"""Characters of a selector; a megabyte takes a second to parse. Kubelets name all their nodes in a field selector."""
 _LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
 _FIELD_HINT = "write it like metadata.name=a,spec.nodeName in (b,c)"
 
@@ -138,6 +140,8 @@ class _Parser:
     """Iterates over the terms of a selector, by the grammar above."""
 
     def __init__(self, kind: str, text: str, hint: str) -> None:
+        if len(text) > MAX_LENGTH[kind]:
+            raise SelectorError(f"{kind} selector of {len(text):,} characters: at most {MAX_LENGTH[kind]:,} are read", hint)
         self._kind = kind
         self._text = text
         self._hint = hint

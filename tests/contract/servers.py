@@ -89,7 +89,8 @@ class Server:
     async def start(self) -> "Server":
         elections = elections_pb2.DESCRIPTOR.services_by_name["Elections"]
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
-        handlers = generic_handler(elections, self.elections), generic_handler(heartbeats, self.heartbeats)
+        services = ((elections, self.elections), (heartbeats, self.heartbeats))
+        handlers = tuple(generic_handler(each, service, lambda: None) for each, service in services)
         self._grpc.add_generic_rpc_handlers(handlers)
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher)]

@@ -330,6 +330,9 @@ async def test_a_campaign_needs_a_name_and_a_holder(serve: Serve) -> None:
     nobody = await Speaker.open(await serve(), "")
     with pytest.raises(errors.Invalid, match="a holder"):
         await nobody.next()
+    everybody = await Speaker.open(await serve(), "a" * 254)
+    with pytest.raises(errors.Invalid, match="at most 253"):
+        await everybody.next()
 
 
 async def test_a_server_that_is_stopping_takes_no_candidates(serve: Serve) -> None:

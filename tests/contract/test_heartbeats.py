@@ -250,6 +250,22 @@ async def test_a_session_needs_a_holder(cluster: Cluster) -> None:
         await nobody.next()
 
 
+@pytest.mark.parametrize(("holder", "nodes"), [("f", ["../pods/a"]), ("f", ["a", ""]), ("f" * 254, ["a"])])
+async def test_a_session_has_names_that_can_be_looked_up(cluster: Cluster, holder: str, nodes: list[str]) -> None:
+    fleet = await Speaker.open(await cluster.serve(), holder, nodes)
+    with pytest.raises(errors.Invalid, match="DNS names"):
+        await fleet.next()
+    assert not await cluster.leases()
+
+
+async def test_no_nodes_are_added_that_cannot_be_looked_up(cluster: Cluster) -> None:
+    fleet = await Speaker.open(await cluster.serve(), "f", ["n1"])
+    await fleet.hear("opened")
+    await fleet.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["a/b"])))
+    assert (await fleet.hear("lost")).lost.reason == "expected a beat, more nodes or the end"
+    assert not await cluster.leases()
+
+
 class Speaker:
     """Speaks the protocol, one message at a time."""
 
@@ -261,6 +277,9 @@ class Speaker:
         stream = await connect(server.address).duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
         await stream.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session)))
         return cls(stream)
+
+    async def say(self, request: HeartbeatRequest) -> None:
+        await self._stream.write(request)
 
     async def hear(self, kind: str) -> HeartbeatResponse:
         response = await self.next()

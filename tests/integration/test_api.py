@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import grpc.aio
 import pytest
 
 from apiserver.server import ApiServer
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.core_v1_pb2 import Binding, Event, Namespace, ObjectReference, Pod
-from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.meta_v1_pb2 import ListOptions, ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS
 from pinnace.api.status import decode
-from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.api.verbs_pb2 import WatchEventType, WatchRequest
 from pinnace.client import errors
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -249,6 +250,21 @@ async def test_nonsense_is_refused_clearly(client: Client) -> None:
         await client.pods.list("default", resource_version="yesterday")
     with pytest.raises(errors.NotFound, match='pods "x" not found'):
         await client.of(PODS).get("x", "default")
+
+
+async def test_bytes_that_are_no_message_are_refused_without_a_word_in_the_log(
+    server: str, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.pods.list("default")
+    async with grpc.aio.insecure_channel(server) as channel:
+        create = channel.unary_unary("/pinnace.v1.Pods/Create")(b"\xff")
+        watch = channel.unary_stream("/pinnace.v1.Pods/Watch")(b"\xff")
+        campaign = channel.stream_stream("/pinnace.v1.Elections/Campaign")(iter([b"\xff"]))
+        number = ListOptions(resourceVersion="\N{SUPERSCRIPT TWO}")
+        rewatch = channel.unary_stream("/pinnace.v1.Pods/Watch")(WatchRequest(options=number).SerializeToString())
+        for call in (create, watch, campaign, rewatch):
+            assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_namespace_made_elsewhere_is_known_at_once(client: Client, etcd_storage: EtcdStorage) -> None:

@@ -147,6 +147,15 @@ LABEL_TERMS = st.one_of(
 )
 
 
+def test_selectors_that_would_take_long_to_read_are_refused() -> None:
+    with pytest.raises(SelectorError, match="at most 32,768 are read"):
+        parse_labels(",".join(f"k{index}=v" for index in range(10_000)))
+    names = ",".join(f"a-node-with-a-long-name-{index}" for index in range(10_000))
+    assert parse_fields(f"spec.nodeName in ({names})", POD_FIELDS).allowed("spec.nodeName")
+    with pytest.raises(SelectorError, match="at most 524,288 are read"):
+        parse_fields(f"metadata.name={'x' * 600_000}", POD_FIELDS)
+
+
 @given(st.lists(LABEL_TERMS, max_size=5))
 def test_the_text_of_a_selector_is_that_selector(terms: list[str]) -> None:
     selector = parse_labels(",".join(terms))

@@ -9,6 +9,7 @@ from apiserver.cacher import listing
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import BadToken, CacheBehind, Expired
 from apiserver.cacher.listing import ListQuery
+from apiserver.cacher.token import Token
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
 from tests.unit.cacher.flaky import FlakyStorage
@@ -181,6 +182,19 @@ async def test_queries_that_make_no_sense_are_refused(query: dict[str, str], com
     async with running(Cacher(FlakyStorage())) as cacher:
         with pytest.raises(BadToken, match=complaint):
             await Client(cacher).page(**query)
+
+
+async def test_a_token_of_the_future_is_refused_and_not_waited_for() -> None:
+    async with running(Cacher(FlakyStorage())) as cacher:
+        token = Token(10**17, PODS.prefix + "default/a").encode(ALL_PODS)
+        with pytest.raises(BadToken, match="has not been reached"):
+            await Client(cacher).page(continue_token=token)
+
+
+async def test_the_largest_limit_is_no_limit() -> None:
+    world = await world_of(3)
+    async with running(Cacher(world.storage)) as cacher:
+        assert len((await Client(cacher).page(limit=2**63 - 1)).items) == 3
 
 
 async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.unit.cacher.world import CASES
 ALL_PODS = Selection.parse(PODS, "", "", "")
 
 
-@given(st.integers(1, 2**63), st.text(max_size=30))
+@given(st.integers(1, 2**63 - 1), st.text(max_size=30))
 def test_a_token_comes_back_as_it_was(revision: int, name: str) -> None:
     token = Token(revision, f"/registry/pods/default/{name}")
     assert Token.decode(token.encode(ALL_PODS), ALL_PODS) == token
@@ -37,6 +37,7 @@ def test_a_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-un
         base64.urlsafe_b64encode(b"5").decode(),
         Token(0, "/registry/pods/default/a").encode(ALL_PODS),
         Token(-1, "/registry/pods/default/a").encode(ALL_PODS),
+        Token(2**63, "/registry/pods/default/a").encode(ALL_PODS),
         Token(5, "/registry/nodes/a").encode(ALL_PODS),
     ],
 )

@@ -65,6 +65,7 @@ def test_refused(pod: Pod, item: Binding, reason: str) -> None:
     [
         (binding(name=""), FENCE),
         (binding(node=""), FENCE),
+        (binding(node="no/such\nnode"), FENCE),
         (binding(kind="Pod"), FENCE),
         (binding(), Fence(election="scheduler")),
         (binding(), Fence(token=3)),

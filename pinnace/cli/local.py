@@ -25,6 +25,8 @@ R = TypeVar("R")
 
 QUIET = 5.0
 """Seconds after which a pipe is told, too, what is being waited for."""
+UNFOLDED = 1 << 20
+"""Columns, where there is no terminal."""
 _CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
     (errors.SpecError, ExitCode.USAGE),
     (errors.FolderError, ExitCode.USAGE),
@@ -122,11 +124,19 @@ def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _leaf(first) if isinstance(first, BaseExceptionGroup) else first
 
 
+def console(settings: Settings, *, stderr: bool = False) -> Console:
+    """Folds lines to fit where it is a terminal, and only there: in a pipe a line is a line."""
+    made = Console(stderr=stderr, no_color=settings.no_color or None, highlight=False)
+    if not made.is_terminal:
+        made.width = UNFOLDED
+    return made
+
+
 class Steps:
     """Progress on stderr: on a terminal a line that moves, in a pipe a line for each step that is done."""
 
     def __init__(self, settings: Settings) -> None:
-        self._console = Console(stderr=True, no_color=settings.no_color or None, highlight=False)
+        self._console = console(settings, stderr=True)
         self._status: Status | None = None
         self._last_line = time.monotonic()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from pinnace.bench import workload
 from pinnace.bench.backlog import backlog
@@ -176,7 +175,7 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
     if output == "json":
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
-        Console(no_color=settings.no_color or None, highlight=False).print(report.render())
+        local.console(settings).print(report.render())
     if wrong := [f"{name.replace('_', ' ')}: {count}" for name, count in report.violations.items() if count]:
         raise Failure(f"what must never be has happened: {', '.join(wrong)}", code=ExitCode.VERDICT)
 

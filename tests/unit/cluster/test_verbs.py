@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from rich.console import Group
+from rich.table import Table
 
 from pinnace.bench.errors import BenchError
 from pinnace.cli import local
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.status import table
+from pinnace.cli.verbs.status import table as status_table
 from pinnace.client import config
 from pinnace.cluster import errors
 from pinnace.cluster.spec import default_data_dir
@@ -28,7 +30,7 @@ def test_the_table_says_who_runs_who_is_ready_and_who_leads() -> None:
         ProcessStatus("scheduler", "scheduler-0", 12, "127.0.0.1:1", ready=True, leader=True),
         ProcessStatus("scheduler", "scheduler-1", 0, "127.0.0.1:2", ready=False, leader=False, problem="not running"),
     ]
-    assert [line.split() for line in table(found).splitlines()] == [
+    assert [line.split() for line in status_table(found).splitlines()] == [
         ["COMPONENT", "NAME", "PID", "ADDRESS", "READY", "LEADER"],
         ["scheduler", "scheduler-0", "12", "127.0.0.1:1", "yes", "leads"],
         ["scheduler", "scheduler-1", "-", "127.0.0.1:2", "no:", "not", "running"],
@@ -54,6 +56,18 @@ def test_errors_end_with_the_exit_codes_of_the_interface(error: Exception, code:
         raise error
     assert failed.value.report.code == code
     assert failed.value.report.lines == ("x",)
+
+
+def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "word " * 99 + "end"
+    with local.Steps(Settings()) as steps:
+        steps.line(long)
+        steps.done(long)
+    local.console(Settings()).print(Group(long, Table("a", box=None)))
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == [long, f"✓ {long}"]
+    assert captured.out.splitlines()[0] == long
+    assert all(len(line) <= len(long) for line in captured.out.splitlines()), "nothing is padded"
 
 
 def test_the_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ SECTIONS = {
     "A local cluster": {
         "up": "Start a local cluster of real processes.",
         "status": "Show the processes of a local cluster.",
+        "restart": "Start processes of a local cluster again.",
         "down": "Stop a local cluster.",
         "demo": "Stories that a real cluster tells.",
         "bench": "Measure pinnace on this machine.",

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Sequence
+from pathlib import Path
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
@@ -21,11 +21,12 @@ def configuration(settings: Settings) -> ClientConfig:
         raise Failure(str(error), hint=error.hint, code=code) from None
 
 
-async def reach(endpoints: Sequence[str]) -> None:
+async def reach(config: ClientConfig) -> None:
     """Returns once any API server accepts a connection. Raises Failure when none does: it names them all and the way out.
 
     Asked before anything else, because the client library would go on trying, as a component must; a person wants to know.
     """
+    endpoints = config.endpoints
     attempts = [asyncio.ensure_future(_accepts(endpoint)) for endpoint in endpoints]
     try:
         for attempt in asyncio.as_completed(attempts):
@@ -35,7 +36,18 @@ async def reach(endpoints: Sequence[str]) -> None:
         for task in attempts:
             task.cancel()
     tried = ", ".join(f"{endpoint} ({task.result()})" for endpoint, task in zip(endpoints, attempts, strict=True))
-    raise Failure(f"no API server answers at {tried}", hint=HINT, code=ExitCode.UNAVAILABLE)
+    raise Failure(f"no API server answers at {tried}", hint=_way_out(config.data_dir), code=ExitCode.UNAVAILABLE)
+
+
+def _way_out(data_dir: Path | None) -> str:
+    """When no API server answers. `data_dir`: of the local cluster that is configured."""
+    from pinnace.cluster.spec import default_data_dir  # only now: what works must be quick
+    from pinnace.cluster.state import FILE
+
+    if data_dir is None or not (data_dir / FILE).exists():
+        return HINT
+    where = "" if data_dir == default_data_dir() else f" --data-dir {data_dir}"
+    return f"start its processes again with `pinnace restart{where}`; `pinnace status{where}` shows which run"
 
 
 async def _accepts(endpoint: str) -> str | None:

@@ -97,7 +97,7 @@ def _first(error: BaseException) -> BaseException:
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
     config = configuration(settings)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
-    await reach(config.endpoints)
+    await reach(config)
     connection = Connection(config.endpoints)
     limit = asyncio.timeout(settings.timeout or DEFAULT_DEADLINE)
     session = Session(settings, config, Client(connection), limit)

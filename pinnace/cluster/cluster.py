@@ -31,6 +31,8 @@ from pinnace.cluster.view import ProcessStatus
 START_TIMEOUT = 60.0
 POLL = 0.05
 NODES_POLL = 0.2
+STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, KUBELET))
+"""What starts together, once what it needs is ready."""
 Hook = Callable[[ClusterState], Awaitable[None]]
 
 
@@ -74,7 +76,7 @@ class Cluster:
         made = self.folder.create()
         try:
             with self.folder.locked():
-                self._claim(binary, made)
+                self._claim(binary, made, progress)
                 try:
                     async with self._deadline(timeout):
                         await self._start_all(progress, with_etcd)
@@ -112,26 +114,54 @@ class Cluster:
         if process is None or not procfs.send_signal(process, number):
             raise ClusterError(f"{name} does not run")
 
+    def ended(self) -> list[str]:
+        """The processes that do not run, in the order in which they start."""
+        return [record.name for record in self.state.processes if not processes.running(record)]
+
+    def pid(self, name: str) -> int:
+        """Of a process that runs; 0 when it does not. Raises KeyError."""
+        process = processes.running(self.state.find(name))
+        return process.pid if process else 0
+
     async def start(self, name: str, *, timeout: float = START_TIMEOUT) -> None:
         """Starts a process that has ended, at the address it had; returns when it is ready. Raises KeyError, ClusterError."""
-        with self.folder.locked():
-            self._state = self.folder.read() or self.state
-            if processes.running(self.state.find(name)):
-                raise ClusterError(f"{name} runs already")
-            self._spawn(name)
-        async with self._deadline(timeout):
-            await self._until(lambda: startup.readiness([self.state.find(name)]), [name], SILENT)
+        await self.restart([name], timeout=timeout)
 
-    def _claim(self, binary: EtcdBinary, made: Sequence[Path]) -> None:
+    async def restart(self, names: Sequence[str], progress: Progress = SILENT, *, timeout: float = START_TIMEOUT) -> None:
+        """Starts processes that have ended, at the addresses they had; returns when they are ready. What has been started stays
+        when another fails. Raises KeyError, ClusterError."""
+        for name in names:
+            self.state.find(name)
+        try:
+            async with self._deadline(timeout):
+                for stage in STAGES:
+                    await self._restart_stage([name for name in names if self.state.find(name).component in stage], progress)
+        except StartFailed as error:
+            if not isinstance(error, StartTimeout):
+                error.hint = "see to what its log says, and try again; `pinnace status` shows what runs"
+            raise
+
+    async def _restart_stage(self, names: Sequence[str], progress: Progress) -> None:
+        """The lock is held only while processes are started: whoever waits for them does not keep `down` out."""
+        if not names:
+            return
+        with self.folder.locked():
+            self._state = self.folder.read()
+            if self._state is None:
+                raise NoCluster(f"the cluster in {self.folder.path} has been taken down", hint="start one with `pinnace up`")
+            for name in names:
+                if processes.running(self.state.find(name)):
+                    raise ClusterError(f"{name} runs already")
+                self._spawn(name)
+        await self._ready(names, progress)
+
+    def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
         """Makes the folder this cluster's. A state whose processes are all dead is stale, and is replaced."""
         stale = self.folder.read()
         if stale is not None:
             pids = [str(process.pid) for process in map(processes.running, stale.processes) if process]
             if pids:
-                raise AlreadyRunning(
-                    f"a cluster of {len(pids)} processes (pid {pids[0]}, ...) runs in {self.folder.path} already",
-                    hint=f"stop it with `pinnace down --data-dir {self.folder.path}`, or choose another folder with --data-dir",
-                )
+                raise _already_running(self.folder.path, pids, dead=len(stale.processes) - len(pids))
             self.folder.remove()
         made = made or (stale.made if stale else ())
         state = planned(self.spec, plan(self.spec, binary, Ports().next), made, time.time())
@@ -139,11 +169,12 @@ class Cluster:
         self._state = state
 
     async def _start_all(self, progress: Progress, with_etcd: Hook | None) -> None:
-        await self._start_stage((ETCD,), progress)
+        etcd, *others = STAGES
+        await self._start_stage(etcd, progress)
         if with_etcd:
             await with_etcd(self.state)
-        await self._start_stage((APISERVER,), progress)
-        await self._start_stage((SCHEDULER, KUBELET), progress)
+        for stage in others:
+            await self._start_stage(stage, progress)
         names = [record.name for record in self.state.processes]
         async with self.client() as client:
             if self.spec.nodes:
@@ -158,6 +189,9 @@ class Cluster:
         names = [record.name for record in self.state.processes if record.component in components]
         for name in names:
             self._spawn(name)
+        await self._ready(names, progress)
+
+    async def _ready(self, names: Sequence[str], progress: Progress) -> None:
         await self._until(lambda: startup.readiness([self.state.find(name) for name in names]), names, progress)
         if names:
             progress.done(f"{', '.join(names)} ready")
@@ -219,6 +253,15 @@ class Cluster:
             child.wait()
         self.folder.remove()
         return killed
+
+
+def _already_running(folder: Path, pids: Sequence[str], *, dead: int) -> AlreadyRunning:
+    several = len(pids) > 1
+    again = f"start what has ended again with `pinnace restart --data-dir {folder}`, " if dead else ""
+    return AlreadyRunning(
+        f"a cluster of {len(pids)} process{'es' * several} (pid {pids[0]}{', ...' * several}) runs in {folder} already",
+        hint=f"{again}stop it with `pinnace down --data-dir {folder}`, or choose another folder with --data-dir",
+    )
 
 
 def _etcd(progress: Progress) -> EtcdBinary:

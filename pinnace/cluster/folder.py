@@ -25,7 +25,7 @@ from pinnace.cluster.state import ClusterState, StateError
 class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._state = path / "cluster.json"
+        self._state = path / states.FILE
         self._lock = path / "lock"
         self._logs = path / "logs"
 

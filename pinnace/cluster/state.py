@@ -9,6 +9,7 @@ from pinnace.cluster.procfs import Identity
 from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
 
 FORMAT = 1
+FILE = "cluster.json"
 
 
 class StateError(ValueError):

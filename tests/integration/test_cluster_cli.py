@@ -120,6 +120,39 @@ def test_up_status_kill_down(home: Home) -> None:
     assert home.run("status").returncode == 3
 
 
+def test_restart_starts_what_has_ended(home: Home) -> None:
+    assert home.run("up", "--detach", *SMALL).returncode == 0
+    before = home.status()
+    pids = {process["name"]: process["pid"] for process in before}
+
+    running = home.run("restart", "scheduler-0")
+    assert running.returncode == 4 and "scheduler-0 runs" in running.stderr and "hint: " in running.stderr
+    unknown = home.run("restart", "schedular-0")
+    assert unknown.returncode == 3 and 'did you mean "scheduler-0"?' in unknown.stderr
+    assert "nothing to do" in home.run("restart").stdout
+
+    for name in ("apiserver-0", "scheduler-1"):
+        os.kill(pids[name], signal.SIGKILL)
+    get = home.run("get", "nodes")
+    assert get.returncode == 6 and "`pinnace restart`" in get.stderr
+    again = home.run("up", "--detach")
+    assert again.returncode == 4 and "a cluster of 3 processes" in again.stderr and "`pinnace restart" in again.stderr
+    one = home.run("restart", "apiserver-0")
+    assert one.returncode == 0 and one.stdout.startswith("apiserver-0 started again"), one
+    assert len(one.stdout.splitlines()) == 1
+
+    for process in home.status():
+        if process["pid"]:
+            os.kill(process["pid"], signal.SIGKILL)
+    everything = home.run("restart")
+    assert everything.returncode == 0 and len(everything.stdout.splitlines()) == 5, everything
+    until(lambda: len(leaders(home.status())) == 1, "nobody leads")
+    after = home.status()
+    assert all(process["ready"] for process in after)
+    assert [process["address"] for process in after] == [process["address"] for process in before]
+    assert home.run("get", "nodes", "-o", "name").stdout.split() == ["node/node-0", "node/node-1", "node/node-2"]
+
+
 def test_what_a_killed_up_leaves_is_found_by_down(home: Home) -> None:
     with home.running(*SMALL) as (up, _):
         processes = home.processes()

@@ -30,7 +30,7 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
     versions = {"client": metadata.version("pinnace")}
     if not client:
         try:
-            asyncio.run(reach(configuration(settings).endpoints))
+            asyncio.run(reach(configuration(settings)))
         except Failure as failure:
             note(str(failure))
         else:

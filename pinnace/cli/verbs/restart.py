@@ -1,0 +1,58 @@
+"""`pinnace restart`: the processes of a local cluster that have ended, started again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pinnace.cli import local
+from pinnace.cli.command import did_you_mean, verb
+from pinnace.cli.local import Steps
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.settings import Settings
+from pinnace.cluster.cluster import START_TIMEOUT, Cluster
+
+
+@verb(
+    "restart",
+    examples="""
+        pinnace restart                 # whatever does not run
+        pinnace restart scheduler-1     # only this one
+    """,
+)
+@local.data_dir_option
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
+    """Start processes of a local cluster again.
+
+    Those that are named, or all that do not run. They come back at their old addresses, with etcd's data as it was; the command
+    returns when they are ready. A process that runs is not touched.
+    """
+    folder = local.present_data_dir(settings, data_dir)
+    with local.translated(), Steps(settings) as steps:
+        cluster = Cluster.load(folder)
+        wanted = chosen(cluster, names)
+        if not wanted:
+            click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")
+            return
+        local.run(cluster.restart(wanted, steps, timeout=settings.timeout or START_TIMEOUT))
+        steps.quiet()
+        for name in wanted:
+            click.echo(f"{name} started again (pid {cluster.state.find(name).pid})")
+
+
+def chosen(cluster: Cluster, names: Sequence[str]) -> list[str]:
+    """The processes to start, each once. Raises Failure for a name that is not there, or runs."""
+    ended = cluster.ended()
+    known = [record.name for record in cluster.state.processes]
+    for name in names:
+        if name not in known:
+            raise Failure(
+                f'there is no process "{name}"{did_you_mean(name, known)}',
+                hint=f"there are {', '.join(known)}",
+                code=ExitCode.NOT_FOUND,
+            )
+        if name not in ended:
+            hint = f"`pinnace restart` starts what has ended; to end it first: kill {cluster.pid(name)}"
+            raise Failure(f"{name} runs (pid {cluster.pid(name)})", hint=hint, code=ExitCode.CONFLICT)
+    return list(dict.fromkeys(names)) or ended

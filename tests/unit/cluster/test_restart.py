@@ -1,0 +1,68 @@
+"""Starting again what has ended: what is chosen, and where people are told that they can."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.reaching import reach
+from pinnace.cli.verbs.restart import chosen
+from pinnace.client.config import ClientConfig
+from pinnace.cluster import procfs
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import AlreadyRunning, NoCluster
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.procfs import Identity
+from pinnace.cluster.spec import ClusterSpec, Plan
+from pinnace.cluster.state import planned
+
+DEAD = Identity(1, 1, "an earlier boot")
+PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for i in range(2)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    """Of two processes: scheduler-0 runs (it is this one), scheduler-1 is dead."""
+    myself = procfs.identify(os.getpid())
+    assert myself is not None
+    state = planned(ClusterSpec(data_dir=tmp_path), PLANS, [], 0.0)
+    Folder(tmp_path).write(state.with_process("scheduler-0", myself).with_process("scheduler-1", DEAD))
+    return Cluster.load(tmp_path)
+
+
+def test_what_has_ended_is_started_unless_it_is_named(cluster: Cluster) -> None:
+    assert chosen(cluster, []) == ["scheduler-1"]
+    assert chosen(cluster, ["scheduler-1", "scheduler-1"]) == ["scheduler-1"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("scheduler-0", ExitCode.CONFLICT), ("scheduler-7", ExitCode.NOT_FOUND)])
+def test_what_runs_or_is_not_there_is_refused(cluster: Cluster, name: str, code: ExitCode) -> None:
+    with pytest.raises(Failure) as refused:
+        chosen(cluster, [name])
+    assert refused.value.report.code == code and refused.value.report.hint
+
+
+async def test_a_cluster_that_was_taken_down_meanwhile_is_not_started(cluster: Cluster) -> None:
+    Folder(cluster.spec.data_dir).remove()
+    with pytest.raises(NoCluster):
+        await cluster.restart(["scheduler-1"])
+    assert not list(cluster.spec.data_dir.iterdir())
+
+
+async def test_up_names_both_ways_out_of_a_cluster_that_runs_in_part(cluster: Cluster) -> None:
+    with pytest.raises(AlreadyRunning) as refused:
+        await Cluster(ClusterSpec(data_dir=cluster.spec.data_dir)).up()
+    assert refused.value.message.startswith(f"a cluster of 1 process (pid {os.getpid()}) runs in")
+    assert "`pinnace restart --data-dir" in refused.value.hint and "`pinnace down --data-dir" in refused.value.hint
+
+
+def test_no_answer_from_a_local_cluster_names_restart(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(Failure) as refused:
+        asyncio.run(reach(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path)))
+    assert f"`pinnace restart --data-dir {tmp_path}`" in refused.value.report.hint
+    Folder(tmp_path).remove()
+    with pytest.raises(Failure) as refused:
+        asyncio.run(reach(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path)))
+    assert "`pinnace up`" in refused.value.report.hint

@@ -163,6 +163,7 @@ class Cluster:
             if pids:
                 raise _already_running(self.folder.path, pids, dead=len(stale.processes) - len(pids))
             self.folder.remove()
+            progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
         made = made or (stale.made if stale else ())
         state = planned(self.spec, plan(self.spec, binary, Ports().next), made, time.time())
         self.folder.claim(state)

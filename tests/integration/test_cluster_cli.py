@@ -212,6 +212,7 @@ def test_processes_that_are_long_dead_do_not_stand_in_the_way(home: Home, tmp_pa
     assert procfs.send_signal(etcd, signal.SIGKILL)
     again = home.run("up", "--detach", environment=fake_etcd(tmp_path, "exit 7"))
     assert "etcd-0 exited with 7" in again.stderr, "it was started anew"
+    assert f"removed what a cluster whose processes had all ended left in {home.data_dir}\n" in again.stderr
     home.assert_nothing_left([etcd])
 
 

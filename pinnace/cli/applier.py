@@ -122,8 +122,15 @@ class Applier:
         client = self._client.of(item.manifest.resource)
         async with self._limit:
             try:
-                await client.update(new, dry_run=self._dry_run)
+                updated = await client.update(new, dry_run=self._dry_run)
             except ApiError as error:
                 item.settle(CONFIGURED, error)
             else:
-                item.settle(CONFIGURED if item.perhaps == UNCHANGED else item.perhaps, None)
+                did = UNCHANGED if self._is_same(updated, item.live) else CONFIGURED
+                item.settle(did if item.perhaps == UNCHANGED else item.perhaps, None)
+
+    def _is_same(self, updated: Any, live: Any) -> bool:
+        """Whether the update was none: what the manifest leaves out, the server has completed as before."""
+        if self._dry_run:  # nothing is written, so there is no new version
+            return bool(updated == live)
+        return bool(updated.metadata.resourceVersion == live.metadata.resourceVersion)

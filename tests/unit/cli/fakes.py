@@ -4,7 +4,7 @@ It checks names, revisions and selectors as the server does, and nothing else.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 from pinnace.api.fields import FIELDS
@@ -46,6 +46,8 @@ class FakeResource:
     def __init__(self, api: FakeApi, resource: Resource[Any]) -> None:
         self.resource = resource
         self.stored: dict[str, Any] = {}
+        self.complete: Callable[[Any], None] = lambda obj: None
+        """Sets what a writer has left out, as the server's defaults do."""
         self._api = api
         self._faults: list[tuple[str, ApiError, bool]] = []
         self._log: Log = []
@@ -138,7 +140,12 @@ class FakeResource:
             raise refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{obj.metadata.name}" not found')
         if obj.metadata.resourceVersion not in ("", old.metadata.resourceVersion):
             raise STALE
-        updated = obj if dry_run else await self._store(obj)
+        updated = self._completed(obj)
+        updated.metadata.resourceVersion = old.metadata.resourceVersion
+        if updated == old:
+            updated = old  # nothing is written
+        elif not dry_run:
+            updated = await self._store(updated)
         self._end("update")
         return updated
 
@@ -169,7 +176,13 @@ class FakeResource:
             raise refusal(Code.ALREADY_EXISTS, "AlreadyExists")
         if obj.metadata.name.startswith("_"):
             raise refusal(Code.INVALID_ARGUMENT, "Invalid", "metadata.name")
-        return obj if dry_run else await self._store(obj)
+        return obj if dry_run else await self._store(self._completed(obj))
+
+    def _completed(self, obj: Any) -> Any:
+        new = type(obj)()
+        new.CopyFrom(obj)
+        self.complete(new)
+        return new
 
     async def _store(self, obj: Any) -> Any:
         self._api.revision += 1

@@ -88,6 +88,23 @@ async def test_a_dry_run_writes_nothing() -> None:
     assert api.of(PODS).stored == before
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_what_the_server_completes_as_before_is_unchanged(dry_run: bool) -> None:
+    """A list is replaced as a whole, and with it goes what was added to it by default, until the server adds it again."""
+    api = FakeApi()
+
+    def default(pod: Any) -> None:
+        if not any(toleration.key == "not-ready" for toleration in pod.spec.tolerations):
+            pod.spec.tolerations.add(key="not-ready")
+
+    api.of(PODS).complete = default
+    tolerant = POD + "  tolerations: [{key: gpu}]\n"
+    assert await applied(api, pod(tolerant)) == ["created"]
+    assert await applied(api, pod(tolerant), dry_run=dry_run) == ["unchanged"]
+    assert "update pods" in api.calls
+    assert await applied(api, pod(tolerant.replace("gpu", "tpu")), dry_run=dry_run) == ["configured"]
+
+
 async def test_many_are_created_in_one_call_and_fail_alone() -> None:
     api = FakeApi()
     a, bad, b = await applied(api, unversioned(pods("a", "_bad", "b")))

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -90,12 +91,19 @@ async def _down(cluster: Cluster, steps: Steps) -> bool:
     return True
 
 
+def example_pods() -> Path | None:
+    """A manifest that can be applied from here: that of the repository, or the one that is installed."""
+    ours = Path("examples/pods.yaml")
+    packaged = Path(str(files("pinnace.cli").joinpath("demo.yaml")))
+    return next((path for path in (ours, packaged) if path.is_file()), None)
+
+
 def _welcome(cluster: Cluster, detach: bool) -> str:
-    spec = cluster.spec
+    spec, example = cluster.spec, example_pods()
     commands = [
         ("pinnace status", "its processes, and which scheduler leads"),
         ("pinnace get nodes", "its nodes"),
-        ("pinnace apply -f pods.yaml", "some pods"),
+        *([(f"pinnace apply -f {example}", "some pods")] if example else []),
         ("pinnace get pods -w", "what becomes of them"),
         ("pinnace down" if detach else "Ctrl-C, or pinnace down", "the end"),
     ]

@@ -11,6 +11,7 @@ from pinnace.cli import local
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.status import table as status_table
+from pinnace.cli.verbs.up import example_pods
 from pinnace.client import config
 from pinnace.cluster import errors
 from pinnace.cluster.spec import default_data_dir
@@ -75,6 +76,15 @@ def test_the_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[
     with pytest.raises(Failure), local.translated():
         raise error
     assert capsys.readouterr().err == "The last lines of the log of etcd-0:\n  | no space left\n"
+
+
+def test_the_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    packaged = example_pods()
+    assert packaged is not None and packaged.is_absolute() and packaged.is_file()
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "pods.yaml").touch()
+    assert example_pods() == Path("examples/pods.yaml")
 
 
 def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ class Columns(Generic[T]):
     headers: tuple[str, ...]
     wide: tuple[str, ...]
     row: Callable[[T, float], Sequence[str]]
-    order: Callable[[T], float | str] | None = None
+    order: Callable[[T], tuple[float, int]] | None = None
     """Sort key of a table; None leaves the server's order, by namespace and name."""
 
 

@@ -23,9 +23,12 @@ def count(event: Event) -> int:
     return event.series.count or event.count or 1
 
 
-def when(event: Event) -> float:
-    """Sort key: the last occurrence, in Unix time."""
-    return to_seconds(last_seen(event))
+def when(event: Event) -> tuple[float, int]:
+    """Sort key: the last occurrence, in Unix time, as exactly as it is known; of the same instant, what was stored first."""
+    last = to_seconds(last_seen(event))
+    exact = to_seconds(event.eventTime)  # lastTimestamp has whole seconds; eventTime is of the first occurrence
+    revision = event.metadata.resourceVersion
+    return exact if int(exact) == last else last, int(revision) if revision.isdecimal() else 0
 
 
 def target(event: Event) -> str:

@@ -60,6 +60,22 @@ def test_events_are_shown_oldest_first() -> None:
     ]
 
 
+def test_causes_stand_before_effects_within_a_second() -> None:
+    """By microseconds where they are known, then by the revision."""
+    moments = {"d": (500, "7"), "c": (500, "6"), "b": (200, "9"), "a": (None, "8")}
+    made = []
+    for name, (millis, revision) in moments.items():
+        each = event(name, 9_990)
+        each.metadata.resourceVersion = revision
+        if millis is None:  # the first of several occurrences was earlier
+            each.eventTime.seconds = 9_900
+        else:
+            each.eventTime.seconds, each.eventTime.nanos = 9_990, millis * 1_000_000
+        made.append(each)
+    text = Sheet(EVENTS, View(wide=True), headers=False).render(made, NOW)
+    assert [line.split()[-1] for line in text.splitlines()] == ["a", "b", "c", "d"]
+
+
 def test_an_event_names_who_reported_it() -> None:
     assert events.row(event("a", 9_990), NOW)[5] == "s, s-0"
     assert events.reporter(Event()) == "<none>"

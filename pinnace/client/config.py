@@ -18,6 +18,7 @@ Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,10 @@ def load(server: str | None = None, *, context: str | None = None, environ: Mapp
     document = _read(path)
     name = context or document.get("current-context", "")
     if not name:
-        raise ConfigError(f"{path}: there is no current-context")
+        known = [str(each.get("name")) for each in _entries(document, "contexts")]
+        if not known:
+            raise ConfigError(f"no cluster is configured: {path} has no contexts")
+        raise ConfigError(f"{path}: there is no current-context", f"choose one with --context: {', '.join(known)}")
     entry = _named(document, "contexts", "context", name, path)
     cluster = _named(document, "clusters", "cluster", entry.get("cluster", ""), path)
     servers = cluster.get("server")
@@ -100,7 +104,7 @@ def write_context(
 
 
 def remove_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Removes cluster, user and context `name`; what is not there is no error."""
+    """Removes cluster, user and context `name`, and the file when nothing is left in it; what is not there is no error."""
     path = config_path(environ)
     if not path.exists():
         return
@@ -109,7 +113,13 @@ def remove_context(name: str, *, environ: Mapping[str, str] = os.environ) -> Non
         document[section] = [entry for entry in _entries(document, section) if entry.get("name") != name]
     if document.get("current-context") == name:
         document["current-context"] = ""
-    _write(path, document)
+    if any(value for key, value in document.items() if key not in ("apiVersion", "kind")):
+        _write(path, document)
+        return
+    path.unlink(missing_ok=True)
+    if not environ.get("PINNACE_CONFIG"):  # the folder is ours
+        with suppress(OSError):  # and others keep something in it
+            path.parent.rmdir()
 
 
 def _endpoint(text: str) -> str:

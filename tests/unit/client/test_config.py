@@ -122,6 +122,35 @@ def test_removing_what_is_not_there(environ: dict[str, str]) -> None:
     assert not config_path(environ).exists()
 
 
+def test_the_file_goes_with_the_last_context(tmp_path: Path) -> None:
+    for environ, left in (
+        ({"XDG_CONFIG_HOME": str(tmp_path / "a")}, tmp_path / "a"),
+        ({"PINNACE_CONFIG": str(tmp_path / "b" / "config")}, tmp_path / "b"),
+    ):
+        write_context("one", ["127.0.0.1:1"], None, environ=environ)
+        write_context("two", ["127.0.0.1:2"], None, environ=environ)
+        remove_context("two", environ=environ)
+        assert load(context="one", environ=environ).endpoints == ("127.0.0.1:1",)
+        with pytest.raises(ConfigError, match="no current-context") as caught:
+            load(environ=environ)
+        assert caught.value.hint == "choose one with --context: one"
+        remove_context("one", environ=environ)
+        assert left.is_dir() and not list(left.iterdir())
+
+
+def test_what_pinnace_does_not_know_is_kept(file: Path, environ: dict[str, str]) -> None:
+    file.write_text("{apiVersion: v1, kind: Config, extensions: [{name: theirs}]}")
+    remove_context("pinnace", environ=environ)
+    assert yaml.safe_load(file.read_text())["extensions"] == [{"name": "theirs"}]
+
+
+def test_a_file_without_contexts_says_how_to_get_a_cluster(file: Path, environ: dict[str, str]) -> None:
+    file.write_text("{apiVersion: v1, kind: Config, contexts: []}")
+    with pytest.raises(ConfigError, match="no cluster is configured") as caught:
+        load(environ=environ)
+    assert "pinnace up" in caught.value.hint
+
+
 def test_the_file_is_replaced_as_a_whole(file: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise OSError("disk full")

@@ -11,10 +11,17 @@ T = TypeVar("T", bound=Object)
 class Entry(Generic[T]):
     """Immutable: `value` is the object as stored, `obj` the same parsed, with its resourceVersion."""
 
-    __slots__ = ("_message", "_obj", "create_revision", "key", "mod_revision", "node", "value")
+    __slots__ = ("_message", "_obj", "create_revision", "key", "mod_revision", "node", "phase", "value")
 
     def __init__(
-        self, message: type[T], key: str, value: bytes, create_revision: int, mod_revision: int, node: str = ""
+        self,
+        message: type[T],
+        key: str,
+        value: bytes,
+        create_revision: int,
+        mod_revision: int,
+        node: str = "",
+        phase: str = "",
     ) -> None:
         self._message = message
         self._obj: T | None = None
@@ -24,6 +31,8 @@ class Entry(Generic[T]):
         self.mod_revision = mod_revision
         self.node = node
         """Of a pod: spec.nodeName. Else "": only pods are indexed by node."""
+        self.phase = phase
+        """Of a pod: status.phase. Else ""."""
 
     @property
     def obj(self) -> T:

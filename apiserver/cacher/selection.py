@@ -6,11 +6,12 @@ from typing import Any
 
 from apiserver.cacher.entry import Entry
 from pinnace.api.fields import FIELDS
-from pinnace.api.resources import Resource
+from pinnace.api.resources import PODS, Resource
 from pinnace.api.selectors import FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
 
 _BY_KEY = "metadata.name"
 _BY_NODE = "spec.nodeName"
+_BY_PHASE = "status.phase"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class Selection:
     """The names that can be selected; None: any."""
     nodes: frozenset[str] | None = field(init=False, compare=False)
     """The nodes whose pods can be selected ("" is no node); None: any."""
+    phases: frozenset[str] | None = field(init=False, compare=False)
+    """The phases that pods can be selected in; None: any but `no_phases`."""
+    no_phases: frozenset[str] = field(init=False, compare=False)
+    """The phases that pods cannot be selected in."""
     plain: bool = field(init=False, compare=False)
     """Nothing but `prefix` matters."""
     everything: bool = field(init=False, compare=False)
@@ -42,8 +47,12 @@ class Selection:
         put(self, "nodes", self.fields.allowed(_BY_NODE))
         put(self, "plain", not self.labels.requirements and not self.fields.requirements)
         put(self, "everything", self.plain and not self.namespace)
-        answered = (_BY_KEY, _BY_NODE)
-        put(self, "_parsed", tuple(r for r in self.fields.requirements if r.negated or r.name not in answered))
+        requirements = self.fields.requirements
+        by_phase = [r for r in requirements if r.name == _BY_PHASE] if self.resource is PODS else []
+        put(self, "phases", self.fields.allowed(_BY_PHASE) if by_phase else None)
+        put(self, "no_phases", frozenset[str]().union(*(r.values for r in by_phase if r.negated)))
+        answered = [*by_phase, *(r for r in requirements if r.name in (_BY_KEY, _BY_NODE) and not r.negated)]
+        put(self, "_parsed", tuple(r for r in requirements if r not in answered))
 
     @classmethod
     def parse(cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str) -> "Selection":
@@ -58,6 +67,8 @@ class Selection:
         if not entry.key.startswith(self.prefix):
             return False
         if self.nodes is not None and entry.node not in self.nodes:
+            return False
+        if (self.phases is not None and entry.phase not in self.phases) or entry.phase in self.no_phases:
             return False
         if self.names is not None and entry.key.rpartition("/")[2] not in self.names:
             return False

@@ -8,7 +8,7 @@ from sortedcontainers import SortedList
 
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.event import Event
-from apiserver.cacher.projection import node_of
+from apiserver.cacher.projection import project
 from apiserver.cacher.selection import Selection
 from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.resources import PODS, Object, Resource
@@ -72,8 +72,8 @@ class Store(Generic[T]):
     def entry(self, item: Change | KeyValue) -> Entry[T]:
         """An entry of what the storage says; it does not become part of the state."""
         value = item.value or b""
-        node = node_of(value) if self._indexed else ""
-        return Entry(self._message, item.key, value, item.create_revision, item.mod_revision, node)
+        node, phase = project(value) if self._indexed else ("", "")
+        return Entry(self._message, item.key, value, item.create_revision, item.mod_revision, node, phase)
 
     def _candidates(self, selection: Selection, after: str) -> Iterator[str]:
         if selection.nodes is not None:

@@ -22,7 +22,7 @@ from tests.unit.cacher.world import CASES, Case, pod
 def entry(obj: Pod | None, revision: int) -> Entry[Pod] | None:
     if obj is None:
         return None
-    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, revision, obj.spec.nodeName)
+    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, revision, obj.spec.nodeName, obj.status.phase)
 
 
 def event(revision: int, old: Pod | None, new: Pod | None) -> Event[Pod]:
@@ -46,7 +46,7 @@ async def told(watcher: Watcher) -> list[tuple[str, str]]:
     return [(WatchEventType.Name(each.type), each.object.metadata.name) for each in response.events]
 
 
-STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node in ("", "n1", "n2"))]
+STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node in ("", "n1", "n2")), pod("a", phase="Failed")]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -2,22 +2,23 @@ import pytest
 
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.selection import Selection
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import NODES, PODS
+from pinnace.api.core_v1_pb2 import Namespace, Pod
+from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.selectors import SelectorError
 from tests.unit.cacher.world import CASES, Case, pod
 
 
 def entry(obj: Pod) -> Entry[Pod]:
-    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, 1, obj.spec.nodeName)
+    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, 1, obj.spec.nodeName, obj.status.phase)
 
 
 PODS_OF_ALL_KINDS = [
-    pod(name, namespace, app=app, node=node)
+    pod(name, namespace, app=app, node=node, phase=phase)
     for name in ("a", "aa", "b")
     for namespace in ("default", "other", "defaultx")
     for app in ("", "web", "db")
     for node in ("", "n1", "n2", "n11")
+    for phase in ("", "Running", "Failed")
 ]
 
 
@@ -35,12 +36,14 @@ def test_it_selects_what_its_text_says(case: Case) -> None:
         ("spec.nodeName=n1", False),
         ("metadata.name=a", False),
         ("spec.nodeName!=n1", True),
-        ("status.phase=Running", True),
+        ("status.phase=Running", False),
+        ("status.phase!=Failed,spec.nodeName=n1", False),
+        ("spec.schedulerName=mine", True),
     ],
 )
 def test_objects_are_parsed_only_when_they_must_be(fields: str, looks_inside: bool) -> None:
     selection = Selection.parse(PODS, "", "", fields)
-    broken = Entry(Pod, PODS.key("default", "a"), b"\xff", 1, 1, "n1")
+    broken = Entry(Pod, PODS.key("default", "a"), b"\xff", 1, 1, "n1", "Running")
     assert selection.needs_object is looks_inside
     if not looks_inside:
         assert selection.matches(broken)
@@ -49,6 +52,14 @@ def test_objects_are_parsed_only_when_they_must_be(fields: str, looks_inside: bo
 def test_the_namespace_of_cluster_scoped_resources_does_not_matter() -> None:
     assert Selection.parse(NODES, "default", "", "") == Selection.parse(NODES, "", "", "")
     assert Selection.parse(NODES, "default", "", "").everything
+
+
+def test_the_phase_of_what_is_no_pod_is_read_from_the_object() -> None:
+    ending = Namespace()
+    ending.status.phase = "Terminating"
+    one = Entry(Namespace, NAMESPACES.key("", "a"), ending.SerializeToString(), 1, 1)
+    assert Selection.parse(NAMESPACES, "", "", "status.phase=Terminating").matches(one)
+    assert not Selection.parse(NAMESPACES, "", "", "status.phase!=Terminating").matches(one)
 
 
 def test_selections_that_say_the_same_are_equal() -> None:

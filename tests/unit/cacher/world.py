@@ -61,6 +61,8 @@ CASES = (
     Case("", "", "spec.nodeName in (n1,n2)", lambda pod: pod.spec.nodeName in ("n1", "n2")),
     Case("", "", "spec.nodeName!=n1", lambda pod: pod.spec.nodeName != "n1"),
     Case("", "", "metadata.name=a", lambda pod: pod.metadata.name == "a"),
+    Case("", "", "status.phase=Running", lambda pod: pod.status.phase == "Running"),
+    Case("", "", "status.phase!=Running,status.phase!=Failed", lambda pod: pod.status.phase not in ("Running", "Failed")),
     Case(
         "other", "app in (web,db)", "spec.nodeName in (n1,n2)",
         lambda pod: pod.metadata.namespace == "other"
@@ -70,9 +72,9 @@ CASES = (
 )  # fmt: skip
 
 
-def pod(name: str, namespace: str = "default", *, app: str = "", node: str = "") -> Pod:
+def pod(name: str, namespace: str = "default", *, app: str = "", node: str = "", phase: str = "") -> Pod:
     """A pod as it is stored: without a resourceVersion."""
-    builder = make_pod(name, namespace).node(node)
+    builder = make_pod(name, namespace).node(node).phase(phase)
     built = (builder.label("app", app) if app else builder).build()
     built.metadata.resourceVersion = ""
     return built

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+import click
+
 from pinnace.cli.command import LazyGroup
 from pinnace.cli.errors import guarded
 from pinnace.cli.settings import Settings
@@ -45,6 +47,21 @@ HELP = """A small, real cluster control plane: the verbs that kubectl taught eve
 Flags may stand before or after the verb. Every verb explains itself: pinnace VERB --help."""
 
 cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, help=HELP)
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from pinnace.cli.verbs.version import own_version, text
+
+        click.echo(text({"client": own_version()}))
+        ctx.exit()
+
+
+cli.params.append(
+    click.Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="As version --client."
+    )
+)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from pinnace.cli.reaching import configuration
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.targets import parse_resource
+from pinnace.client.errors import NotFound
 
 COMPONENT = "component"
 
@@ -42,7 +43,7 @@ def logs(settings: Settings, what: str, follow: bool, tail: int | None) -> None:
     elif slash and parse_resource(kind) is not PODS:
         raise usage(f'"{what}" has no log', hint="`pinnace logs component/NAME` shows that of a process")
     else:
-        run(settings, lambda session: explain_silence(session, name))
+        run(settings, lambda session: explain_silence(session, name, configuration(settings).data_dir))
 
 
 def show(settings: Settings, name: str, follow: bool, tail: int | None) -> None:
@@ -69,16 +70,28 @@ def find(settings: Settings, name: str) -> Path:
     if data_dir is None:
         hint = "the logs of other clusters are where their processes run: `docker-compose logs`, for example"
         raise Failure("this is no local cluster, so its logs are not here", hint=hint, code=ExitCode.NOT_FOUND)
-    known = sorted(path.stem for path in (data_dir / "logs").glob("*.log"))
+    known = components(data_dir)
     if name not in known:
         hint = f"there are {', '.join(known)}" if known else f"{data_dir / 'logs'} is empty: `pinnace up` starts a cluster"
         raise Failure(f'there is no component "{name}"{did_you_mean(name, known)}', hint=hint, code=ExitCode.NOT_FOUND)
     return data_dir / "logs" / f"{name}.log"
 
 
-async def explain_silence(session: Session, name: str) -> None:
-    """Says that the pod is silent, and where to look instead. Raises NotFound when there is no such pod."""
-    await session.client.pods.get(name, session.namespace)
+def components(data_dir: Path) -> list[str]:
+    """Those that have a log."""
+    return sorted(path.stem for path in (data_dir / "logs").glob("*.log"))
+
+
+async def explain_silence(session: Session, name: str, data_dir: Path | None) -> None:
+    """Says that the pod is silent, and where to look instead. Raises NotFound when there is no such pod; Failure when that is
+    the name of a component."""
+    try:
+        await session.client.pods.get(name, session.namespace)
+    except NotFound:
+        if data_dir is None or name not in components(data_dir):
+            raise
+        hint = f"`pinnace logs {COMPONENT}/{name}` shows the log of the component"
+        raise Failure(f'there is no pod "{name}"', hint=hint, code=ExitCode.NOT_FOUND) from None
     space = f" -n {session.namespace}" if session.namespace != "default" else ""
     note(
         f'the containers of pod "{name}" are simulated and write nothing: '

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from importlib import metadata
 
 import click
@@ -27,7 +28,7 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
 
     It is no error that no server answers.
     """
-    versions = {"client": metadata.version("pinnace")}
+    versions = {"client": own_version()}
     if not client:
         try:
             asyncio.run(reach(configuration(settings)))
@@ -38,7 +39,15 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
     if output == "json":
         click.echo(json.dumps(versions, indent=4))
     else:
-        click.echo("\n".join(f"{whose.capitalize()} Version: {number}" for whose, number in versions.items()))
+        click.echo(text(versions))
+
+
+def own_version() -> str:
+    return metadata.version("pinnace")
+
+
+def text(versions: Mapping[str, str]) -> str:
+    return "\n".join(f"{whose.capitalize()} Version: {number}" for whose, number in versions.items())
 
 
 def _ask(settings: Settings) -> str:

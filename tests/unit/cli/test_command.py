@@ -49,6 +49,14 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
 
 
+def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version", "--client"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Client Version: ")
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == said
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0

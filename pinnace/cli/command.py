@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pinnace.cli.outcomes import ReaderGone
+from pinnace.cli.outcomes import ReaderGone, usage
 from pinnace.cli.settings import Settings, global_options
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -71,13 +71,23 @@ def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Calla
 
 
 class LazyGroup(click.Group):
-    """Knows its verbs by name and summary, by section; loads them from `package` when they are used."""
+    """Knows its verbs by name and summary, by section; loads them from `package` when they are used. `lacking`: verbs that
+    people expect and that are not there, with a hint each."""
 
-    def __init__(self, name: str, *, package: str, sections: Mapping[str, Mapping[str, str]], **attributes: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        package: str,
+        sections: Mapping[str, Mapping[str, str]],
+        lacking: Mapping[str, str],
+        **attributes: Any,
+    ) -> None:
         attributes.setdefault("context_settings", CONTEXT)
         super().__init__(name, params=global_options(), **attributes)
         self._package = package
         self._sections = sections
+        self._lacking = lacking
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb for verbs in self._sections.values() for verb in verbs]
@@ -90,6 +100,8 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if name in self._lacking:
+            raise usage(f'{self.name} has no "{name}" (yet)', hint=self._lacking[name])
         if not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
             raise click.UsageError(f'unknown command "{name}"{did_you_mean(name, self.list_commands(ctx))}', ctx)
         return super().resolve_command(ctx, args)

@@ -9,6 +9,7 @@ import click
 
 from pinnace.cli.command import LazyGroup
 from pinnace.cli.errors import guarded
+from pinnace.cli.lacking import LACKING
 from pinnace.cli.settings import Settings
 
 SECTIONS = {
@@ -46,7 +47,7 @@ HELP = """A small, real cluster control plane: the verbs that kubectl taught eve
 
 Flags may stand before or after the verb. Every verb explains itself: pinnace VERB --help."""
 
-cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, help=HELP)
+cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, lacking=LACKING, help=HELP)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:

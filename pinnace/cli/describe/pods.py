@@ -17,8 +17,17 @@ from pinnace.cli.describe.common import annotations, events_table
 from pinnace.cli.describe.text import NONE, Detailed, Fields, Rows, Value, instant, pairs
 from pinnace.cli.printers.pods import status
 
+DEFAULT_SCHEDULER = "default-scheduler"
 
-def describe(pod: Pod, events: Sequence[Event], now: float) -> Fields:
+
+def waits_for_scheduler(pod: Pod) -> bool:
+    """Whether it has no node, and it is for the cluster's own schedulers to give it one."""
+    waits = not pod.spec.nodeName and pod.status.phase in ("", "Pending") and not pod.spec.schedulingGates
+    return waits and pod.spec.schedulerName in ("", DEFAULT_SCHEDULER) and not is_set(pod.metadata.deletionTimestamp)
+
+
+def describe(pod: Pod, events: Sequence[Event], now: float, *, leaderless: str = "") -> Fields:
+    """`leaderless`: the election that its scheduler must win first, and nobody has."""
     meta, spec = pod.metadata, pod.spec
     fields: dict[str, Value] = {
         "Name": meta.name,
@@ -29,13 +38,15 @@ def describe(pod: Pod, events: Sequence[Event], now: float) -> Fields:
     if spec.priorityClassName:
         fields["Priority Class Name"] = spec.priorityClassName
     fields |= {
-        "Scheduler": spec.schedulerName or "default-scheduler",
+        "Scheduler": spec.schedulerName or DEFAULT_SCHEDULER,
         "Node": "/".join(filter(None, (spec.nodeName, pod.status.hostIP))) or NONE,
         "Start Time": instant(pod.status.startTime) or NONE,
         "Labels": pairs(meta.labels),
         "Annotations": annotations(meta),
         "Status": _status(pod),
     }
+    if leaderless:
+        fields["Scheduling"] = f'waits: nobody leads election "{leaderless}"'
     if is_set(meta.deletionTimestamp):
         fields["Termination Grace Period"] = f"{meta.deletionGracePeriodSeconds}s"
     fields |= {label: text for label, text in (("Reason", pod.status.reason), ("Message", pod.status.message)) if text}

@@ -17,6 +17,7 @@ from pinnace.cli.query import AT_ONCE, Query, fetch
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.client.errors import NotFound
+from pinnace.cluster.spec import ELECTION
 
 
 @verb(
@@ -53,7 +54,8 @@ async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fiel
     """Gathers what belongs to the object, and describes it."""
     events, now = await events_about(session, resource, obj), time.time()
     if resource is PODS:
-        return pods.describe(obj, events, now)
+        leaderless = ELECTION if pods.waits_for_scheduler(obj) and not await is_led(session, ELECTION) else ""
+        return pods.describe(obj, events, now, leaderless=leaderless)
     if resource is NODES:
         on_node = await session.client.pods.list(fields=f"spec.nodeName={obj.metadata.name}")
         return nodes.describe(obj, await lease_of(session, obj), on_node.items, events, now)
@@ -66,6 +68,13 @@ async def events_about(session: Session, resource: Resource[Any], obj: Object) -
     if resource is not NODES:
         selected.append(f"involvedObject.uid={obj.metadata.uid}")
     return (await session.client.events.list(obj.metadata.namespace, fields=",".join(selected))).items
+
+
+async def is_led(session: Session, election: str) -> bool:
+    try:
+        return bool((await session.client.elections.get(election)).holder)
+    except NotFound:
+        return False
 
 
 async def lease_of(session: Session, node: Node) -> Lease | None:

@@ -95,6 +95,22 @@ def test_a_pod_that_is_nowhere_yet() -> None:
     assert ["PodScheduled", "False", "Unschedulable", "0/3", "nodes", "are", "available"] in words
 
 
+def test_a_pod_that_waits_while_nobody_leads_says_so() -> None:
+    lines = text(pods.describe(make_pod("a").build(), [], NOW, leaderless="scheduler"))
+    assert next(line for line in lines if line.startswith("Scheduling:")).endswith('waits: nobody leads election "scheduler"')
+    assert not [line for line in text(pods.describe(make_pod("a").build(), [], NOW)) if line.startswith("Scheduling:")]
+
+
+def test_which_pods_wait_for_the_clusters_schedulers() -> None:
+    assert pods.waits_for_scheduler(make_pod("a").build())
+    assert not pods.waits_for_scheduler(make_pod("a").node("n").build())
+    assert not pods.waits_for_scheduler(make_pod("a").phase("Failed").build())
+    theirs, gated = make_pod("a").build(), make_pod("a").build()
+    theirs.spec.schedulerName = "cheap"
+    gated.spec.schedulingGates.add(name="x")
+    assert not pods.waits_for_scheduler(theirs) and not pods.waits_for_scheduler(gated)
+
+
 @pytest.mark.parametrize(
     ("toleration", "shown"),
     [

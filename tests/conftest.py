@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Protocol
 
 import grpc
+import hypothesis
 import pytest
 from aetcd.rpc import DeleteRangeRequest, KVStub, LeaseLeasesRequest, LeaseRevokeRequest, LeaseStub
 
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command, etcd_environment, find_etcd, wait_ready
+
+# How fast a busy machine makes examples says nothing about the code.
+hypothesis.settings.register_profile("pinnace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("pinnace")
 
 READY_TIMEOUT = 20.0
 

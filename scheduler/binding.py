@@ -213,7 +213,7 @@ class Binder:
 
 def _binding(decision: Decision) -> Binding:
     binding = Binding()
-    info = decision.queued.info
-    binding.metadata.namespace, binding.metadata.name, binding.metadata.uid = info.namespace, info.name, info.uid
-    binding.target.kind, binding.target.name = "Node", decision.node
+    info, metadata, target = decision.queued.info, binding.metadata, binding.target
+    metadata.namespace, metadata.name, metadata.uid = info.namespace, info.name, info.uid
+    target.kind, target.name = "Node", decision.node
     return binding

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from prometheus_client import Counter
 
 from pinnace.api.core_v1_pb2 import Event, Node, Pod
-from pinnace.api.times import to_micro_time, to_time
+from pinnace.api.times import to_micro_time
 from pinnace.client.client import EventClient
 from pinnace.client.errors import ApiError, OutcomeUnknown, Unavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -60,8 +60,8 @@ class Recorder:
     def __init__(self, client: EventClient, component: str, instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
         self._component = component
-        self._instance = instance
         self._clock = clock
+        self._template = _template(component, instance)
         self._pending: dict[Alike, Tally] = {}
         self._full = asyncio.Event()
 
@@ -124,24 +124,24 @@ class Recorder:
         log.warning("%d events were not recorded: %s", count, error)
 
     def _message(self, alike: Alike, tally: Tally) -> Event:
-        event = Event(
-            reason=alike.reason,
-            message=alike.message,
-            type=alike.type,
-            count=tally.count,
-            firstTimestamp=to_time(tally.first),
-            lastTimestamp=to_time(tally.last),
-            eventTime=to_micro_time(tally.first),
-            reportingComponent=self._component,
-            reportingInstance=self._instance,
-        )
-        event.metadata.namespace = alike.namespace or "default"
-        event.metadata.name = event_name(alike.name, (self._component, *alike))
-        involved = event.involvedObject
-        involved.kind, involved.apiVersion, involved.uid = alike.kind, "v1", alike.uid
-        involved.namespace, involved.name = alike.namespace, alike.name
-        event.source.component, event.source.host = self._component, self._instance
+        event = Event()
+        event.CopyFrom(self._template)
+        event.reason, event.message, event.type, event.count = alike.reason, alike.message, alike.type, tally.count
+        event.firstTimestamp.seconds, event.lastTimestamp.seconds = int(tally.first), int(tally.last)
+        event.eventTime.CopyFrom(to_micro_time(tally.first))
+        metadata, involved = event.metadata, event.involvedObject
+        metadata.namespace = alike.namespace or "default"
+        metadata.name = event_name(alike.name, (self._component, *alike))
+        involved.kind, involved.namespace, involved.name, involved.uid = alike.kind, alike.namespace, alike.name, alike.uid
         return event
+
+
+def _template(component: str, instance: str) -> Event:
+    """What the events of one reporter have in common."""
+    event = Event(reportingComponent=component, reportingInstance=instance)
+    event.source.component, event.source.host = component, instance
+    event.involvedObject.apiVersion = "v1"
+    return event
 
 
 def event_name(name: str, identity: Iterable[str]) -> str:

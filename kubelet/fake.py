@@ -44,8 +44,6 @@ _ANNOTATIONS = {
 def behaviour(pod: Pod, default: Behaviour) -> Behaviour:
     """What the annotations of a pod say. Raises Unsupported for a value that makes no sense."""
     annotations = pod.metadata.annotations
-    if not annotations:
-        return default
     declared: dict[str, Any] = {}
     for name, (field, kind, limit, words) in _ANNOTATIONS.items():
         if name in annotations:
@@ -56,7 +54,7 @@ def behaviour(pod: Pod, default: Behaviour) -> Behaviour:
             if not 0 <= value < limit:
                 raise Unsupported(f'annotation {name}: "{annotations[name]}" is not {words}')
             declared[field] = value
-    return replace(default, **declared)
+    return replace(default, **declared) if declared else default
 
 
 class _Attempt(NamedTuple):

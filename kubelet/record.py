@@ -45,11 +45,12 @@ class Record:
 
     def refresh(self, pod: Pod) -> bool:
         """Takes a newer version of the pod, or an echo of our own write. False: it is an older one."""
-        if int(pod.metadata.resourceVersion) < int(self.revision):
+        metadata = pod.metadata
+        revision = metadata.resourceVersion
+        if int(revision) < int(self.revision):
             return False
-        self.pod = pod
-        self.revision = pod.metadata.resourceVersion
-        if pod.metadata.HasField("deletionTimestamp"):
+        self.pod, self.revision = pod, revision
+        if metadata.HasField("deletionTimestamp"):
             self.want = wanted(pod, self.template)
         return True
 

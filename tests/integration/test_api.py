@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import RFC_4122, UUID
 
 import grpc.aio
 import pytest
@@ -62,7 +63,9 @@ def new_pod(name: str) -> Pod:
 
 async def test_a_new_object_is_completed(client: Client) -> None:
     pod = await client.pods.create(new_pod("a"))
-    assert pod.metadata.uid and int(pod.metadata.resourceVersion) > 0 and pod.metadata.creationTimestamp.seconds
+    assert int(pod.metadata.resourceVersion) > 0 and pod.metadata.creationTimestamp.seconds
+    uid = UUID(pod.metadata.uid)
+    assert (str(uid), uid.version, uid.variant) == (pod.metadata.uid, 4, RFC_4122)
     assert pod.spec.restartPolicy == "Always" and pod.status.phase == "Pending" and pod.spec.priority == 0
     assert await client.pods.get("a", "default") == pod
 

@@ -62,16 +62,13 @@ class _Call:
 
 
 class _Item:
-    __slots__ = ("call", "index", "write")
+    __slots__ = ("call", "index", "size", "write")
 
     def __init__(self, write: Write, call: _Call, index: int) -> None:
         self.write = write
         self.call = call
         self.index = index
-
-    @property
-    def size(self) -> int:
-        return len(self.write.value) if self.write.value else 0
+        self.size = len(write.value) if write.value else 0
 
     def settle(self, outcome: Outcome) -> None:
         call = self.call
@@ -170,6 +167,10 @@ class Committer:
 
     def _settle(self, group: list[_Item], answer: Committed | Refused | StorageError) -> None:
         """Answers those writes whose outcome this is, and sends the others again; all are answered when it is nobody's."""
+        if isinstance(answer, Committed):
+            for item in group:
+                self._finish(item, answer.revision)
+            return
         outcomes = [outcome_of(item.write, answer) for item in group]
         if all(outcome is None for outcome in outcomes):
             error = answer if isinstance(answer, StorageError) else StorageError(f"refused for no reason: {answer}")
@@ -190,11 +191,9 @@ def _stopping() -> Unavailable:
     return Unavailable("the server is stopping; try another one")
 
 
-def outcome_of(write: Write, answer: Committed | Refused | StorageError) -> Outcome | None:
-    """What the answer to its transaction means for one write. None: the answer is not about this one, so it goes again."""
+def outcome_of(write: Write, answer: Refused | StorageError) -> Outcome | None:
+    """Why one write of a transaction did not happen. None: the answer is not about this one, so it goes again."""
     match answer:
-        case Committed():
-            return answer.revision
         case Refused():
             return failure_of(write, answer.current)
         case OutOfSpace() if write.value is None:

@@ -83,20 +83,20 @@ class _Limits:
     def take(self, write: Write) -> bool:
         """Counts `write` in, if there is room. A write always fits into an empty transaction."""
         size = self._bytes + len(write.value or b"")
-        guards = self._guards.union(write.guards) if write.guards else self._guards
+        new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
         if self._writes and (
-            self._writes + 1 + len(guards) > MAX_OPERATIONS
+            self._writes + 1 + len(self._guards) + len(new_guards) > MAX_OPERATIONS
             or size > MAX_BYTES
             or (write.lease and self._lease and write.lease != self._lease)
             or write.key in self._guard_keys
-            or any(guard.key in self._keys for guard in write.guards)
+            or (new_guards and any(guard.key in self._keys for guard in new_guards))
         ):
             return False
         self._writes += 1
         self._bytes = size
         self._lease = self._lease or write.lease
         self._keys.add(write.key)
-        if write.guards:
-            self._guards = guards
-            self._guard_keys.update(guard.key for guard in write.guards)
+        if new_guards:
+            self._guards.update(new_guards)
+            self._guard_keys.update(guard.key for guard in new_guards)
         return True

@@ -21,7 +21,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 def compared_keys(writes: Iterable[Write]) -> list[str]:
-    """Every key that the transaction looks at, in the order of its failure branch."""
+    """Every key that the transaction looks at, in the order of its failure branch: first those that are written."""
     keys = {write.key: None for write in writes}
     for write in writes:
         for guard in write.guards:
@@ -36,10 +36,12 @@ def encode_transaction(writes: Sequence[Write]) -> Any:
     """
     request = TxnRequest()
     add_compare, add_success, add_failure = request.compare.add, request.success.add, request.failure.add
-    guards: dict[Guard, None] = {}
+    guards: set[Guard] = set()
     for write in writes:
         key = write.key.encode()
-        add_compare(target=_MOD, key=key, mod_revision=write.expected)
+        compare = add_compare()
+        compare.target, compare.key, compare.mod_revision = _MOD, key, write.expected
+        add_failure().request_range.key = key
         if write.value is None:
             add_success().request_delete_range.key = key
         else:
@@ -50,11 +52,10 @@ def encode_transaction(writes: Sequence[Write]) -> Any:
                 put.lease = write.lease
             elif write.expected:
                 put.ignore_lease = True
-        for guard in write.guards:
-            guards[guard] = None
+        guards.update(write.guards)
     for guard in guards:
         add_compare(target=_CREATE, key=guard.key.encode(), create_revision=guard.create_revision)
-    for compared in compared_keys(writes):
+    for compared in compared_keys(writes)[len(writes) :]:
         add_failure().request_range.key = compared.encode()
     return request
 

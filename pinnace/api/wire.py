@@ -11,6 +11,7 @@ Source: https://protobuf.dev/programming-guides/encoding/#last-one-wins
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from pinnace.api.verbs_pb2 import WatchEventType
 
@@ -35,8 +36,10 @@ def field(number: int, payload: bytes) -> bytes:
     return b"%b%b%b" % (varint(number << 3 | 2), varint(len(payload)), payload)
 
 
+@lru_cache(maxsize=1024)
 def stamp(revision: int) -> bytes:
-    """What sets `metadata.resourceVersion` when it is appended to an encoded object."""
+    """What sets `metadata.resourceVersion` when it is appended to an encoded object. Remembered: the objects of one
+    transaction share their revision."""
     digits = b"%d" % revision
     return b"\x0a%c\x32%c%b" % (len(digits) + 2, len(digits), digits)  # field(1, field(6, digits)), in one go
 

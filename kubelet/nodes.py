@@ -17,6 +17,8 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 
+KUBELET_VERSION = f"v{version('pinnace')}"
+
 
 def new_node(name: str, fleet: str, capacity: Mapping[str, Quantity], now: float) -> Node:
     """A node to create. `capacity` is by resource name, `now` in Unix time."""
@@ -83,7 +85,7 @@ def _set_status(node: Node, capacity: Mapping[str, Quantity], now: float) -> Non
     status.addresses.add(type="Hostname", address=node.metadata.name)
     info = status.nodeInfo
     info.operatingSystem, info.architecture, info.osImage = "linux", "amd64", "virtual node of a pinnace fleet"
-    info.containerRuntimeVersion, info.kubeletVersion = "fake://1", f"v{version('pinnace')}"
+    info.containerRuntimeVersion, info.kubeletVersion = "fake://1", KUBELET_VERSION
 
 
 def _ready(node: Node) -> NodeCondition | None:

@@ -42,9 +42,8 @@ class Phase(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
-    @property
-    def final(self) -> bool:
-        return self is Phase.SUCCEEDED or self is Phase.FAILED
+    def __init__(self, word: str) -> None:
+        self.final = word in ("Succeeded", "Failed")
 
 
 TRANSITIONS = {

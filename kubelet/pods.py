@@ -182,12 +182,12 @@ class Pods:
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""
         before = record.state
-        state = before or self._admit(record, now)
+        state = before or self._admit(uid, record, now)
         while True:
             containers = self._runtime.observe(uid, now)
             step = lifecycle.advance(record.want, state, containers, now)
             state = step.state
-            if not self._carry_out(record, step, now):
+            if not self._carry_out(uid, record, step, now):
                 break
         if state != before or [view.past for view in containers] != [view.past for view in record.containers]:
             self._changed(uid, record, state, containers)
@@ -196,32 +196,31 @@ class Pods:
         if record.over and record.reported:
             self._removals.mark(uid)
 
-    def _admit(self, record: Record, now: Instant) -> PodState:
+    def _admit(self, uid: str, record: Record, now: Instant) -> PodState:
         pod = record.pod
         node = self._nodes[pod.spec.nodeName]
-        admitted = node.admit(pod.metadata.uid, record.template)
+        admitted = node.admit(uid, record.template)
         if isinstance(admitted, Refusal):
             return lifecycle.refuse(admitted.admission_reason, f"Pod was rejected: {admitted.admission_message}", now)
         try:
             self._runtime.prepare(pod)
         except Unsupported as error:
-            node.vacate(pod.metadata.uid)
+            node.vacate(uid)
             return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
         record.addresses = admitted
         return lifecycle.accept(now)
 
-    def _carry_out(self, record: Record, step: Step, now: Instant) -> bool:
+    def _carry_out(self, uid: str, record: Record, step: Step, now: Instant) -> bool:
         """False: the actions change nothing about the containers, so another step now would be the same."""
-        pod = record.pod
         touched = False
         for action in step.actions:
             match action:
                 case Start(container, attempt):
-                    self._runtime.start(pod.metadata.uid, container, attempt, now)
+                    self._runtime.start(uid, container, attempt, now)
                     touched = True
                 case Stop(container, grace):
-                    self._runtime.stop(pod.metadata.uid, container, grace, now)
-                    self._events.event(pod, "Normal", "Killing", f"Stopping container {container}")
+                    self._runtime.stop(uid, container, grace, now)
+                    self._events.event(record.pod, "Normal", "Killing", f"Stopping container {container}")
                     touched = True
                 case Remove():
                     record.over = True

@@ -31,6 +31,10 @@ def main(name: str, listen: str, http: str, etcd: str, verbose: int) -> None:
         status = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
+    try:
+        parse_address(listen)  # gRPC takes port 99999 to be 34463
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--listen") from None
     sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints)))
 
 

@@ -60,7 +60,9 @@ def _texts(filenames: Sequence[str], recursive: bool) -> Iterator[tuple[str, str
             try:
                 yield str(path), path.read_text(encoding="utf-8")
             except OSError as error:
-                raise usage(f"{path}: {(error.strerror or str(error)).lower()}") from None
+                address = "://" in name
+                hint = "fetch it yourself: `-f -` reads stdin" if address else "-f names a file, a directory, or - for stdin"
+                raise usage(f"{name if address else path}: {(error.strerror or str(error)).lower()}", hint=hint) from None
             except UnicodeDecodeError as error:
                 raise ManifestError([f"{path}:1: not a text in UTF-8: {error.reason} at byte {error.start}"]) from None
 

@@ -171,5 +171,7 @@ def timed_out(message: str) -> Timeout:
 
 
 def outcome_unknown(cause: ApiError) -> OutcomeUnknown:
+    if isinstance(cause, OutcomeUnknown):  # the server said so itself
+        return cause
     message = f"the outcome is unknown, it may have happened: {cause.message}; read before you repeat it"
     return OutcomeUnknown(Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message))

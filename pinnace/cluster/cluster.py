@@ -269,7 +269,7 @@ def _etcd(progress: Progress) -> EtcdBinary:
     try:
         binary = find_etcd()
     except EtcdMissing as error:
-        raise ClusterError(str(error)) from error
+        raise ClusterError(str(error), hint=error.hint) from error
     if binary.fallback:
         version = ".".join(map(str, binary.version))
         progress.done(f"etcd {version} is used for want of a better one: it can lose writes when it is killed")

@@ -26,7 +26,11 @@ _direct = build_opener(ProxyHandler({}))
 
 
 class EtcdMissing(Exception):
-    """No etcd on this machine; the message says how to get one."""
+    """No etcd on this machine; `hint` says how to get one."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class EtcdNotReady(Exception):
@@ -77,7 +81,7 @@ def find_etcd(environ: Mapping[str, str] | None = None) -> EtcdBinary:
     if chosen := environ.get("ETCD_BIN"):
         version = read_version(Path(chosen))
         if version is None:
-            raise EtcdMissing(f"ETCD_BIN={chosen} is no etcd that runs; correct it, or unset it to search PATH")
+            raise EtcdMissing(f"ETCD_BIN={chosen} is no etcd that runs", "correct it, or unset it to search PATH")
         return EtcdBinary(Path(chosen), version, loses_writes(version))
     fallback = None
     for path in _candidates(environ):
@@ -89,8 +93,9 @@ def find_etcd(environ: Mapping[str, str] | None = None) -> EtcdBinary:
         fallback = EtcdBinary(path, version, fallback=True)
     if fallback is None:
         raise EtcdMissing(
-            "no etcd found; install it (https://etcd.io/docs/latest/install, or `apt-get install etcd-server`) "
-            "and put it on PATH, or set ETCD_BIN"
+            "no etcd found",
+            "install it (https://etcd.io/docs/latest/install, or `apt-get install etcd-server`) "
+            "and put it on PATH, or set ETCD_BIN",
         )
     return fallback
 

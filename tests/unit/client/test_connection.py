@@ -98,7 +98,7 @@ async def test_repeats_what_is_unknown_to_the_server_only_where_that_is_safe(ser
     server = await serve()
     answering(server, unknown, unknown)
     connection = connect(server)
-    with pytest.raises(errors.OutcomeUnknown):
+    with pytest.raises(errors.OutcomeUnknown, match=r"^etcd did not answer$"):
         await get(connection, retry=False)
     assert await get(connection) == server.address
 

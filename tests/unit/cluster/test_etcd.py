@@ -78,8 +78,9 @@ class TestFind:
         assert found.fallback == loses_writes(found.version)
 
     def test_none_says_what_to_do(self, tmp_path: Path, no_wheel: None) -> None:
-        with pytest.raises(EtcdMissing, match="install it"):
+        with pytest.raises(EtcdMissing, match="no etcd found") as missing:
             find_etcd({"PATH": str(tmp_path)})
+        assert "install it" in missing.value.hint
 
 
 @pytest.mark.parametrize(

@@ -60,5 +60,5 @@ class Entry(Generic[T]):
 
     def _parse(self) -> T:
         obj = self._message()
-        obj.ParseFromString(self.stamped)  # type: ignore[attr-defined]
+        obj.ParseFromString(self.stamped)
         return obj

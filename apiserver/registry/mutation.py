@@ -134,7 +134,7 @@ class Mutator(Generic[T]):
         if current is None:
             return None
         obj = self._resource.message()
-        obj.ParseFromString(current.value + wire.stamp(current.mod_revision))  # type: ignore[attr-defined]
+        obj.ParseFromString(current.value + wire.stamp(current.mod_revision))
         return Version(obj, current.mod_revision, current.value)
 
 

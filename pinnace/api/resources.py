@@ -3,7 +3,7 @@ a service in proto/, and a strategy in apiserver.registry."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from google.protobuf import message_factory
 from google.protobuf.message import Message
@@ -28,6 +28,9 @@ class Object(Protocol):
     @property
     def metadata(self) -> ObjectMeta: ...
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...  # noqa: N802 (protobuf's name)
+    def ParseFromString(self, serialized: bytes, /) -> int: ...  # noqa: N802
+    def CopyFrom(self, other: Self, /) -> None: ...  # noqa: N802
+    def ByteSize(self) -> int: ...  # noqa: N802
 
 
 T = TypeVar("T", bound=Object)

@@ -49,7 +49,7 @@ async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
     """What `change` said of the version that was stored. Raises ApiError, and what `change` raises."""
     for attempt in range(1, ATTEMPTS + 1):
         new = type(obj)()
-        new.CopyFrom(obj)  # type: ignore[attr-defined]  # every Object is a message
+        new.CopyFrom(obj)
         said = change(new)
         if new == obj:
             return said

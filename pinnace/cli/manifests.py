@@ -78,6 +78,6 @@ def _files(path: Path, recursive: bool) -> Sequence[Path]:
 
 def _too_large(manifests: Sequence[Manifest]) -> Iterator[str]:
     for manifest in manifests:
-        size = manifest.obj.ByteSize()  # type: ignore[attr-defined]  # every Object is a message
+        size = manifest.obj.ByteSize()
         if size > MAX_OBJECT:
             yield f"{where(manifest)}: the object has {size:,} bytes; at most {MAX_OBJECT:,} are stored"

@@ -20,6 +20,8 @@ class Priority:
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
         self._classes = classes
         self._everything = Selection.parse(PRIORITY_CLASSES, "", "", "")
+        self._known: tuple[int, PriorityClass | None] = (0, None)
+        """The default class, and before it the version of the classes of which it is the default."""
 
     def admit(self, resource: Resource[Object], obj: Object) -> None:
         if not isinstance(obj, Pod):
@@ -52,5 +54,9 @@ class Priority:
 
     def _default(self) -> PriorityClass | None:
         """The class for pods that name none: of several the one with the lowest value, as Kubernetes does."""
-        found = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
-        return min(found, key=lambda each: each.value, default=None)
+        version, default = self._known
+        if version != self._classes.version:
+            found = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
+            default = min(found, key=lambda each: each.value, default=None)
+            self._known = self._classes.version, default
+        return default

@@ -40,6 +40,11 @@ class ResourceCache(Generic[T]):
         self._lister = Lister(self._store, storage, progress, fresh)
         self._drained = False
 
+    @property
+    def version(self) -> int:
+        """Of the state: what was worked out from it holds until this moves."""
+        return self._store.version
+
     def get(self, key: str) -> Entry[T] | None:
         return self._store.entries.get(key)
 

@@ -24,6 +24,8 @@ class Store(Generic[T]):
         self.entries: dict[str, Entry[T]] = {}
         self.changed = 0
         """The revision of the last change (after a load: that of the load)."""
+        self.version = 0
+        """Counts changes and loads."""
         self._message = resource.message
         self._indexed = resource is PODS
         self._keys: SortedList = SortedList()
@@ -38,11 +40,13 @@ class Store(Generic[T]):
         for entry in entries if self._indexed else ():
             self._by_node.setdefault(entry.node, set()).add(entry.key)
         self.changed = revision
+        self.version += 1
 
     def apply(self, change: Change) -> Event[T] | None:
         """The change as an event; None when a key was deleted that is not there."""
         old = self.entries.get(change.key)
         self.changed = change.mod_revision
+        self.version += 1
         if change.value is not None:
             new = self.entry(change)
             self.entries[change.key] = new

@@ -35,8 +35,9 @@ class Event(Generic[T]):
 
     def kind(self, selection: Selection) -> WatchEventType | None:
         """What a watcher of the selection is told; None: nothing."""
-        before = self.old is not None and selection.matches(self.old)
-        if self.new is not None and selection.matches(self.new):
+        old, new = self.old, self.new
+        before = old is not None and (selection.everything or selection.matches(old))
+        if new is not None and (selection.everything or selection.matches(new)):
             return MODIFIED if before else ADDED
         return DELETED if before else None
 

@@ -37,6 +37,8 @@ class Selection:
     """Nothing but `prefix` matters."""
     everything: bool = field(init=False, compare=False)
     """All objects of the resource."""
+    needs_object: bool = field(init=False, compare=False)
+    """Does `matches` look into the parsed object?"""
     _parsed: tuple[FieldRequirement, ...] = field(init=False, compare=False, repr=False)
     """The requirements that only the parsed object can answer."""
 
@@ -53,6 +55,7 @@ class Selection:
         put(self, "no_phases", frozenset[str]().union(*(r.values for r in by_phase if r.negated)))
         answered = [*by_phase, *(r for r in requirements if r.name in (_BY_KEY, _BY_NODE) and not r.negated)]
         put(self, "_parsed", tuple(r for r in requirements if r not in answered))
+        put(self, "needs_object", bool(self._parsed or self.labels.requirements))
 
     @classmethod
     def parse(cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str) -> "Selection":
@@ -76,11 +79,6 @@ class Selection:
             return True
         obj = entry.peek()
         return self.labels.matches(obj.metadata.labels) and all(each.matches(obj) for each in self._parsed)
-
-    @property
-    def needs_object(self) -> bool:
-        """Does `matches` look into the parsed object?"""
-        return bool(self._parsed or self.labels.requirements)
 
     @property
     def digest(self) -> str:

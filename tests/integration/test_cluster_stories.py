@@ -55,7 +55,7 @@ def test_the_failover_demo(pinnace: Callable[..., subprocess.CompletedProcess[st
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("kill -9 ") == 3 + 1, "three failovers, and the invitation"
     assert ended.stdout.count("is elected; its fencing token is") == 3
-    assert ended.stdout.count("✓") == 4 and "✗" not in ended.stdout
+    assert ended.stdout.count("✓") == 5 and "✗" not in ended.stdout
     assert "\x1b" not in ended.stdout
     assert not list(tmp_path.iterdir()) and not left_in(tmp_path)
 

@@ -1,7 +1,9 @@
 """`pinnace demo`: a story on a real cluster, with a verdict."""
 
 import asyncio
+import shutil
 import signal
+import sys
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -107,7 +109,8 @@ async def _failover(story: Story) -> list[Judgement]:
     for line in verdict:
         story.line(f"{'✓' if line.good else '✗'} {line.what:<38}{line.figure}", "green" if line.good else "bold red")
     story.line("")
-    story.line("Yours to play with: pinnace up, then kill -9 whom you like.")
+    program = "pinnace" if shutil.which("pinnace") else sys.argv[0]
+    story.line(f"Yours to play with: {program} up, then kill -9 whom you like.")
     return verdict
 
 

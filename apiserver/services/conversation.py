@@ -101,6 +101,11 @@ class Conversation(Generic[Q, A]):
         return bool(self._inbox)
 
     @property
+    def gone(self) -> bool:
+        """Is the peer known to have left, whatever is still to be heard from it?"""
+        return Sign.GONE in self._inbox
+
+    @property
     def was_late(self) -> bool:
         """Have we kept the peer waiting just now (stalled, or busy with a slow store), so that it may have left for another?"""
         return self._clock.monotonic() - self._late < 1.0

@@ -122,10 +122,12 @@ class Fleet:
         return True
 
     async def _claim(self) -> bool:
-        """Writes the Lease objects of the next nodes that wait for it; False when the session has run out."""
+        """Writes the Lease objects of the next nodes that wait for it; False when the session has run out.
+
+        For nobody who has left: the fleet may have a new session already, and would lose its nodes to its old one."""
         nodes = list(islice(self._wanted, CHUNK))
         found: dict[str, KeyValue | None] = dict.fromkeys(nodes)
-        while nodes:
+        while nodes and not self._conversation.gone:
             outcomes = await self._committer.commit_many([self._writing(node, found[node]) for node in nodes])
             conflicts = []
             for node, outcome in zip(nodes, outcomes, strict=True):

@@ -74,7 +74,7 @@ def encode(refusal: Refusal) -> status_pb2.Status:
         status.details.add().Pack(bad)
     if refusal.retry_after is not None:
         delay = Duration()
-        delay.FromMilliseconds(int(refusal.retry_after * 1000))
+        delay.FromMilliseconds(round(refusal.retry_after * 1000))
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return status
 

@@ -1,0 +1,47 @@
+"""A fleet's session, and one that has left already."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.services import fleet as module
+from apiserver.services.conversation import Conversation, Sign
+from apiserver.services.fleet import Fleet, lease_object
+from apiserver.sessions import Timing
+from apiserver.storage.committer import Committer
+from apiserver.storage.interface import Committed, Write
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.runtime.clock import SYSTEM_CLOCK
+
+TIMING = Timing(interval=0.05, silence=60.0, ttl=60)
+KEY = LEASES.key(NODE_LEASE_NAMESPACE, "n")
+
+
+async def nothing() -> AsyncIterator[HeartbeatRequest]:
+    for request in list[HeartbeatRequest]():
+        yield request
+
+
+async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GRACE", 0.0)
+    storage = MemoryStorage()
+    committer = Committer(storage)
+    committing = asyncio.create_task(committer.run())
+    newer = await storage.grant_lease(60)
+    written = await storage.transact([Write(KEY, lease_object("n", "f", 60, 1.0, None), 0, lease=newer)])
+    assert isinstance(written, Committed)
+
+    conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
+    conversation.post(Sign.GONE)
+    opening = HeartbeatRequest.Open(holder="f", nodes=["n"])
+    fleet = Fleet(conversation, opening, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK)
+    async with asyncio.timeout(5):
+        await fleet.run()
+
+    found = await storage.get(KEY)
+    assert found is not None and (found.mod_revision, found.lease) == (written.revision, newer)
+    committing.cancel()

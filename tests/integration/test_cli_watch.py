@@ -87,7 +87,7 @@ async def test_a_timeout_ends_a_watch_as_asked(pinnace: Commands, client: Client
 
 async def test_events_and_leaders(pinnace: Commands) -> None:
     async with pinnace.start("leader", "-w", "-o", "json") as watch:
-        assert await watch.line() == '{"name": "scheduler", "holder": "", "token": 0}'
+        assert await watch.line() == '{"election": "scheduler", "holder": "", "token": 0}'
         assert (await watch.interrupt()).code == 130
     assert (await pinnace("events", "-w", "--timeout", "500ms")).code == 0
 

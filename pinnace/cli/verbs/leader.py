@@ -90,7 +90,7 @@ def row(election: Election, now: float) -> tuple[str, ...]:
 
 
 def document(election: Election) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": election.name, "holder": election.holder, "token": election.token}
+    found: dict[str, Any] = {"election": election.name, "holder": election.holder, "token": election.token}
     return found | ({"since": format_rfc3339(election.since)} if election.HasField("since") else {})
 
 

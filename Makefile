@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto up down bench compose-test clean
+.PHONY: help setup demo test check format proto up down bench compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -50,6 +50,10 @@ bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
 	@$(BIN)/python tools/standins.py
 	@$(BIN)/pytest -m compose tests/compose
+
+compose-bench: setup ## Measure failover in docker-compose: docker kill of the leading container, 20 times (ARGS="--save FILE")
+	@$(BIN)/python tools/standins.py
+	@$(BIN)/python -m tests.compose.failover $(ARGS)
 
 clean: ## Remove what the other targets made here
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -58,11 +58,11 @@ def eventually(what: str, look: Callable[[], T | None], timeout: float) -> T:
 
 
 class Stack:
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 3) -> None:
         first = next(port for port in iter(free_port, None) if _free(port + 1))
         self.server = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         self._project = f"pinnace-test-{os.getpid()}"
-        self._environment = {"APISERVER_PORTS": f"{first}-{first + 1}", "NODES_PER_KUBELET": "3"}
+        self._environment = {"APISERVER_PORTS": f"{first}-{first + 1}", "NODES_PER_KUBELET": str(nodes)}
 
     def compose(self, *arguments: str, timeout: float = 60.0) -> str:
         return run(*compose_command(), "-p", self._project, *arguments, timeout=timeout, environment=self._environment)

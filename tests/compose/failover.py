@@ -1,0 +1,86 @@
+"""How long nobody binds after `docker kill` of the leading scheduler's container, in docker-compose: `make compose-bench`.
+
+The gap is from before the `docker kill` command is started to the arrival, in this process, of the next leader's first bind.
+"""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import click
+
+from pinnace.bench.leaders import PATIENCE, WARM_UP, present_leader, trickle
+from pinnace.bench.load import Load
+from pinnace.bench.machine import this_machine
+from pinnace.bench.stats import summarize
+from pinnace.bench.witness import BOUND, witnessing
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from tests.compose.stack import Stack, eventually, missing, run
+
+NODES = 500
+
+
+@click.command()
+@click.option("--times", default=20, show_default=True, help="How often.")
+@click.option("--save", type=click.Path(path_type=Path), help="Keep the result as JSON in this file.")
+def main(times: int, save: Path | None) -> None:
+    if problem := missing():
+        raise click.ClickException(problem)
+    stack = Stack(nodes=NODES)
+    try:
+        stack.up()
+        gaps, violations = asyncio.run(measure(stack, times))
+    finally:
+        stack.down()
+    summary = summarize(gaps)
+    click.echo(
+        f"docker kill, {times} times: p50 {summary.p50:.3f} s, p99 {summary.p99:.3f} s, max {summary.max:.3f} s; {violations}"
+    )
+    if save:
+        machine = this_machine()
+        found = {
+            "row": "compose failover", "commit": machine.commit, "nodes": NODES, "times": times,
+            "gaps_s": [round(gap, 4) for gap in gaps],
+            "p50_s": round(summary.p50, 4), "p99_s": round(summary.p99, 4), "max_s": round(summary.max, 4),
+            "violations": violations,
+        }  # fmt: skip
+        save.write_text(json.dumps(found, indent=2) + "\n")
+    if any(violations.values()):
+        raise click.ClickException("what must never be has happened")
+
+
+async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]]:
+    """The gaps in seconds, and what the witness found wrong."""
+    load, gaps = Load(), list[float]()
+    connection = Connection(stack.server.split(","))
+    client = Client(connection)
+    try:
+        async with witnessing(client) as witness:
+            for turn in range(times):
+                async with trickle(load, client):
+                    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, PATIENCE)
+                    leader = await present_leader(client)
+                    hit = time.monotonic()
+                    killing = await asyncio.create_subprocess_exec(
+                        "docker", "kill", leader.holder, stdout=asyncio.subprocess.DEVNULL
+                    )
+                    _, bound = await witness.next_leader_binds(leader.token, PATIENCE)
+                await killing.wait()
+                gaps.append(bound - hit)
+                click.echo(f"{turn + 1:3}  {leader.holder} killed, the next leader binds after {gaps[-1]:.3f} s")
+                await asyncio.to_thread(bring_back, stack, leader.holder)
+            await witness.reached(BOUND, len(load.uids), PATIENCE)
+            return gaps, witness.history.violations(load.uids)
+    finally:
+        await connection.close()
+
+
+def bring_back(stack: Stack, container: str) -> None:
+    run("docker", "start", container)
+    eventually("healthy again", lambda: stack.state(container)["Health"]["Status"] == "healthy" or None, PATIENCE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What checkers need to know of an object, taken from its encoded form. A history holds these instead of the objects."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from google.protobuf.message import Message
+
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.resources import ALL, ELECTIONS_PREFIX, LEASES, NODES, PODS, Object
+from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.fit import allocatable, pod_requests
+
+Amounts = tuple[tuple[str, int], ...]
+"""(resource, amount): millicores of cpu, bytes, or a count; see pinnace.fit."""
+
+FINISHED = ("Succeeded", "Failed")
+_DEFAULT_SCHEDULER = "default-scheduler"
+_MESSAGES: dict[str, type[Any]] = {resource.plural: resource.message for resource in ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    uid: str
+    node: str = ""
+    """spec.nodeName; "" while it is not bound."""
+    election: str = ""
+    """Whose leader bound it; "": nobody, or somebody without a fence."""
+    token: int = 0
+    """The fencing token under which it was bound."""
+    phase: str = ""
+    requests: Amounts = ()
+    terminating: bool = False
+    picky: bool = False
+    """It asks for more than room (selectors, affinity, host ports, another scheduler): whether it is feasible is not judged."""
+
+    @property
+    def by_scheduler(self) -> bool:
+        return bool(self.election)
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    uid: str
+    allocatable: Amounts = ()
+    open: bool = True
+    """Takes any pod that fits: it is neither cordoned nor tainted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionFacts:
+    holder: str
+    session: int = 0
+    """The etcd lease of the holder's session."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    holder: str
+
+
+Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts
+
+
+def digest(obj: Message | Object) -> str:
+    """16 hex digits that are equal for equal objects, whatever their resourceVersion and however their maps are ordered."""
+    message: Any = obj
+    version = message.metadata.resourceVersion
+    message.metadata.resourceVersion = ""
+    try:
+        return _hash(message.SerializeToString(deterministic=True))
+    finally:
+        message.metadata.resourceVersion = version
+
+
+def digest_of(key: str, value: bytes | None) -> str:
+    """The `digest` of an object as etcd has it; of its bytes, when the key is no API object's. "" for no value: deleted."""
+    if not value:
+        return ""
+    message = _MESSAGES.get(_plural(key))
+    return digest(message.FromString(value)) if message else _hash(value)
+
+
+def facts_of(key: str, value: bytes | None) -> Facts | None:
+    """None for a kind that no checker looks into, and for a deletion (no value)."""
+    if not value:
+        return None
+    if key.startswith(PODS.prefix):
+        return pod_facts(Pod.FromString(value))
+    if key.startswith(NODES.prefix):
+        return node_facts(Node.FromString(value))
+    if key.startswith(ELECTIONS_PREFIX):
+        election = Election.FromString(value)
+        return ElectionFacts(election.holder, election.session)
+    if key.startswith(LEASES.prefix):
+        return LeaseFacts(Lease.FromString(value).spec.holderIdentity)
+    return None
+
+
+def pod_facts(pod: Pod) -> PodFacts:
+    metadata, spec = pod.metadata, pod.spec
+    election, _, token = metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
+    requests = pod_requests(pod)
+    picky = bool(
+        spec.nodeSelector
+        or spec.HasField("affinity")
+        or spec.topologySpreadConstraints
+        or requests.ports
+        or spec.schedulerName not in ("", _DEFAULT_SCHEDULER)
+    )
+    return PodFacts(
+        uid=metadata.uid,
+        node=spec.nodeName,
+        election=election,
+        token=int(token or 0),
+        phase=pod.status.phase,
+        requests=requests.amounts,
+        terminating=metadata.HasField("deletionTimestamp"),
+        picky=picky,
+    )
+
+
+def node_facts(node: Node) -> NodeFacts:
+    is_open = not node.spec.unschedulable and not any(t.effect in ("NoSchedule", "NoExecute") for t in node.spec.taints)
+    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable(node).items())), is_open)
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+@lru_cache(maxsize=65536)
+def _plural(key: str) -> str:
+    """The resource of a key: "/registry/pods/default/a" is of "pods"."""
+    parts = key.split("/", 3)
+    return parts[2] if len(parts) == 4 else ""

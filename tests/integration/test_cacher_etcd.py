@@ -14,8 +14,8 @@ from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
+from pinnace.chaos.proxy import Mode, Proxy
 from tests.conftest import EtcdFactory, EtcdServer, wipe
-from tests.proxy import Proxy
 from tests.unit.cacher.plan import PLANS, Plan, run
 from tests.unit.cacher.world import CASES, Reader, World, eventually, pod, running
 
@@ -64,11 +64,12 @@ async def test_a_compaction_behind_its_back_ends_watches_and_nothing_is_wrong_af
         storage = EtcdStorage([proxy.endpoint])
         async with running(Cacher(storage)) as cacher:
             reader = Reader(cacher.of(PODS).watch(ALL_PODS, cacher.revision), cacher.revision)
-            proxy.hold_all()
+            proxy.set(Mode.HOLD)
             await world.delete("a")
             last = await world.put(pod("c"))
             await etcd_storage.compact(last)
-            proxy.cut()
+            proxy.reset()
+            proxy.set(Mode.PASS)
             with pytest.raises(Expired) as caught:
                 await reader.read()
             assert caught.value.oldest == last

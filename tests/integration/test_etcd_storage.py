@@ -12,9 +12,9 @@ import pytest
 
 from apiserver.storage.etcd import EtcdStorage, EtcdTls
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
+from pinnace.chaos.proxy import Mode, Proxy
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import DEADLINE, done, put, take
-from tests.proxy import Proxy
 
 FOUND_WITHIN = 5.0
 """Seconds in which a dead connection must be found."""
@@ -70,7 +70,7 @@ class TestLostAnswers:
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint, etcd.endpoint], timeout=0.5)
             await put(storage, "a")
-            proxy.hold_answers()
+            proxy.answers.set(Mode.HOLD)
             with pytest.raises(OutcomeUnknown):
                 await storage.transact([Write("b", b"", 0)])
             assert await etcd_storage.get("b") is not None
@@ -80,12 +80,13 @@ class TestLostAnswers:
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint], timeout=DEADLINE)
             await put(storage, "a")
-            proxy.hold_answers()
+            proxy.answers.set(Mode.HOLD)
             writing = asyncio.create_task(storage.transact([Write("b", b"", 0)]))
             async with asyncio.timeout(DEADLINE):
                 while await etcd_storage.get("b") is None:
                     pass
-            proxy.cut()
+            proxy.reset()
+            proxy.set(Mode.PASS)
             with pytest.raises(OutcomeUnknown):
                 await writing
             assert await storage.get("b") is not None, "it does not work again"
@@ -96,7 +97,7 @@ class TestLostAnswers:
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint, etcd.endpoint], timeout=1)
             await storage.get("a")
-            proxy.hold_all()
+            proxy.set(Mode.HOLD)
             assert await storage.get("a") is not None
             await storage.close()
 
@@ -108,7 +109,7 @@ class TestDeadConnections:
             storage = EtcdStorage([proxy.endpoint, etcd.endpoint])
             async with aclosing(storage.watch(last)) as watch:
                 await take(watch, last)
-                proxy.hold_all()
+                proxy.set(Mode.HOLD)
                 started = time.monotonic()
                 with pytest.raises(Unavailable):
                     async for batch in watch:
@@ -123,7 +124,7 @@ class TestDeadConnections:
         async with Proxy(etcd.endpoint) as proxy:
             storage = EtcdStorage([proxy.endpoint], timeout=1)
             await storage.current_revision()
-            proxy.hold_all()
+            proxy.set(Mode.HOLD)
             async with asyncio.timeout(FOUND_WITHIN):
                 with pytest.raises(Unavailable):
                     await storage.current_revision()
@@ -224,7 +225,7 @@ async def test_closing_ends_what_is_under_way(etcd_storage: EtcdStorage, etcd: E
         storage = EtcdStorage([proxy.endpoint])
         watch = storage.watch(await storage.current_revision() + 1)
         await anext(watch)
-        proxy.hold_answers()
+        proxy.answers.set(Mode.HOLD)
         reading = asyncio.create_task(storage.get("a"))
         watching = asyncio.create_task(anext(watch))
         await asyncio.wait((reading, watching), timeout=0.1)

@@ -1,4 +1,4 @@
-"""The border between the API server's exceptions and gRPC: each is translated here, once.
+"""What the API server's exceptions say to the one who called: each is translated here, once.
 
 Rejected (registry)          as it says
 CacheError
@@ -13,23 +13,15 @@ anything else                INTERNAL, logged with its traceback: it is a bug
 """
 
 import logging
-from typing import NoReturn
-
-import grpc.aio
 
 from apiserver.cacher.errors import BadToken, CacheBehind, Expired, ShuttingDown, SlowWatcher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import Compacted, StorageError
 from pinnace.api.selectors import SelectorError
-from pinnace.api.status import Code, Refusal, Violation, encode
+from pinnace.api.status import Code, Refusal
 
 log = logging.getLogger(__name__)
-
-DETAILS_KEY = "grpc-status-details-bin"
-MAX_DETAILS = 5000
-"""Bytes of details in the trailers: many peers refuse more than 8 KiB of metadata in all."""
-MAX_MESSAGE = 1000
 
 
 def to_refusal(error: Exception, method: str) -> Refusal:
@@ -69,32 +61,3 @@ def not_loaded() -> Refusal:
 def _expired(oldest: int) -> Refusal:
     message = f"the resourceVersion is too old, the oldest that is left is {oldest}: list again"
     return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))
-
-
-async def abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
-    """Ends the call with the refusal."""
-    details = ((DETAILS_KEY, encode(_shorten(refusal)).SerializeToString()),)
-    await context.abort(_GRPC[refusal.code], refusal.message[:MAX_MESSAGE], details)
-    raise AssertionError("abort raises")
-
-
-def _shorten(refusal: Refusal) -> Refusal:
-    """Leaves out violations that no peer would take; says how many."""
-    room, kept = MAX_DETAILS, list[Violation]()
-    for violation in refusal.violations:
-        room -= len(violation.field) + len(violation.message) + 16
-        if room < 0:
-            kept.append(Violation("", f"... and {len(refusal.violations) - len(kept)} more"))
-            break
-        kept.append(violation)
-    return Refusal(
-        refusal.code,
-        refusal.reason,
-        refusal.message[:MAX_MESSAGE],
-        tuple(kept),
-        refusal.retry_after,
-        refusal.metadata,
-    )
-
-
-_GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}

@@ -1,114 +1,86 @@
-"""Handlers of a service, found by the names of its methods in proto/.
+"""Methods (apiserver.services.methods) as gRPC handlers: a refusal becomes the call's status, its details go in the trailers."""
 
-A service object has a coroutine or async generator for each method, named in snake case: `Pods.CreateBatch` is `create_batch`.
-A method without one fails at start-up. Requests arrive parsed; responses may be messages or bytes that are encoded already.
-"""
-
-import asyncio
-import inspect
-import logging
-import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
-from google.protobuf import message_factory
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
 
-from apiserver.registry.errors import Rejected, bad_request
-from apiserver.services import metrics
-from apiserver.services.errors import abort, to_refusal
-from pinnace.api.status import Code, Refusal
+from apiserver.registry.errors import Rejected
+from apiserver.services.methods import Method
+from pinnace.api.status import Code, Refusal, Violation, encode
 
-log = logging.getLogger(__name__)
-
-Unary = Callable[[Any, Any], Awaitable[Message | bytes]]
-Stream = Callable[[Any, Any], AsyncIterator[Message | bytes]]
-Gate = Callable[[], Refusal | None]
-"""Asked before each call: why the server takes none now; None: it does."""
+DETAILS_KEY = "grpc-status-details-bin"
+MAX_DETAILS = 5000
+"""Bytes of details in the trailers: many peers refuse more than 8 KiB of metadata in all."""
+MAX_MESSAGE = 1000
 
 
-def generic_handler(descriptor: ServiceDescriptor, service: object, gate: Gate) -> grpc.GenericRpcHandler:
-    """Raises TypeError when the service lacks a method of the descriptor."""
-    handlers = {method.name: _handler(method, service, gate) for method in descriptor.methods}
-    return grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
+class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """All methods of a server, by path."""
+
+    def __init__(self, methods: Mapping[str, Method]) -> None:
+        self._handlers = {path: _handler(method) for path, method in methods.items()}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        return self._handlers.get(handler_call_details.method)
 
 
-def _handler(method: MethodDescriptor, service: object, gate: Gate) -> grpc.RpcMethodHandler:
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()
-    function = getattr(service, name, None)
-    full_name = f"{method.containing_service.full_name}/{method.name}"
-    if function is None:
-        raise TypeError(f"{type(service).__name__} has no {name}() for {full_name}")
-    message = message_factory.GetMessageClass(method.input_type)
-    parse = _parser(message, message.FromString(b"") if method.client_streaming else None)
-    match method.client_streaming, method.server_streaming:
-        case False, False:
-            return grpc.unary_unary_rpc_method_handler(_unary(full_name, function, gate), parse, _encode)
-        case False, True:
-            return grpc.unary_stream_rpc_method_handler(_stream(full_name, function, gate), parse, _encode)
-        case True, True:
-            return grpc.stream_stream_rpc_method_handler(_stream(full_name, function, gate), parse, _encode)
-    raise TypeError(f"{full_name}: client streams without a response stream are not supported")
+def _handler(method: Method) -> grpc.RpcMethodHandler:
+    if not method.server_streaming:
+        return grpc.unary_unary_rpc_method_handler(_unary(method), method.parse)
+    if not method.client_streaming:
+        return grpc.unary_stream_rpc_method_handler(_stream(method), method.parse)
+    return grpc.stream_stream_rpc_method_handler(_stream(method), method.parse)
 
 
-def _parser(message: type[Message], nonsense: Message | None) -> Callable[[bytes], Message | None]:
-    """Parses requests. Bytes that are no such message become `nonsense`: raised from here, gRPC would log a traceback for each
-    and answer UNKNOWN. (In a stream an empty message is nonsense to whoever hears it.)"""
-
-    def parse(data: bytes) -> Message | None:
+def _unary(method: Method) -> Any:
+    async def call(request: Any, context: Any) -> bytes:
         try:
-            return message.FromString(data)
-        except DecodeError:
-            return nonsense
-
-    return parse
-
-
-def _encode(response: Message | bytes) -> bytes:
-    return response if isinstance(response, bytes) else response.SerializeToString()
-
-
-def _check(request: object) -> Refusal | None:
-    return bad_request("the request is no message of this method's type: compare with proto/") if request is None else None
-
-
-def _unary(name: str, function: Unary, gate: Gate) -> Unary:
-    async def call(request: Any, context: Any) -> Message | bytes:
-        started = time.perf_counter()
-        code = Code.OK
-        try:
-            if refusal := gate() or _check(request):
-                raise Rejected(refusal)
-            return await function(request, context)
-        except asyncio.CancelledError:
-            code = Code.DEADLINE_EXCEEDED
-            raise
-        except Exception as error:
-            refusal = to_refusal(error, name)
-            code = refusal.code
-            await abort(context, refusal)
-        finally:
-            metrics.observe(name, code, time.perf_counter() - started)
+            return await method.call(request, context)
+        except Rejected as rejected:
+            await _abort(context, rejected.refusal)
 
     return call
 
 
-def _stream(name: str, function: Stream, gate: Gate) -> Stream:
-    if not inspect.isasyncgenfunction(function):
-        raise TypeError(f"{name}: expected an async generator")
-
-    async def call(request: Any, context: Any) -> AsyncIterator[Message | bytes]:
-        with metrics.STREAMS.labels(name).track_inprogress():
-            try:
-                if refusal := gate() or _check(request):
-                    raise Rejected(refusal)
-                async for response in function(request, context):
+def _stream(method: Method) -> Any:
+    async def call(request: Any, context: Any) -> AsyncIterator[bytes]:
+        try:
+            async with aclosing(method.stream(request, context)) as responses:
+                async for response in responses:
                     yield response
-            except Exception as error:
-                await abort(context, to_refusal(error, name))
+        except Rejected as rejected:
+            await _abort(context, rejected.refusal)
 
     return call
+
+
+async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
+    """Ends the call with the refusal."""
+    details = ((DETAILS_KEY, encode(_shorten(refusal)).SerializeToString()),)
+    await context.abort(_GRPC[refusal.code], refusal.message[:MAX_MESSAGE], details)
+    raise AssertionError("abort raises")
+
+
+def _shorten(refusal: Refusal) -> Refusal:
+    """Leaves out violations that no peer would take; says how many."""
+    room, kept = MAX_DETAILS, list[Violation]()
+    for violation in refusal.violations:
+        room -= len(violation.field) + len(violation.message) + 16
+        if room < 0:
+            kept.append(Violation("", f"... and {len(refusal.violations) - len(kept)} more"))
+            break
+        kept.append(violation)
+    return Refusal(
+        refusal.code,
+        refusal.reason,
+        refusal.message[:MAX_MESSAGE],
+        tuple(kept),
+        refusal.retry_after,
+        refusal.metadata,
+    )
+
+
+_GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}

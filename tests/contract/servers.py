@@ -11,9 +11,10 @@ from google.protobuf.descriptor import ServiceDescriptor
 from apiserver.cacher.cacher import Cacher
 from apiserver.services.elections import TIMING as ELECTION_TIMING
 from apiserver.services.elections import ElectionsService
-from apiserver.services.handlers import generic_handler
+from apiserver.services.handlers import MethodHandlers
 from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
 from apiserver.services.heartbeats import HeartbeatsService
+from apiserver.services.methods import methods_of
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
@@ -90,7 +91,7 @@ class Server:
         elections = elections_pb2.DESCRIPTOR.services_by_name["Elections"]
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
-        handlers = tuple(generic_handler(each, service, lambda: None) for each, service in services)
+        handlers = tuple(MethodHandlers(methods_of(each, service, lambda: None)) for each, service in services)
         self._grpc.add_generic_rpc_handlers(handlers)
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher)]

@@ -1,0 +1,111 @@
+"""Methods of a service, found by the names in proto/, without a transport: what gRPC and the simulation call alike.
+
+A service object has a coroutine or async generator for each method, named in snake case: `Pods.CreateBatch` is `create_batch`.
+A method without one fails at start-up. Responses may be messages or bytes that are encoded already.
+
+    bytes --parse--> message --call--> gate --> service --> bytes
+                        '-----stream-'   '----------'-----> Rejected, whatever went wrong (apiserver.services.errors)
+"""
+
+import asyncio
+import inspect
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from apiserver.registry.errors import Rejected, bad_request
+from apiserver.services import metrics
+from apiserver.services.errors import to_refusal
+from pinnace.api.status import Code, Refusal
+
+Gate = Callable[[], Refusal | None]
+"""Asked before each call: why the server takes none now; None: it does."""
+
+
+class Context(Protocol):
+    """What a service may ask about the call that it answers; grpc.aio's ServicerContext is one."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds that the caller still waits; None: without end."""
+        ...
+
+
+class Method:
+    """`path` is gRPC's: "/pinnace.v1.Pods/Get"."""
+
+    def __init__(self, descriptor: MethodDescriptor, service: object, gate: Gate) -> None:
+        """Raises TypeError when the service has no such method, or one of another form."""
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", descriptor.name).lower()
+        self.name = f"{descriptor.containing_service.full_name}/{descriptor.name}"
+        self.path = f"/{self.name}"
+        self.client_streaming: bool = descriptor.client_streaming
+        self.server_streaming: bool = descriptor.server_streaming
+        self._message = message_factory.GetMessageClass(descriptor.input_type)
+        self._gate = gate
+        self._function: Any = getattr(service, name, None)
+        if self._function is None:
+            raise TypeError(f"{type(service).__name__} has no {name}() for {self.name}")
+        if self.client_streaming and not self.server_streaming:
+            raise TypeError(f"{self.name}: client streams without a response stream are not supported")
+        if self.server_streaming and not inspect.isasyncgenfunction(self._function):
+            raise TypeError(f"{self.name}: expected an async generator")
+
+    def parse(self, data: bytes) -> Message | None:
+        """The request. Bytes that are no such message become None, which `call` and `stream` refuse: raised from here, gRPC
+        would log a traceback for each and answer UNKNOWN. (In a stream of requests they become an empty message, which is
+        nonsense to whoever hears it.)"""
+        try:
+            return self._message.FromString(data)
+        except DecodeError:
+            return self._message() if self.client_streaming else None
+
+    async def call(self, request: Message | None, context: Context) -> bytes:
+        """Of a method with one response: the encoded response. Raises Rejected."""
+        started = time.perf_counter()
+        code = Code.OK
+        try:
+            self._admit(request)
+            return _encode(await self._function(request, context))
+        except asyncio.CancelledError:
+            code = Code.DEADLINE_EXCEEDED
+            raise
+        except Exception as error:
+            refusal = to_refusal(error, self.name)
+            code = refusal.code
+            raise Rejected(refusal) from error
+        finally:
+            metrics.observe(self.name, code, time.perf_counter() - started)
+
+    async def stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> AsyncGenerator[bytes, None]:
+        """Of a method that streams: encoded responses. `request` is an iterator when requests are streamed too.
+        Raises Rejected."""
+        with metrics.STREAMS.labels(self.name).track_inprogress():
+            try:
+                self._admit(request)
+                async with aclosing(self._function(request, context)) as responses:
+                    async for response in responses:
+                        yield _encode(response)
+            except Exception as error:
+                raise Rejected(to_refusal(error, self.name)) from error
+
+    def _admit(self, request: object) -> None:
+        if refusal := self._gate():
+            raise Rejected(refusal)
+        if request is None:
+            raise Rejected(bad_request("the request is no message of this method's type: compare with proto/"))
+
+
+def methods_of(descriptor: ServiceDescriptor, service: object, gate: Gate) -> Mapping[str, Method]:
+    """By path. Raises TypeError when the service lacks a method of the descriptor."""
+    methods = (Method(each, service, gate) for each in descriptor.methods)
+    return {method.path: method for method in methods}
+
+
+def _encode(response: Message | bytes) -> bytes:
+    return response if isinstance(response, bytes) else response.SerializeToString()

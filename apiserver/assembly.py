@@ -53,10 +53,10 @@ class Assembly:
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
-        self._committer = Committer(storage, clock=clock)
-        self.cacher = Cacher(storage, ALL, clock=clock)
+        self._committer = Committer(storage, clock=clock, rng=self._rng)
+        self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
         self._elections = ElectionsService(storage, self._committer, self.cacher, clock=clock)
-        self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, clock=clock)
+        self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, clock=clock, rng=self._rng)
         self._namespaces: Store[Namespace]
         self.bootstrapped = asyncio.Event()
         self._stopping = False

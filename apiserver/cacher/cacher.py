@@ -21,6 +21,7 @@ What it does not promise: to be up to date while the store is away. It then goes
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -47,6 +48,7 @@ class Cacher:
         resources: Sequence[Resource[Any]] = ALL,
         *,
         clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
         ring_events: int = 100_000,
         ring_bytes: int = 128 << 20,
         bookmark_interval: float = 2.0,
@@ -56,7 +58,7 @@ class Cacher:
         self._progress = Progress()
         self._raw = RawKeys()
         self._freshness = Freshness(storage)
-        self._feed = Feed(storage, self, clock)
+        self._feed = Feed(storage, self, clock, rng or random.Random())
         self._caches = {
             resource.prefix: ResourceCache(resource, storage, self._progress, self.fresh, Ring(ring_events, ring_bytes))
             for resource in resources

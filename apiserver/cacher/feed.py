@@ -11,6 +11,7 @@ whole key space, so that every revision of the store passes by.
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
@@ -46,10 +47,11 @@ class Target(Protocol):
 
 
 class Feed:
-    def __init__(self, storage: Storage, target: Target, clock: Clock) -> None:
+    def __init__(self, storage: Storage, target: Target, clock: Clock, rng: random.Random) -> None:
         self._storage = storage
         self._target = target
         self._clock = clock
+        self._rng = rng
         self._must_load = True
         self._goal: int | None = None
         self._stall: asyncio.Timeout | None = None
@@ -62,7 +64,7 @@ class Feed:
 
     async def run(self) -> None:
         """Feeds until cancelled; the target stays as it is while the storage is away."""
-        backoff = Backoff(initial=0.02, maximum=1.0)
+        backoff = Backoff(initial=0.02, maximum=1.0, rng=self._rng)
         await supervise("watch cache", self._attempt, retry_on=(StorageError,), backoff=backoff, clock=self._clock)
 
     def expect(self, revision: int) -> None:

@@ -12,7 +12,7 @@ resumed does not take nodes that a newer one has taken from it, so two fleets wi
 """
 
 import logging
-import uuid
+import random
 from collections.abc import Iterable
 from itertools import islice
 
@@ -22,6 +22,7 @@ from apiserver.services.conversation import Conversation, Sign
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
+from apiserver.uids import new_uid
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.names import dns_subdomain
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
@@ -51,6 +52,7 @@ class Fleet:
         cacher: Cacher,
         timing: Timing,
         clock: Clock,
+        rng: random.Random,
     ) -> None:
         self._conversation = conversation
         self._opening = opening
@@ -59,6 +61,7 @@ class Fleet:
         self._cacher = cacher
         self._timing = timing
         self._clock = clock
+        self._rng = rng
         self._wanted = dict.fromkeys(opening.nodes, not opening.session)  # to be claimed; True: from whoever holds them
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
         self._checked = clock.monotonic()
@@ -156,7 +159,7 @@ class Fleet:
         if found is not None and found.lease == self._session.id:
             value = found.value
         else:
-            value = lease_object(node, self._opening.holder, self._timing.ttl, self._clock.time(), found)
+            value = lease_object(node, self._opening.holder, self._timing.ttl, self._clock.time(), new_uid(self._rng), found)
         return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
 
     def _check(self) -> None:
@@ -211,11 +214,11 @@ def misnamed(nodes: Iterable[str]) -> bool:
     return any(dns_subdomain(node) for node in nodes)
 
 
-def lease_object(node: str, holder: str, ttl: int, now: float, found: KeyValue | None) -> bytes:
-    """The Lease object of a node from now on; `found` is the one that it replaces. `now` is Unix time."""
+def lease_object(node: str, holder: str, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
+    """The Lease object of a node from now on; `found` is the one that it replaces, whose uid stays. `now` is Unix time."""
     lease = Lease() if found is None else Lease.FromString(found.value)
     if found is None:
-        lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, str(uuid.uuid4())
+        lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, uid
         lease.metadata.creationTimestamp.CopyFrom(to_time(now))
     else:
         lease.spec.leaseTransitions += 1

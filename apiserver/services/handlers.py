@@ -1,4 +1,4 @@
-"""Methods (apiserver.services.methods) as gRPC handlers: a refusal becomes the call's status, its details go in the trailers."""
+"""Methods as gRPC handlers: a refusal becomes the call's status, its details go in the trailers."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing

@@ -1,5 +1,6 @@
 """Nodes.Heartbeat: the fleets whose sessions this server holds. The story of one fleet is in fleet.py."""
 
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,12 +20,20 @@ TIMING = Timing(interval=0.5, silence=1.5, ttl=3)
 
 class HeartbeatsService:
     def __init__(
-        self, storage: Storage, committer: Committer, cacher: Cacher, *, clock: Clock = SYSTEM_CLOCK, timing: Timing = TIMING
+        self,
+        storage: Storage,
+        committer: Committer,
+        cacher: Cacher,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        timing: Timing = TIMING,
     ) -> None:
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
         self._clock = clock
+        self._rng = rng or random.Random()
         self._timing = timing
         self._conversations = Conversations()
 
@@ -45,4 +54,6 @@ class HeartbeatsService:
         if not 0 < len(opening.holder) <= MAX_HOLDER or misnamed(opening.nodes):
             message = f"open a session with a holder of at most {MAX_HOLDER} characters, and nodes whose names are DNS names"
             raise Rejected(errors.bad_request(message))
-        await Fleet(conversation, opening, self._storage, self._committer, self._cacher, self._timing, self._clock).run()
+        await Fleet(
+            conversation, opening, self._storage, self._committer, self._cacher, self._timing, self._clock, self._rng
+        ).run()

@@ -14,6 +14,7 @@ waited for WAIT_LIMIT seconds without leaving. A write whose caller has gone awa
 """
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -79,10 +80,13 @@ class _Item:
 
 
 class Committer:
-    def __init__(self, storage: Storage, *, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, storage: Storage, *, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
+    ) -> None:
         self._storage = storage
         self._max_in_flight = max_in_flight
         self._clock = clock
+        self._rng = rng or random.Random()
         self._queue: WriteQueue[_Item] = WriteQueue()
         self._wake = asyncio.Event()
         self._in_flight: list[list[_Item]] = []
@@ -158,7 +162,7 @@ class Committer:
                 answer: Committed | Refused | StorageError = await self._storage.transact(writes)
             except OutcomeUnknown as error:
                 deadline = self._clock.monotonic() + RESOLVE_LIMIT
-                answer = await resolve(self._storage, writes, self._clock, deadline) or error
+                answer = await resolve(self._storage, writes, self._clock, deadline, self._rng) or error
         except StorageError as error:
             answer = error
         self._in_flight.remove(group)

@@ -78,7 +78,7 @@ class MemoryStorage:
         self._log: list[Changes] = []  # one for each revision after the compacted one
         self._leases: dict[int, _Lease] = {}
         self._last_lease = 0
-        self._watchers: set[_Watcher] = set()
+        self._watchers: dict[_Watcher, None] = {}  # in the order in which they came, so that a run can be repeated
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
         return self._state(key, self._readable(revision))
@@ -118,7 +118,7 @@ class MemoryStorage:
             raise Compacted(self._compacted)
         told = start_revision - 1
         watcher = _Watcher([changes for changes in self._log if changes.revision > told])
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
         try:
             yield Changes(told, ())
             while True:
@@ -130,7 +130,7 @@ class MemoryStorage:
                     told = batch.revision
                     yield batch
         finally:
-            self._watchers.discard(watcher)
+            del self._watchers[watcher]
 
     async def compact(self, revision: int) -> None:
         self._expire()

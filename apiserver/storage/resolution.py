@@ -17,6 +17,7 @@ trace is the bytes of *every* write of the transaction at one revision; another 
 version is taken for us. Deletes leave no bytes, so a transaction of nothing but deletes is never proven by its trace.
 """
 
+import random
 from collections.abc import Sequence
 
 from apiserver.storage.interface import Committed, Compacted, LeaseNotFound, Refused, Storage, StorageError, Write
@@ -25,12 +26,14 @@ from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 
 
-async def resolve(storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float) -> Committed | Refused | None:
+async def resolve(
+    storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float, rng: random.Random
+) -> Committed | Refused | None:
     """Committed: it happened. Refused: it did not and never will. None: unknown. `deadline` is monotonic, in seconds.
 
     Raises LeaseNotFound when it did not happen and never will because its lease is gone.
     """
-    backoff = Backoff()
+    backoff = Backoff(rng=rng)
     anchor = find_anchor(writes)
     while clock.monotonic() < deadline:
         try:

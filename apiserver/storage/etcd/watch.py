@@ -3,6 +3,7 @@
     create --> created --> events* --> canceled (compacted) --> Compacted
                   |           |    --> canceled (other)     --> Unavailable
                   +-- silence: ask for progress; still silent --> Unavailable
+                  +-- a gap, or no events although the store is ahead --> Unavailable
 
 What is relied on, and what is not:
 
@@ -11,7 +12,9 @@ What is relied on, and what is not:
 * The revision of a response's header may be ahead of its events while the watch catches up. A batch is good up to its last
   event's revision, not up to the header's.
 * The answer to a manual progress request (watch id -1) may overtake events (etcd#15220, until 3.4.25 and 3.5.8). It is a sign
-  of life and no promise. No promise is needed: every revision changes some key, so a watch of all keys sees each.
+  of life and no promise; but the events up to the revision that it says must follow soon.
+* Every revision changes some key, so a watch of all keys sees each. A revision that is left out is a loss (etcd#17529): the
+  watch ends before anything after it is told.
 * The deletes of exactly the compacted revision may be lost to a watch that starts there (etcd#18089, #19179). The stream is
   opened one revision earlier than asked and the surplus dropped, so that etcd refuses with "compacted" where it might lie.
 """
@@ -35,15 +38,19 @@ SILENCE_LIMIT = 4.0
 _PROBE = WatchRequest(progress_request=WatchProgressRequest())
 
 
+FIRST_REVISION = 1
+"""Of a new store: it holds nothing, and no event tells of it."""
+
+
 class Assembler:
-    """Puts fragments together to whole revisions. Pure. `revision`: everything up to here has come out."""
+    """Puts fragments together to whole revisions, one after another. Pure. `revision`: everything up to here has come out."""
 
     def __init__(self, start_revision: int) -> None:
-        self.revision = start_revision - 1
+        self.revision = max(start_revision - 1, FIRST_REVISION)
         self._held: list[Change] = []
 
     def add(self, response: Any) -> list[Change]:
-        """The changes that are complete now."""
+        """The changes that are complete now. Raises Unavailable when some were left out before them."""
         changes = self._held
         changes.extend(map(decode_event, response.events))
         self._held = []
@@ -55,13 +62,33 @@ class Assembler:
         if changes and changes[0].mod_revision <= self.revision:
             changes = [change for change in changes if change.mod_revision > self.revision]
         if changes:
+            _refuse_gap(self.revision, changes)
             self.revision = changes[-1].mod_revision
         return changes
 
 
+class Stall:
+    """Whether a watch that is alive still tells anything. Pure; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def look(self, response: Any, told: int, now: float) -> None:
+        """`told`: the revision up to which the watch has come. Raises Unavailable when it has been behind the store for too long
+        without an event."""
+        if response.events or response.header.revision <= told:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= SILENCE_LIMIT:
+            store = response.header.revision
+            raise Unavailable(f"the watch shows nothing after revision {told}, although the store is at revision {store}")
+
+
 async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
     """All keys from `start_revision` on. Raises Compacted and Unavailable; always cancels its call when closed."""
-    assembler = Assembler(start_revision)
+    assembler, stall = Assembler(start_revision), Stall()
+    loop = asyncio.get_running_loop()
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     try:
         await _write(call, WatchRequest(create_request=_everything_from(max(1, start_revision - 1))))
@@ -70,6 +97,7 @@ async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
             if response.canceled:
                 raise _why_canceled(response)
             changes = assembler.add(response)
+            stall.look(response, assembler.revision, loop.time())
             if changes or not response.events:
                 yield Changes(assembler.revision, changes)
     except grpc.aio.AioRpcError as error:
@@ -119,6 +147,13 @@ async def _write(call: Any, request: WatchRequest) -> None:
         raise Unavailable(f"watch took no request for {SILENCE_LIMIT:g} s") from None
     except asyncio.InvalidStateError:
         pass  # it has ended, and reading tells why
+
+
+def _refuse_gap(told: int, changes: list[Change]) -> None:
+    for change in changes:
+        if change.mod_revision > told + 1:
+            raise Unavailable(f"etcd left out the events of revisions {told + 1} to {change.mod_revision - 1}")
+        told = change.mod_revision
 
 
 def _everything_from(revision: int) -> WatchCreateRequest:

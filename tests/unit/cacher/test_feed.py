@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
@@ -53,7 +54,7 @@ async def put(storage: MemoryStorage, name: str, value: bytes = b"x") -> int:
 
 @asynccontextmanager
 async def fed(storage: MemoryStorage, target: Target) -> AsyncIterator[Feed]:
-    feed = Feed(storage, target, SYSTEM_CLOCK)
+    feed = Feed(storage, target, SYSTEM_CLOCK, Random(1))
     task = asyncio.create_task(feed.run())
     try:
         yield feed

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from random import Random
 
 import pytest
 
@@ -32,13 +33,13 @@ async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pyt
     committer = Committer(storage)
     committing = asyncio.create_task(committer.run())
     newer = await storage.grant_lease(60)
-    written = await storage.transact([Write(KEY, lease_object("n", "f", 60, 1.0, None), 0, lease=newer)])
+    written = await storage.transact([Write(KEY, lease_object("n", "f", 60, 1.0, "uid", None), 0, lease=newer)])
     assert isinstance(written, Committed)
 
-    conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
+    conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK, Random(1))
     conversation.post(Sign.GONE)
     opening = HeartbeatRequest.Open(holder="f", nodes=["n"])
-    fleet = Fleet(conversation, opening, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK)
+    fleet = Fleet(conversation, opening, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1))
     async with asyncio.timeout(5):
         await fleet.run()
 

@@ -1,5 +1,7 @@
 """Transactions whose answer was lost: what is found out about them, and that it is true."""
 
+from random import Random
+
 import pytest
 
 from apiserver.storage.interface import (
@@ -27,7 +29,7 @@ def store() -> MemoryStorage:
 
 async def resolved(storage: Storage, *writes: Write) -> Committed | Refused | None:
     clock = JumpingClock()
-    return await resolve(storage, writes, clock, clock.monotonic() + LIMIT)
+    return await resolve(storage, writes, clock, clock.monotonic() + LIMIT, Random(1))
 
 
 class TestUpdates:

@@ -67,6 +67,7 @@ class Assembly:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._committer.run(), name="committer")
             tasks.create_task(self.cacher.run(), name="cacher")
+            tasks.create_task(self._elections.run(), name="elections")
             tasks.create_task(self._bootstrap(), name="bootstrap")
 
     async def drain(self) -> None:

@@ -18,10 +18,12 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheError, ShuttingDown
 from apiserver.services.contest import Contest, Held, Verdict, election_of
 from apiserver.services.conversation import Conversation, Sign
+from apiserver.services.terms import BROKE, NONSENSE, RAN_OUT, RESIGNED, SILENT, TermLog
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, OutcomeUnknown, Storage, StorageError, Write
-from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
+from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election, Term
+from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.times import to_micro_time
 from pinnace.runtime.clock import Clock
 
@@ -42,6 +44,7 @@ class Campaign:
         cacher: Cacher,
         timing: Timing,
         clock: Clock,
+        terms: TermLog,
     ) -> None:
         self._conversation = conversation
         self._contest = contest
@@ -51,7 +54,9 @@ class Campaign:
         self._cacher = cacher
         self._timing = timing
         self._clock = clock
+        self._terms = terms
         self._held: Held | None = None
+        self._term: Term
         self._observed = 0
         self._session: Session
 
@@ -86,8 +91,8 @@ class Campaign:
                 )
             )
         )
-        if self._held is not None:
-            self._elected(self._held)
+        if self._held is not None and record is not None:
+            self._elected(self._held, election_of(record).since)
         return True
 
     async def _own_record(self) -> KeyValue | None:
@@ -131,6 +136,7 @@ class Campaign:
             case Verdict.OURS:
                 return True
             case Verdict.LOST:
+                self._note_end(RAN_OUT, self._now(), presumed=True)
                 return self._lose("the election's key was deleted or has run out")
             case Verdict.MOVED:
                 return self._lose("the session goes on with another API server")
@@ -144,7 +150,7 @@ class Campaign:
     async def _stand(self) -> bool:
         """Tries to create the key."""
         record = Election(name=self._contest.name, holder=self._opening.holder, session=self._session.id)
-        record.since.CopyFrom(to_micro_time(self._clock.time()))
+        record.since.CopyFrom(self._now())
         write = Write(self._contest.key, record.SerializeToString(), expected=0, lease=self._session.id)
         try:
             revision = await self._committer.commit(write)
@@ -162,13 +168,17 @@ class Campaign:
             log.warning('election "%s": %s', self._contest.name, error)
             return True
         self._held = Held(revision, revision)
-        self._elected(self._held)
+        self._elected(self._held, self._now())
         return True
 
-    def _elected(self, held: Held) -> None:
+    def _elected(self, held: Held, began: MicroTime) -> None:
         log.info('election "%s": %s leads with token %d', self._contest.name, self._opening.holder, held.token)
         self._contest.step_out(self._conversation)
         self._conversation.say(CampaignResponse(elected=CampaignResponse.Elected(token=held.token)))
+        self._term = Term(election=self._contest.name, holder=self._opening.holder, token=held.token, began=began)
+        if before := self._contest.before(held.token):
+            self._terms.note(before)
+        self._terms.note(self._term)
 
     async def _react(self) -> bool:
         """Waits for what comes next; False at the end."""
@@ -178,21 +188,21 @@ class Campaign:
             case Sign.GONE:
                 if self._held and self._conversation.was_late:  # it may be on its way to another server, for good reason
                     await self._clock.sleep(self._timing.silence)
-                await self._depose("its stream broke")
+                await self._depose(BROKE)
                 return False
             case Sign.SILENT:
-                await self._depose("it fell silent")
+                await self._depose(SILENT)
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case Sign.DRAINED:
                 raise ShuttingDown
             case CampaignRequest() as request if request.HasField("heartbeat"):
                 return await self._answer(request.heartbeat.sequence)
             case CampaignRequest() as request if request.HasField("resign"):
-                await self._depose("it resigned")
+                await self._depose(RESIGNED)
                 self._conversation.say(CampaignResponse(resigned=CampaignResponse.Resigned()))
                 return False
             case _:
-                await self._depose("it talks nonsense")
+                await self._depose(NONSENSE)
                 return self._lose("expected a heartbeat or a resignation")
 
     async def _answer(self, sequence: int) -> bool:
@@ -211,6 +221,7 @@ class Campaign:
         held, self._held = self._held, None
         if held is None:
             return
+        ended = self._now()
         log.info('election "%s": %s with token %d: %s', self._contest.name, self._opening.holder, held.token, why)
         deadline = self._clock.monotonic() + self._timing.ttl
         while self._clock.monotonic() < deadline:
@@ -222,7 +233,16 @@ class Campaign:
                 log.warning('election "%s": cannot delete the key yet: %s', self._contest.name, error)
                 await self._clock.sleep(RETRY)
             else:
+                self._note_end(why, ended)
                 return
+
+    def _note_end(self, reason: str, ended: MicroTime, *, presumed: bool = False) -> None:
+        over = Term(ended=ended, reason=reason, presumed=presumed)
+        over.MergeFrom(self._term)
+        self._terms.note(over)
+
+    def _now(self) -> MicroTime:
+        return to_micro_time(self._clock.time())
 
     def _lose(self, reason: str) -> bool:
         """Ends the session; always False, the end."""

@@ -6,9 +6,11 @@ from typing import Any
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.services.conversation import Conversation, Sign
-from apiserver.storage.interface import KeyValue
-from pinnace.api.elections_pb2 import Election
+from apiserver.services.terms import RAN_OUT
+from apiserver.storage.interface import Change, KeyValue
+from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.resources import election_key
+from pinnace.api.times import to_micro_time
 
 Member = Conversation[Any, Any]
 
@@ -45,6 +47,7 @@ class Contest:
         self._cacher = cacher
         self._members: list[Member] = []
         self._line: list[Member] = []
+        self._latest = _term(record) if (record := self.record()) else None
 
     def record(self) -> KeyValue | None:
         """The key, as the cache has it."""
@@ -72,10 +75,20 @@ class Contest:
     def turn_of(self, member: Member) -> bool:
         return self._line[:1] == [member]
 
-    def announce(self) -> None:
-        """The key has changed."""
+    def announce(self, change: Change, now: float) -> None:
+        """The key has changed; `now` is Unix time."""
+        if change.value is not None:
+            self._latest = _term(KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1))
+        elif self._latest is not None:
+            self._latest.ended.CopyFrom(to_micro_time(now))
+            self._latest.reason, self._latest.presumed = RAN_OUT, True
         for member in self._members:
             member.post(Sign.NEWS)
+
+    def before(self, token: int) -> Term | None:
+        """The latest earlier term that was seen to end from here; why it did is presumed. For the record."""
+        latest = self._latest
+        return latest if latest is not None and latest.token < token and latest.HasField("ended") else None
 
     @property
     def deserted(self) -> bool:
@@ -87,3 +100,8 @@ def election_of(record: KeyValue) -> Election:
     election = Election.FromString(record.value)
     election.token = record.create_revision
     return election
+
+
+def _term(record: KeyValue) -> Term:
+    election = election_of(record)
+    return Term(election=election.name, holder=election.holder, token=election.token, began=election.since)

@@ -13,6 +13,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
+from apiserver.services.terms import KEPT, TermLog
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Change, Storage
@@ -20,11 +21,14 @@ from pinnace.api.elections_pb2 import (
     CampaignRequest,
     CampaignResponse,
     Election,
+    ElectionHistoryRequest,
+    ElectionHistoryResponse,
     GetElectionRequest,
     ListElectionsRequest,
     ListElectionsResponse,
+    Term,
 )
-from pinnace.api.resources import ELECTIONS_PREFIX, election_key
+from pinnace.api.resources import ELECTIONS_PREFIX, election_key, terms_prefix
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -45,7 +49,12 @@ class ElectionsService:
         self._timing = timing
         self._contests: dict[str, Contest] = {}
         self._conversations = Conversations()
+        self._terms = TermLog(storage, committer, clock)
         cacher.subscribe(ELECTIONS_PREFIX, self._changed)
+
+    async def run(self) -> None:
+        """Writes down who led, until cancelled. Nothing else waits for it."""
+        await self._terms.run()
 
     async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Any) -> AsyncIterator[CampaignResponse]:
         conversation = Conversation[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
@@ -63,6 +72,11 @@ class ElectionsService:
         await self._cacher.fresh(READ_TIMEOUT)
         return ListElectionsResponse(items=[election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX)])
 
+    async def history(self, request: ElectionHistoryRequest, context: Any) -> ElectionHistoryResponse:
+        await self._cacher.fresh(READ_TIMEOUT)
+        terms = [Term.FromString(item.value) for item in self._cacher.raw_items(terms_prefix(request.name))]
+        return ElectionHistoryResponse(items=terms[-KEPT:])
+
     def drain(self) -> None:
         """The server is stopping: candidates go on elsewhere, and leaders lead on."""
         self._conversations.drain()
@@ -78,7 +92,15 @@ class ElectionsService:
         contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher))
         try:
             await Campaign(
-                conversation, contest, opening, self._storage, self._committer, self._cacher, self._timing, self._clock
+                conversation,
+                contest,
+                opening,
+                self._storage,
+                self._committer,
+                self._cacher,
+                self._timing,
+                self._clock,
+                self._terms,
             ).run()
         finally:
             if contest.deserted:
@@ -87,4 +109,4 @@ class ElectionsService:
     def _changed(self, change: Change) -> None:
         contest = self._contests.get(change.key.removeprefix(ELECTIONS_PREFIX))
         if contest is not None:
-            contest.announce()
+            contest.announce(change, self._clock.time())

@@ -21,6 +21,36 @@ class Election(_message.Message):
     session: int
     def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
 
+class Term(_message.Message):
+    __slots__ = ("election", "holder", "token", "began", "ended", "reason", "presumed")
+    ELECTION_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PRESUMED_FIELD_NUMBER: _ClassVar[int]
+    election: str
+    holder: str
+    token: int
+    began: _meta_v1_pb2.MicroTime
+    ended: _meta_v1_pb2.MicroTime
+    reason: str
+    presumed: bool
+    def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., began: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., ended: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., reason: _Optional[str] = ..., presumed: _Optional[bool] = ...) -> None: ...
+
+class ElectionHistoryRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ElectionHistoryResponse(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Term]
+    def __init__(self, items: _Optional[_Iterable[_Union[Term, _Mapping]]] = ...) -> None: ...
+
 class GetElectionRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]

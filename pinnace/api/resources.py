@@ -128,4 +128,17 @@ def election_key(name: str) -> str:
     return ELECTIONS_PREFIX + name
 
 
+TERMS_PREFIX = "/registry/terms/"
+
+
+def terms_prefix(election: str) -> str:
+    """Keys of all terms of an election begin with this."""
+    return f"{TERMS_PREFIX}{election}/"
+
+
+def term_key(election: str, token: int) -> str:
+    """In the order of the tokens."""
+    return f"{terms_prefix(election)}{token:020d}"
+
+
 NODE_LEASE_NAMESPACE = "kube-node-lease"

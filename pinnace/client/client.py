@@ -14,7 +14,15 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Binding, Event, Namespace, Node, Pod
-from pinnace.api.elections_pb2 import Election, GetElectionRequest, ListElectionsRequest, ListElectionsResponse
+from pinnace.api.elections_pb2 import (
+    Election,
+    ElectionHistoryRequest,
+    ElectionHistoryResponse,
+    GetElectionRequest,
+    ListElectionsRequest,
+    ListElectionsResponse,
+    Term,
+)
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import BindBatchRequest, Fence
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
@@ -233,6 +241,11 @@ class ElectionClient:
         """The elections that have a leader."""
         method = "/pinnace.v1.Elections/List"
         return list((await self._connection.call(method, ListElectionsRequest(), ListElectionsResponse)).items)
+
+    async def history(self, name: str) -> Sequence[Term]:
+        """The last terms of an election, oldest first; the last one has no end while it lasts. Empty when none is known."""
+        method = "/pinnace.v1.Elections/History"
+        return list((await self._connection.call(method, ElectionHistoryRequest(name=name), ElectionHistoryResponse)).items)
 
 
 class Client:

@@ -94,7 +94,7 @@ class Server:
         handlers = tuple(MethodHandlers(methods_of(each, service, lambda: None)) for each, service in services)
         self._grpc.add_generic_rpc_handlers(handlers)
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
-        self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher)]
+        self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher, self.elections)]
         await self.cacher.wait_for(1, PATIENCE)
         await self._grpc.start()
         return self

@@ -9,6 +9,7 @@ import pytest
 from apiserver.services.contest import Contest
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.elections import TIMING
+from apiserver.storage.interface import Change
 from tests.clock import FakeClock
 
 Member = Conversation[Any, Any]
@@ -50,7 +51,7 @@ async def test_the_next_learns_that_its_turn_has_come(contest: Contest, members:
 
 async def test_a_leader_is_out_of_the_line_but_hears_what_happens(contest: Contest, members: list[Member]) -> None:
     contest.step_out(members[0])
-    contest.announce()
+    contest.announce(Change(contest.key, None, 0, 5), now=1.0)
     assert turns(contest, members) == [False, True, False]
     assert await members[0].hear() is Sign.NEWS
 

@@ -149,7 +149,7 @@ class Committer:
             wanted = [item for item in group if not item.call.future.done() and now < item.call.deadline]
             if len(wanted) < len(group):
                 late = Unavailable(f"waited for the store for {WAIT_LIMIT:g} s; try again later")
-                for item in set(group).difference(wanted):
+                for item in [item for item in group if item not in wanted]:
                     self._finish(item, late)
             if wanted:
                 return wanted

@@ -36,7 +36,7 @@ async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pyt
     written = await storage.transact([Write(KEY, lease_object("n", "f", 60, 1.0, "uid", None), 0, lease=newer)])
     assert isinstance(written, Committed)
 
-    conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK, Random(1))
+    conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
     conversation.post(Sign.GONE)
     opening = HeartbeatRequest.Open(holder="f", nodes=["n"])
     fleet = Fleet(conversation, opening, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1))

@@ -1,0 +1,69 @@
+"""A member of etcd whose watch says what the test wants: the bugs of etcd that the real one here does not have, or not always."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from aetcd.rpc import WatchRequest, WatchResponse
+
+from apiserver.storage.etcd.members import Member
+
+
+def told(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
+    """A response that puts one key at each of these revisions. `header` is the store's revision, unless it is that of the last."""
+    response = WatchResponse(fragment=fragment)
+    response.header.revision = header or (revisions[-1] if revisions else 0)
+    for revision in revisions:
+        event = response.events.add()
+        event.kv.key, event.kv.mod_revision, event.kv.create_revision = b"/registry/pods/default/a", revision, 1
+    return response
+
+
+def progress(revision: int) -> Any:
+    """The answer to a request for progress, when the store is at `revision`."""
+    return told(header=revision)
+
+
+def canceled(reason: str = "", compact_revision: int = 0) -> Any:
+    return WatchResponse(canceled=True, cancel_reason=reason, compact_revision=compact_revision)
+
+
+class Script:
+    """One stream: what it says of itself, and what it says to each request for progress. Then it is silent, and stays open."""
+
+    def __init__(self, *responses: Any, probed: Any = None) -> None:
+        self.requests: list[Any] = []
+        self._responses: asyncio.Queue[Any] = asyncio.Queue()
+        for response in responses:
+            self._responses.put_nowait(response)
+        self._probed = probed
+
+    async def write(self, request: Any) -> None:
+        self.requests.append(request)
+        if request.HasField("progress_request") and self._probed is not None:
+            self._responses.put_nowait(self._probed)
+
+    async def read(self) -> Any:
+        return await self._responses.get()
+
+    def cancel(self) -> None:
+        """Nothing is left behind."""
+
+    @property
+    def created_from(self) -> int:
+        """The revision that the watch was asked for."""
+        request: WatchRequest = self.requests[0]
+        return int(request.create_request.start_revision)
+
+
+def member(*scripts: Script) -> Member:
+    """Each watch of it takes the next script."""
+    waiting: list[Script] = list(scripts)
+    watch = SimpleNamespace(Watch=lambda **_: waiting.pop(0))
+    return cast(Member, SimpleNamespace(endpoint="etcd-0:2379", watch=watch))
+
+
+def revisions(batches: Sequence[Any]) -> list[int]:
+    """The revisions of all changes in these batches."""
+    return [change.mod_revision for batch in batches for change in batch.changes]

@@ -48,7 +48,9 @@ def test_what_was_said_is_what_happened(rng: Random, faults: list[Fault]) -> Non
     assert asyncio.run(run(rng, faults)) == []
 
 
-async def send_again(storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float) -> Committed | Refused | None:
+async def send_again(
+    storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float, rng: Random
+) -> Committed | Refused | None:
     """Wrong: takes the answer to the second sending for the answer to the first."""
     try:
         return await storage.transact(writes)
@@ -56,12 +58,16 @@ async def send_again(storage: Storage, writes: Sequence[Write], clock: Clock, de
         return None
 
 
-async def say_no(storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float) -> Committed | Refused | None:
+async def say_no(
+    storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float, rng: Random
+) -> Committed | Refused | None:
     """Wrong: what was not answered did not happen."""
     return Refused(0, {write.key: None for write in writes} | {guard.key: None for w in writes for guard in w.guards})
 
 
-async def say_yes(storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float) -> Committed | Refused | None:
+async def say_yes(
+    storage: Storage, writes: Sequence[Write], clock: Clock, deadline: float, rng: Random
+) -> Committed | Refused | None:
     """Wrong: what was sent has happened."""
     return Committed(await storage.current_revision())
 

@@ -1,6 +1,7 @@
 """Local clusters of real processes.
 
 spec.py        how many of what; the command line of each process (pure)
+fittings.py    what somebody who examines a cluster puts around its processes
 etcd.py        which etcd, with which arguments, and whether it answers
 ports.py       addresses that are free and stay so
 state.py       what is remembered of a cluster (pure); folder.py keeps it, locks it, and removes what is left

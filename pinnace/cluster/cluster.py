@@ -20,6 +20,7 @@ from pinnace.client.connection import Connection
 from pinnace.cluster import processes, procfs, startup, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, NoCluster, StartFailed, StartTimeout
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
+from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.progress import SILENT, Progress
@@ -39,8 +40,9 @@ Hook = Callable[[ClusterState], Awaitable[None]]
 class Cluster:
     """One cluster in one folder. Make one from a spec to start it, or `load` the one that is there."""
 
-    def __init__(self, spec: ClusterSpec) -> None:
+    def __init__(self, spec: ClusterSpec, fittings: Fittings = PLAIN) -> None:
         self.spec = spec
+        self._fittings = fittings
         self.folder = Folder(spec.data_dir)
         self._state: ClusterState | None = None
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -165,7 +167,8 @@ class Cluster:
             self.folder.remove()
             progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
         made = made or (stale.made if stale else ())
-        state = planned(self.spec, plan(self.spec, binary, Ports().next), made, time.time())
+        plans = plan(self.spec, binary, Ports().next, self._fittings)
+        state = planned(self.spec, plans, made, time.time())
         self.folder.claim(state)
         self._state = state
 

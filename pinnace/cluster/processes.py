@@ -44,7 +44,7 @@ def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
                 plan.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent,
-                env=etcd_environment(os.environ), start_new_session=True,
+                env=etcd_environment(os.environ) | dict(plan.environment), start_new_session=True,
             )  # fmt: skip
     except OSError as error:
         raise ClusterError(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error

@@ -2,13 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
+from pinnace.cluster.fittings import PLAIN, Fittings
 
 ETCD, APISERVER, SCHEDULER, KUBELET = "etcd", "apiserver", "scheduler", "kubelet"
 COMPONENTS = (ETCD, APISERVER, SCHEDULER, KUBELET)
@@ -62,46 +63,55 @@ class ClusterSpec:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One process that is to run. `name` is unique in the cluster: it names the log and, of a scheduler, the candidate.
-    `address` is where its clients find it, `http` where it says whether it is ready; they differ for API servers only."""
+    `address` is where its clients find it, `http` where it says whether it is ready; they differ for API servers only.
+    `environment`: variables that it gets beside those of whoever starts it."""
 
     component: str
     name: str
     address: str
     http: str
     argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
 
 
-def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int]) -> list[Plan]:
+def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fittings: Fittings = PLAIN) -> list[Plan]:
     """The processes of a cluster, in the order in which they start. `port` gives another free port at each call."""
 
     def address() -> str:
         return f"127.0.0.1:{port()}"
 
+    def reaching(source: str, targets: Sequence[tuple[str, str]]) -> str:
+        return ",".join(fittings.wiring(source, target, address) for target, address in targets)
+
     names = [f"{ETCD}-{i}" for i in range(spec.etcd_members)]
     members = [EtcdMember(name, etcd_folder(spec.data_dir) / name, port(), port()) for name in names]
     plans = [Plan(ETCD, m.name, m.endpoint, m.endpoint, tuple(etcd_command(binary, m, members))) for m in members]
-    stores = ",".join(member.endpoint for member in members)
+    stores = [(member.name, member.endpoint) for member in members]
 
     servers = [(f"{APISERVER}-{i}", address(), address()) for i in range(spec.apiservers)]
     for name, listen, http in servers:
-        argv = _module(APISERVER, "--name", name, "--listen", listen, "--http", http, "--etcd", stores)
+        argv = _module(APISERVER, "--name", name, "--listen", listen, "--http", http, "--etcd", reaching(name, stores))
         plans.append(Plan(APISERVER, name, listen, http, argv))
-    endpoints = ",".join(listen for _, listen, _ in servers)
+    endpoints = [(name, listen) for name, listen, _ in servers]
 
     for i in range(spec.schedulers):
         name, http = f"{SCHEDULER}-{i}", address()
-        plans.append(
-            Plan(SCHEDULER, name, http, http, _module(SCHEDULER, "--name", name, "--server", endpoints, "--http", http))
-        )
+        argv = _module(SCHEDULER, "--name", name, "--server", reaching(name, endpoints), "--http", http)
+        plans.append(Plan(SCHEDULER, name, http, http, argv))
 
     for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()
         argv = _module(
-            KUBELET, "--name", name, "--server", endpoints, "--http", http,
+            KUBELET, "--name", name, "--server", reaching(name, endpoints), "--http", http,
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
-    return plans
+    return [_fitted(plan, fittings) for plan in plans]
+
+
+def _fitted(plan: Plan, fittings: Fittings) -> Plan:
+    environment = tuple(sorted(fittings.environment(plan.name).items()))
+    return replace(plan, argv=(*plan.argv, *fittings.arguments(plan.name)), environment=environment)
 
 
 def etcd_folder(data_dir: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pinnace.cluster.procfs import Identity
 from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
 
-FORMAT = 1
+FORMAT = 2
 FILE = "cluster.json"
 
 
@@ -99,7 +99,14 @@ def decode(text: str) -> ClusterState:
             made=tuple(Path(folder) for folder in found["made"]),
             processes=tuple(
                 ProcessRecord(
-                    Plan(p["component"], p["name"], p["address"], p["http"], tuple(p["argv"])),
+                    Plan(
+                        p["component"],
+                        p["name"],
+                        p["address"],
+                        p["http"],
+                        tuple(p["argv"]),
+                        tuple((name, value) for name, value in p["environment"]),
+                    ),
                     Identity(**p["process"]) if p["process"] else None,
                 )
                 for p in found["processes"]

@@ -17,7 +17,7 @@ from pinnace.cluster.state import ClusterState, StateError, planned
 
 PLANS = [
     Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "apiserver.main")),
-    Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("python", "-m", "scheduler.main")),
+    Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("python", "-m", "scheduler.main"), (("TZ", "UTC"),)),
 ]
 PROCESS = Identity(7, 42, "boot")
 

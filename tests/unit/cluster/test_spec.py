@@ -6,6 +6,7 @@ import pytest
 
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
+from pinnace.cluster.fittings import Fittings
 from pinnace.cluster.spec import ClusterSpec, default_data_dir, plan, shares
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 9), fallback=False)
@@ -50,6 +51,23 @@ def test_every_part_knows_all_of_what_it_talks_to() -> None:
     assert argument(by_name["apiserver-1"].argv, "--etcd").split(",") == stores
     assert argument(by_name["scheduler-2"].argv, "--server").split(",") == servers
     assert argument(by_name["kubelet-0"].argv, "--server").split(",") == servers
+
+
+def test_fittings_stand_between_the_processes() -> None:
+    fittings = Fittings(
+        wiring=lambda source, target, address: f"{source}>{target}",
+        arguments=lambda name: ["--run-log", f"/{name}"] if name == "kubelet-0" else [],
+        environment=lambda name: {"NAME": name},
+    )
+    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), fittings)
+    by_name = {p.name: p for p in plans}
+    etcd = "apiserver-1>etcd-0,apiserver-1>etcd-1,apiserver-1>etcd-2"
+    assert argument(by_name["apiserver-1"].argv, "--etcd") == etcd
+    assert argument(by_name["scheduler-2"].argv, "--server") == "scheduler-2>apiserver-0,scheduler-2>apiserver-1"
+    assert argument(by_name["kubelet-0"].argv, "--server") == "kubelet-0>apiserver-0,kubelet-0>apiserver-1"
+    assert argument(by_name["kubelet-0"].argv, "--run-log") == "/kubelet-0"
+    assert "--run-log" not in by_name["scheduler-0"].argv
+    assert by_name["etcd-2"].environment == (("NAME", "etcd-2"),)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""What is done to an etcd cluster by those who test what depends on it. Not used by the API server.
+
+`python -m apiserver.storage.etcd.surgery --etcd HOST:PORT,...` does as it is told on stdin (pinnace.runtime.lines):
+
+    leader                        the address of the member that leads; null: nobody does, or nobody says so
+    transfer {to: HOST:PORT}      hands leadership to that member
+    compact {revision: N}         removes the history before N
+    alarm {on: true | false}      raises NOSPACE as a full disk would, or clears it
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import click
+import grpc.aio
+from aetcd.rpc import NOSPACE, AlarmRequest, CompactionRequest, MoveLeaderRequest, StatusRequest, StatusResponse
+
+from apiserver.storage.etcd.errors import describe
+from apiserver.storage.etcd.members import Member
+from pinnace.runtime import lines
+
+R = TypeVar("R")
+
+CALL_TIMEOUT = 2.0
+_ACTIVATE: int = AlarmRequest.AlarmAction.Value("ACTIVATE")
+_DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
+
+
+class Surgeon:
+    def __init__(self, endpoints: list[str]) -> None:
+        self._members = [Member(endpoint, None) for endpoint in endpoints]
+
+    async def leader(self) -> str | None:
+        statuses = await self._statuses()
+        leaders = {status.leader for status in statuses.values()}
+        return next((member.endpoint for member, said in statuses.items() if said.header.member_id in leaders), None)
+
+    async def transfer(self, to: str) -> None:
+        statuses = await self._statuses()
+        target = next((said.header.member_id for member, said in statuses.items() if member.endpoint == to), None)
+        leader = next((member for member, said in statuses.items() if said.leader == said.header.member_id), None)
+        if target is None or leader is None:
+            raise lines.Refused("there is no leader to hand over, or nobody to hand over to")
+        await _call(leader.maintenance.MoveLeader(MoveLeaderRequest(targetID=target), timeout=CALL_TIMEOUT))
+
+    async def compact(self, revision: int) -> None:
+        member, _ = await self._any()
+        await _call(member.kv.Compact(CompactionRequest(revision=revision), timeout=CALL_TIMEOUT))
+
+    async def alarm(self, on: bool) -> None:
+        """Raised for the member that takes the call: one is enough. Cleared for all."""
+        member, said = await self._any()
+        if on:
+            await self._alarm(member, _ACTIVATE, said.header.member_id)
+            return
+        response = await _call(member.maintenance.Alarm(AlarmRequest(alarm=NOSPACE), timeout=CALL_TIMEOUT))
+        for alarm in response.alarms:
+            await self._alarm(member, _DEACTIVATE, alarm.memberID)
+
+    async def close(self) -> None:
+        for member in self._members:
+            await member.close()
+
+    async def _alarm(self, member: Member, action: int, member_id: int) -> None:
+        request = AlarmRequest(action=action, memberID=member_id, alarm=NOSPACE)
+        await _call(member.maintenance.Alarm(request, timeout=CALL_TIMEOUT))
+
+    async def _any(self) -> tuple[Member, StatusResponse]:
+        """A member that knows a leader, the leader itself if that answers."""
+        statuses = await self._statuses()
+        able = sorted(statuses.items(), key=lambda each: each[1].leader != each[1].header.member_id)
+        if not able or not able[0][1].leader:
+            raise lines.Refused("etcd has no leader")
+        return able[0]
+
+    async def _statuses(self) -> dict[Member, StatusResponse]:
+        """What those members say that answer."""
+        answers = await asyncio.gather(
+            *(member.maintenance.Status(StatusRequest(), timeout=CALL_TIMEOUT) for member in self._members),
+            return_exceptions=True,
+        )
+        return {
+            member: answer
+            for member, answer in zip(self._members, answers, strict=True)
+            if not isinstance(answer, BaseException)
+        }
+
+
+async def _call(call: Awaitable[R]) -> R:
+    """Raises lines.Refused."""
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise lines.Refused(describe(error)) from None
+
+
+@click.command()
+@click.option("--etcd", required=True, metavar="HOST:PORT,...", help="All members.")
+def main(etcd: str) -> None:
+    """Operate on etcd, as told on stdin."""
+    asyncio.run(_serve(etcd.split(",")))
+
+
+async def _serve(endpoints: list[str]) -> None:
+    surgeon = Surgeon(endpoints)
+    commands = (surgeon.leader, surgeon.transfer, surgeon.compact, surgeon.alarm)
+    try:
+        await lines.serve({command.__name__: command for command in commands})
+    finally:
+        await surgeon.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Links stand between processes, and do what they are told."""
+
+import pytest
+
+from pinnace.chaos.helper import HelperError
+from pinnace.chaos.links import Links
+from pinnace.chaos.proxy import Mode
+from tests.unit.chaos.echo import MOMENT, an_echo, connected
+
+
+async def test_each_pair_has_its_own_link_and_keeps_it() -> None:
+    async with an_echo() as echo, Links(2) as links:
+        first = links.wire("scheduler-0", "apiserver-0", echo.endpoint)
+        second = links.wire("scheduler-1", "apiserver-0", echo.endpoint)
+        assert len({first, second, echo.endpoint}) == 3
+        assert links.wire("scheduler-0", "apiserver-0", echo.endpoint) == first
+        for address in (first, second):
+            async with connected(address) as client:
+                assert await client.ask(b"one\n") == b"one\n"
+
+
+async def test_only_the_links_that_are_named_are_disturbed() -> None:
+    async with an_echo() as echo, Links(2) as links:
+        addresses = [links.wire(source, "apiserver-0", echo.endpoint) for source in ("scheduler-0", "scheduler-1")]
+        async with connected(addresses[0]) as disturbed, connected(addresses[1]) as free:
+            await disturbed.ask(b"one\n")
+            await links.set(links.between(["scheduler-0"], ["apiserver-0", "apiserver-1"]), answers=Mode.HOLD)
+            disturbed.writer.write(b"two\n")
+            with pytest.raises(TimeoutError):
+                await disturbed.answer(within=MOMENT)
+            assert await free.ask(b"three\n") == b"three\n"
+            await links.heal()
+            assert await disturbed.answer() == b"two\n"
+
+
+async def test_links_can_be_reset_and_refuse() -> None:
+    async with an_echo() as echo, Links(1) as links:
+        address = links.wire("kubelet-0", "apiserver-0", echo.endpoint)
+        async with connected(address) as client:
+            await client.ask(b"one\n")
+            await links.refuse(links.all)
+            await links.reset(links.all)
+            with pytest.raises(ConnectionResetError):
+                await client.answer()
+            with pytest.raises(ConnectionRefusedError):
+                async with connected(address):
+                    pass
+        await links.accept(links.all)
+        async with connected(address) as client:
+            assert await client.ask(b"two\n") == b"two\n"
+
+
+async def test_links_that_are_gone_say_so() -> None:
+    links = Links(1)
+    async with links:
+        pass
+    with pytest.raises(HelperError, match="gone"):
+        await links.reset([])

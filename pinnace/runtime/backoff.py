@@ -6,6 +6,8 @@ Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
 import random
 from dataclasses import dataclass, field
 
+from pinnace.runtime import chance
+
 
 @dataclass(slots=True)
 class Backoff:
@@ -14,7 +16,7 @@ class Backoff:
     initial: float = 0.05
     maximum: float = 5.0
     factor: float = 2.0
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=chance.generator)
     failures: int = 0
 
     def next(self) -> float:

@@ -1,0 +1,41 @@
+"""What a run must not take from the outside: the time, chance, and the moments at which garbage is collected."""
+
+import gc
+import random
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.simulation.loop import SimLoop
+from tests.simulation.process import PROCESS
+
+
+@contextmanager
+def sealed(loop: SimLoop, seed: int) -> Iterator[None]:
+    """While it lasts, `time` is the loop's, and whatever draws chance from the process draws it from the seed.
+
+    The garbage collector is off: it would end forgotten async generators at moments that no seed decides. What reference
+    counts free is freed at the same step in every run.
+    """
+
+    def wall() -> float:
+        return (PROCESS.get() or loop.world).clock.time()
+
+    def new_uuid() -> uuid.UUID:
+        return uuid.UUID(int=random.getrandbits(128), version=4)
+
+    kept = (time.monotonic, time.time, time.perf_counter, uuid.uuid4, random.getstate())
+    collecting = gc.isenabled()
+    gc.disable()
+    gc.freeze()  # so that the collection at the end looks at this run's objects only
+    random.seed(seed)
+    time.monotonic, time.time, time.perf_counter, uuid.uuid4 = loop.time, wall, loop.time, new_uuid
+    try:
+        yield
+    finally:
+        time.monotonic, time.time, time.perf_counter, uuid.uuid4 = kept[:4]
+        random.setstate(kept[4])
+        gc.unfreeze()
+        if collecting:
+            gc.enable()

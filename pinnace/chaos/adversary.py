@@ -1,0 +1,123 @@
+"""One who tries what must be refused, all the time: what a deposed leader would do, what a confused one would do, what a
+client with an old copy would do. Every attempt is a call in the history, so the checkers judge it; `counts` is for people.
+
+    fenced            binds with the token of a leader that is no more, refused by the fence
+    bound_by_deposed  ... that were carried out: must be none
+    bound_once        pods that two bound at once by hand, to different nodes, and one of them was refused
+    bound_twice       ... and neither was: must be none
+    kept              pods that ran already, and that a bind under the present token could not move
+    moved             ... and could: must be none
+    stale_refused     second writes on the condition of a version that the first had replaced, refused
+    stale_written     ... and carried out: must be none
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
+
+from pinnace.api.core_v1_pb2 import Binding, ObjectReference, Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.chaos.workers import LABEL, LOAD, NOBODY, pod
+from pinnace.client.client import Client
+from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, from_status
+from pinnace.cluster.spec import ELECTION
+
+SEIZED = "seized"
+"""The namespace of its pods."""
+FIRST_TOKEN = 1
+"""etcd's first revision is never a leader's: until one has been deposed this is the old token."""
+MUST_BE_NONE = ("bound_by_deposed", "bound_twice", "moved", "stale_written")
+
+
+class Adversary:
+    """`nodes`: names of nodes that it may bind to. Its pods take no room there but for their number."""
+
+    def __init__(self, client: Client, nodes: Sequence[str], rng: random.Random) -> None:
+        self.counts: Counter[str] = Counter()
+        self._client = client
+        self._nodes = nodes
+        self._random = rng
+        self._numbers = count()
+        self._tokens: list[int] = [FIRST_TOKEN]
+
+    async def step(self) -> None:
+        action = self._random.choice((self._act_for_a_deposed_leader, self._bind_twice, self._move, self._write_stale))
+        await action()
+
+    async def clean_up(self) -> None:
+        """Deletes what failed steps have left. Raises ApiError."""
+        for left in (await self._client.pods.list(SEIZED)).items:
+            await self._remove(left)
+
+    async def _act_for_a_deposed_leader(self) -> None:
+        election = await self._client.elections.get(ELECTION)
+        if election.token not in self._tokens:
+            self._tokens.append(election.token)
+        victim = await self._seize()
+        answer = await self._bind(victim, self._node(), self._random.choice(self._tokens[:-1]))
+        self._count(answer, "bound_by_deposed", "fenced", Fenced)
+        await self._remove(victim)
+
+    async def _bind_twice(self) -> None:
+        victim = await self._seize()
+        nodes = self._random.sample(self._nodes, 2)
+        answers = await asyncio.gather(*(self._bind(victim, node) for node in nodes), return_exceptions=True)
+        bound = sum(isinstance(answer, BatchItem) and not answer.HasField("error") for answer in answers)
+        if bound:
+            self.counts["bound_once" if bound == 1 else "bound_twice"] += 1
+        await self._remove(victim)
+
+    async def _move(self) -> None:
+        """A pod that is bound already, by who may bind: the present leader's own token."""
+        election = await self._client.elections.get(ELECTION)
+        page = await self._client.pods.list(LOAD, fields=f"spec.nodeName={self._node()}")
+        if page.items:
+            answer = await self._bind(self._random.choice(page.items), self._node(), election.token)
+            self._count(answer, "moved", "kept", Conflict)
+
+    async def _write_stale(self) -> None:
+        seized = await self._seize()
+        seized.metadata.labels[LABEL] = "first"
+        await self._client.pods.update(seized)
+        seized.metadata.labels[LABEL] = "second"
+        try:
+            await self._client.pods.update(seized)
+        except Conflict:
+            self.counts["stale_refused"] += 1
+        else:
+            self.counts["stale_written"] += 1
+        await self._remove(seized)
+
+    async def _seize(self) -> Pod:
+        """A pod that no scheduler looks at."""
+        return await self._client.pods.create(pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=NOBODY))
+
+    async def _bind(self, victim: Pod, node: str, token: int = 0) -> BatchItem:
+        """`token` 0: by hand."""
+        metadata = victim.metadata
+        binding = Binding(
+            metadata=ObjectMeta(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+            target=ObjectReference(kind="Node", name=node),
+        )
+        fence = Fence(election=ELECTION, token=token) if token else None
+        (answer,) = await self._client.pods.bind_batch([binding], fence)
+        return answer
+
+    async def _remove(self, victim: Pod) -> None:
+        with suppress(NotFound):
+            await self._client.pods.delete(victim.metadata.name, SEIZED, grace=0, uid=victim.metadata.uid)
+
+    def _node(self) -> str:
+        return self._random.choice(self._nodes)
+
+    def _count(self, answer: BatchItem, done: str, refused: str, reason: type[ApiError]) -> None:
+        """What became of a bind that must be refused for this reason; other refusals (etcd is away) say nothing."""
+        if not answer.HasField("error"):
+            self.counts[done] += 1
+        elif isinstance(from_status(answer.error), reason):
+            self.counts[refused] += 1

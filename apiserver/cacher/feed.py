@@ -75,6 +75,8 @@ class Feed:
 
     async def _attempt(self) -> None:
         now = await self._storage.current_revision()
+        if now < self._target.revision:  # a single answer may be stale, from a member that was stopped (etcd#20418)
+            now = await self._storage.current_revision()
         if now < self._target.revision:
             log.error("the store is at revision %d, the cache at %d: the store was restored", now, self._target.revision)
             self._must_load = True

@@ -1,4 +1,4 @@
-"""A member of etcd whose watch says what the test wants: the bugs of etcd that the real one here does not have, or not always."""
+"""A member of etcd whose watch says what the test wants: for bugs that the real etcd has not, or only now and then."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from apiserver.storage.etcd.members import Member
 
 
 def told(*revisions: int, header: int = 0, fragment: bool = False) -> Any:
-    """A response that puts one key at each of these revisions. `header` is the store's revision, unless it is that of the last."""
+    """A response that puts a key at each of these revisions. `header`: the store's revision, unless it is that of the last."""
     response = WatchResponse(fragment=fragment)
     response.header.revision = header or (revisions[-1] if revisions else 0)
     for revision in revisions:

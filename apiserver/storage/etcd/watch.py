@@ -74,8 +74,8 @@ class Stall:
         self._since: float | None = None
 
     def look(self, response: Any, told: int, now: float) -> None:
-        """`told`: the revision up to which the watch has come. Raises Unavailable when it has been behind the store for too long
-        without an event."""
+        """`told`: the revision up to which the watch has come. Raises Unavailable when it has been behind the store, without an
+        event, for too long."""
         if response.events or response.header.revision <= told:
             self._since = None
         elif self._since is None:

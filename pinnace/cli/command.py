@@ -70,6 +70,19 @@ def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Calla
     return decorate
 
 
+class DefaultGroup(click.Group):
+    """A group in which the verb `default` is meant when none is named: `pinnace leader -w` is `pinnace leader show -w`."""
+
+    def __init__(self, name: str | None = None, *, default: str, **attributes: Any) -> None:
+        attributes.setdefault("context_settings", CONTEXT)
+        super().__init__(name, no_args_is_help=False, **attributes)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = bool(args) and args[0] in {*self.commands, *ctx.help_option_names}
+        return super().parse_args(ctx, args if named or ctx.resilient_parsing else [self.default, *args])
+
+
 class LazyGroup(click.Group):
     """Knows its verbs by name and summary, by section; loads them from `package` when they are used. `lacking`: verbs that
     people expect and that are not there, with a hint each."""

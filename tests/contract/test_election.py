@@ -1,7 +1,7 @@
 """What must hold of elections, whatever the storage: the real service and the real candidate, over real gRPC."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 import pytest
@@ -10,7 +10,7 @@ from apiserver.services.elections import TIMING
 from apiserver.sessions import Timing
 from apiserver.storage.committer import GuardFailed
 from apiserver.storage.interface import Guard, KeyValue, Storage, Write
-from pinnace.api.elections_pb2 import Election
+from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.resources import election_key
 from pinnace.client import errors
 from pinnace.client.client import ElectionClient
@@ -324,6 +324,62 @@ async def test_who_leads_can_be_asked(serve: Serve, vote: Vote) -> None:
     assert found.since.seconds > 0
     assert await client.list() == [found]
     await connection.close()
+
+
+async def history_until(server: Server, condition: Callable[[Sequence[Term]], bool]) -> Sequence[Term]:
+    """The election's terms, once they are as wanted: they are written down after the fact."""
+    connection = connect(server.address)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for _ in server.storage.watch(1):
+                if condition(terms := await ElectionClient(connection).history(ELECTION)):
+                    return terms
+    finally:
+        await connection.close()
+    raise AssertionError("the watch ended")
+
+
+async def test_who_led_is_remembered_with_the_reason_for_each_end(serve: Serve, vote: Vote) -> None:
+    """By all servers alike, though two of them have seen it."""
+    one, two = await serve(), await serve()
+    first = vote("a", one)
+    tokens = [await first.elected()]
+    second = vote("b", two)
+    await first.candidate.resign()
+    tokens.append(await second.elected())
+    third = await Speaker.open(one, "c")
+    await third.hear("opened")
+    await second.kill()
+    tokens.append((await third.skip("observed")).elected.token)
+    terms = await history_until(two, lambda terms: len(terms) == 3 and all(not term.presumed for term in terms))
+    assert [term.token for term in terms] == tokens
+    assert [(term.holder, term.reason) for term in terms] == [("a", "resigned"), ("b", "its stream broke"), ("c", "")]
+    assert [term.HasField("ended") for term in terms] == [True, True, False]
+    assert (await history_until(one, bool)) == terms
+
+
+async def test_of_a_leader_that_died_with_its_server_the_end_is_presumed(serve: Serve, vote: Vote) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one)
+    token = await leader.elected()
+    await history_until(two, bool)
+    follower = vote("b", two)
+    await one.kill()
+    await leader.kill()
+    following = await follower.elected(after=token)
+    terms = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
+    assert [term.token for term in terms] == [token, following]
+    assert (terms[0].reason, terms[0].presumed) == ("its lease ran out", True)
+
+
+async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) -> None:
+    one, two = await serve(), await serve()
+    session, token = await (await Speaker.open(one, "a")).lead()
+    before = await history_until(one, bool)
+    await (await Speaker.open(two, "a", session, token)).lead()
+    other = await Speaker.open(two, "b")
+    await other.hear("opened")
+    assert await history_until(two, bool) == before
 
 
 async def test_a_campaign_needs_a_name_and_a_holder(serve: Serve) -> None:

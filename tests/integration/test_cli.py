@@ -165,6 +165,8 @@ async def test_add_nodes(pinnace: Commands, client: Client) -> None:
 async def test_leader(pinnace: Commands) -> None:
     done = await pinnace("leader")
     assert done.code == 3 and done.errors[0] == 'error: nobody leads election "scheduler"'
+    done = await pinnace("leader", "history", "-o", "json")
+    assert done.code == 3 and done.errors[0] == 'error: election "scheduler" has had no leader yet'
 
 
 async def test_version(pinnace: Commands) -> None:

@@ -1,4 +1,4 @@
-"""`pinnace leader`: who leads an election, and since when."""
+"""`pinnace leader`: who leads an election, and since when; and who led before."""
 
 import asyncio
 import json
@@ -11,12 +11,14 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.times import format_rfc3339
 from pinnace.cli import formats
 from pinnace.cli.ages import since
-from pinnace.cli.command import verb
+from pinnace.cli.command import DefaultGroup, verb
 from pinnace.cli.console import note, out
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
+from pinnace.cli.terms import HEADERS as PAST
+from pinnace.cli.terms import documents, rows
 from pinnace.client.errors import NotFound, Unavailable
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
@@ -24,8 +26,16 @@ POLL = 0.2
 """Seconds between two looks of a watch."""
 
 
+@click.group("leader", cls=DefaultGroup, default="show")
+def leader() -> None:
+    """Show who leads an election, and who led before.
+
+    `pinnace leader [ELECTION]` is short for `pinnace leader show`.
+    """
+
+
 @verb(
-    "leader",
+    "show",
     examples="""
         pinnace leader                          # who leads the schedulers
         pinnace leader -w                       # and whoever comes after
@@ -35,7 +45,7 @@ POLL = 0.2
 @click.argument("election", default="scheduler")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
-def leader(settings: Settings, election: str, output: str | None, watch: bool) -> None:
+def show(settings: Settings, election: str, output: str | None, watch: bool) -> None:
     """Show who leads an election.
 
     The token is the fencing token: it grows with every leader, and a write by the leader commits only while it is the latest.
@@ -44,10 +54,39 @@ def leader(settings: Settings, election: str, output: str | None, watch: bool) -
     if watch:
         run(settings, lambda session: session.watch(follow(session, election, output)))
     else:
-        run(settings, lambda session: show(session, election, output))
+        run(settings, lambda session: present(session, election, output))
 
 
-async def show(session: Session, election: str, form: str | None) -> None:
+@verb(
+    "history",
+    examples="""
+        pinnace leader history                  # of the schedulers, the present leader last
+        pinnace leader history -o json | jq '.items[].reason'
+    """,
+)
+@click.argument("election", default="scheduler")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
+def history(settings: Settings, election: str, output: str | None) -> None:
+    """Show the last 100 terms of an election, the present one last.
+
+    GAP is how long nobody led, from when a term was found to be over until the next leader was elected. Times are those of the
+    API servers. A reason with a question mark is presumed: nobody was left to see the end.
+    """
+    run(settings, lambda session: past(session, election, output))
+
+
+leader.add_command(show)
+leader.add_command(history)
+
+
+async def past(session: Session, election: str, form: str | None) -> None:
+    terms = await session.client.elections.history(election)
+    if not terms:
+        raise Failure(f'election "{election}" has had no leader yet', code=ExitCode.NOT_FOUND)
+    out(formats.dump(form, {"items": documents(terms)}) if form else Table(PAST).render(rows(terms)))
+
+
+async def present(session: Session, election: str, form: str | None) -> None:
     found = await _present(session, election)
     if not found.holder:
         hint = "`pinnace status` shows which processes run; `pinnace leader -w` waits for a leader"

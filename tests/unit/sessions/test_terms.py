@@ -1,0 +1,84 @@
+"""What is remembered of a term, whoever tells it first and however often."""
+
+from itertools import permutations
+
+from apiserver.services import terms
+from apiserver.services.terms import RAN_OUT, TermLog, merge, presume
+from apiserver.storage.committer import Committer
+from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.elections_pb2 import Term
+from pinnace.api.resources import terms_prefix
+from pinnace.api.times import to_micro_time
+from pinnace.runtime.race import race
+from tests.clock import FakeClock
+
+
+def term(token: int, ended: float | None = None, reason: str = "", *, presumed: bool = False) -> Term:
+    made = Term(election="e", holder=f"h{token}", token=token, began=to_micro_time(token))
+    if ended is not None:
+        made.ended.CopyFrom(to_micro_time(ended))
+        made.reason, made.presumed = reason, presumed
+    return made
+
+
+def test_an_end_that_was_seen_wins_over_one_that_is_presumed_in_any_order() -> None:
+    accounts = [term(1), term(1, 5.5, RAN_OUT, presumed=True), term(1, 5.0, "resigned")]
+    for order in permutations(accounts):
+        known = None
+        for account in order:
+            known = merge(known, account)
+        assert known == accounts[2]
+
+
+def test_the_first_of_two_ends_that_were_seen_stays() -> None:
+    assert merge(term(1, 5.0, "resigned"), term(1, 6.0, "fell silent")) == term(1, 5.0, "resigned")
+
+
+def test_a_term_without_an_end_is_over_when_the_next_begins() -> None:
+    assert presume([term(1), term(2, 2.5, "resigned"), term(3)], term(4)) == [
+        term(1, 2.0, RAN_OUT, presumed=True),
+        term(3, 4.0, RAN_OUT, presumed=True),
+    ]
+    assert presume([term(4)], term(4)) == []
+    assert presume([term(4), term(9)], term(4)) == [term(4, 9.0, RAN_OUT, presumed=True)]
+
+
+class Forgetful(MemoryStorage):
+    """Does every write, and loses every other answer."""
+
+    writes = 0
+
+    async def transact(self, writes: list[Write]) -> Committed | Refused:  # type: ignore[override]
+        answer = await super().transact(writes)
+        self.writes += 1
+        if self.writes % 2:
+            raise OutcomeUnknown("lost")
+        return answer
+
+
+async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
+    """What is stored once all was noted."""
+    clock = FakeClock()
+    committer = Committer(storage, clock=clock)
+    log = TermLog(storage, committer, clock)
+
+    async def write() -> None:
+        for each in noted:
+            await log._write_down(each, clock.monotonic() + terms.PATIENCE)
+
+    await race(write(), committer.run())
+    page = await storage.page(terms_prefix("e"))
+    return [Term.FromString(item.value) for item in page.items]
+
+
+async def test_lost_answers_change_nothing() -> None:
+    noted = [term(1), term(1, 1.5, "resigned"), term(2), term(2, 2.5, "fell silent"), term(3)]
+    assert await written_down(Forgetful(clock=FakeClock()), *noted) == [noted[1], noted[3], noted[4]]
+
+
+async def test_the_oldest_are_forgotten() -> None:
+    noted = [term(token) for token in range(1, terms.KEPT + 21)]
+    kept = await written_down(MemoryStorage(clock=FakeClock()), *noted)
+    assert [each.token for each in kept] == list(range(21, terms.KEPT + 21))
+    assert [each.HasField("ended") for each in kept] == [True] * (terms.KEPT - 1) + [False]

@@ -33,6 +33,8 @@ class PodFacts:
     """The fencing token under which it was bound."""
     phase: str = ""
     requests: Amounts = ()
+    started: int = 0
+    """status.startTime in Unix seconds: when a kubelet accepted it; 0: none has."""
     terminating: bool = False
     picky: bool = False
     """It asks for more than room (selectors, affinity, host ports, another scheduler): whether it is feasible is not judged."""
@@ -122,6 +124,7 @@ def pod_facts(pod: Pod) -> PodFacts:
         token=int(token or 0),
         phase=pod.status.phase,
         requests=requests.amounts,
+        started=pod.status.startTime.seconds,
         terminating=metadata.HasField("deletionTimestamp"),
         picky=picky,
     )

@@ -81,6 +81,8 @@ class Item:
     outcome: Outcome = "ok"
     expected: int = 0
     """The resourceVersion on which the write was conditional; 0: on none."""
+    code: str = ""
+    """Of an item of a batch: name of its gRPC code unless it is OK. Else that of the call counts."""
 
 
 @dataclass(frozen=True, slots=True)

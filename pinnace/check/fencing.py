@@ -1,0 +1,23 @@
+"""I3: no bind by a deposed leader.
+
+Each fenced bind leaves its election and token on the pod. The transaction that bound it compared the election's key as it was
+*before* it; so at the revision before that of the bind, the key must have existed with that token as its create_revision.
+"""
+
+from pinnace.api.resources import election_key
+from pinnace.check.index import History
+from pinnace.check.verdict import Findings
+
+NAME, STATEMENT = "I3", "no bind by a deposed leader"
+
+
+def examine(history: History, found: Findings) -> None:
+    for stored, now, before in history.pods:
+        if now is None or not now.by_scheduler or (before is not None and before.token == now.token):
+            continue
+        found.examined += 1
+        leader = history.state(election_key(now.election), stored.revision - 1)
+        if leader is None or leader.create_revision != now.token:
+            valid = f"the token was {leader.create_revision}" if leader else "nobody led"
+            text = f'pod {stored.key} was bound to {now.node} with token {now.token} of election "{now.election}", when {valid}'
+            found.violated(text, revision=stored.revision, at=stored.at)

@@ -1,0 +1,138 @@
+"""L1: when faults stop, every feasible pod is bound and Running within a bound. L2: a leader within the bound, and leadership
+does not move without a fault.
+
+Both need the phases of a run. L1 judges the pods that are there when the run ends, `settle` seconds after the last fault ended
+(or after their creation, if that was later). A pod counts as feasible when it is bound, or when some open node has room for it
+at the end: pods that ask for more than room are not judged. Nor is what is still within its time when the run ends.
+
+L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. A leader
+that is replaced must have been hit: some fault lasted until at most `leaderless` seconds before.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from pinnace.api.resources import NODES
+from pinnace.check.facts import NodeFacts, PodFacts
+from pinnace.check.history import Fault, Run, Stored
+from pinnace.check.index import History
+from pinnace.check.verdict import Findings
+
+SETTLED, SETTLED_STATEMENT = "L1", "when faults stop, every feasible pod is bound and Running within a bound"
+LED, LED_STATEMENT = "L2", "a leader within the bound; leadership does not move without a fault"
+
+
+def examine_pods(history: History, found: Findings) -> None:
+    quiet, end = history.phases.get("quiet"), history.phases.get("end")
+    if quiet is None or end is None:
+        return
+    settle = _run(history).settle
+    room = _Room(history)
+    for versions in history.keys.values():
+        pod = versions[-1].facts
+        if not isinstance(pod, PodFacts) or pod.terminating:
+            continue
+        deadline = max(quiet, _created(versions)) + settle
+        running = next((stored.at for stored in versions if _runs(stored, pod.uid)), None)
+        if running is None and deadline > end:
+            continue
+        found.examined += 1
+        key, at = versions[-1].key, versions[-1].at
+        if running is not None:
+            if running > deadline:
+                found.violated(
+                    f"pod {key} was Running {running - quiet:.1f} s after the last fault, bound {settle:g} s", at=running
+                )
+        elif pod.node:
+            found.violated(f"pod {key} is {pod.phase} on {pod.node}, {end - quiet:.1f} s after the last fault", at=at)
+        elif node := room.for_pod(pod):
+            found.violated(f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at)
+
+
+def examine_leaders(history: History, found: Findings) -> None:
+    load, end = history.phases.get("load"), history.phases.get("end")
+    if load is None or end is None:
+        return
+    limit = _run(history).leaderless
+    faults = [fault for fault in history.faults.values() if fault.fired]
+    for name, versions in history.elections.items():
+        vacant: float | None = None  # since when nobody leads
+        token = 0
+        for stored in versions:
+            if not stored.digest:
+                vacant = stored.at
+                continue
+            if token and stored.create_revision != token and load <= stored.at <= end:
+                found.examined += 1
+                _check_cause(name, token, stored, faults, limit, found)
+            if vacant is not None:
+                _check_gap(name, max(vacant, load), min(stored.at, end), faults, limit, found)
+            vacant, token = None, stored.create_revision
+        if vacant is not None and vacant < end:
+            _check_gap(name, max(vacant, load), end, faults, limit, found)
+        found.examined += 1
+
+
+def _check_cause(name: str, token: int, stored: Stored, faults: Iterable[Fault], limit: float, found: Findings) -> None:
+    if not any(fault.began <= stored.at and stored.at <= _end(fault) + limit for fault in faults):
+        text = f'election "{name}": leadership moved from token {token} to {stored.create_revision}, and no fault was near'
+        found.violated(text, revision=stored.revision, at=stored.at)
+
+
+def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, found: Findings) -> None:
+    uncovered = _uncovered(since, until, faults)
+    if uncovered > limit:
+        text = f"nobody led for {until - since:.1f} s, {uncovered:.1f} s of it without a fault; bound {limit:g} s"
+        found.violated(f'election "{name}": {text}', at=until)
+
+
+def _uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
+    """Seconds of a time that are in no fault."""
+    left, at = 0.0, since
+    for began, ended in sorted((fault.began, _end(fault)) for fault in faults):
+        if began > at:
+            left += max(0.0, min(began, until) - at)
+        at = max(at, ended)
+    return left + max(0.0, until - at)
+
+
+def _end(fault: Fault) -> float:
+    return float("inf") if fault.ended is None else fault.ended
+
+
+def _run(history: History) -> Run:
+    return history.run or Run(0.0)
+
+
+def _created(versions: list[Stored]) -> float:
+    """When the pod that is there now was created."""
+    return next((stored.at for stored in reversed(versions) if stored.create_revision == stored.revision), versions[0].at)
+
+
+def _runs(stored: Stored, uid: str) -> bool:
+    facts = stored.facts
+    return isinstance(facts, PodFacts) and facts.uid == uid and (facts.phase == "Running" or facts.finished)
+
+
+class _Room:
+    """What is free on each open node at the end of the history."""
+
+    def __init__(self, history: History) -> None:
+        self._free: dict[str, Counter[str]] = defaultdict(Counter)
+        for key, versions in history.keys.items():
+            facts = versions[-1].facts
+            if isinstance(facts, NodeFacts) and facts.open:
+                self._free[key.removeprefix(NODES.prefix)].update(dict(facts.allocatable))
+        for versions in history.keys.values():
+            facts = versions[-1].facts
+            if isinstance(facts, PodFacts) and facts.node in self._free and not facts.finished:
+                self._free[facts.node].subtract(dict(facts.requests))
+
+    def for_pod(self, pod: PodFacts) -> str:
+        """A node with room for it; "": none, or it asks for more than room."""
+        if pod.picky:
+            return ""
+        return next(
+            (name for name, free in self._free.items() if all(free[resource] >= amount for resource, amount in pod.requests)),
+            "",
+        )

@@ -1,0 +1,220 @@
+"""I8: a watch loses, repeats and reorders nothing. I9: a bookmark R means that everything up to R was delivered.
+
+The connections of one stream are stitched together by revision, and what it was told is laid beside what it must be told
+(expected.py): the same events with the same content in the same order.
+
+    began(0) or relisted --objects--> synced(R): the follower's store must equal the state at R
+    began(R): the next event is the first after R; R must not be later than what was told before
+    event: the next that is expected. A later one: those between are lost. An earlier one: repeated, or out of order
+    bookmark(R): all that is expected up to R has been told
+
+What a bookmark promised and the next event brings after all came late (I9); what never comes is lost (I8). A stream that is
+still open when the run ends must have been told of everything but the last PATIENCE seconds.
+A selector that facts do not decide: every event must have happened, and revisions must not go back; losses are not seen.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
+
+from pinnace.check.expected import Event, Expected
+from pinnace.check.history import Told
+from pinnace.check.index import History
+from pinnace.check.selection import Selection
+from pinnace.check.snapshots import Look, State, visit
+from pinnace.check.verdict import Findings
+
+EVENTS, EVENTS_STATEMENT = "I8", "a watch loses, repeats and reorders nothing, across reconnects, restarts and compaction"
+BOOKMARKS, BOOKMARKS_STATEMENT = "I9", "a bookmark R means that everything up to R was delivered"
+PATIENCE = 15.0
+"""Seconds: a watch that hears nothing for so long is given up by its client."""
+
+_revision = attrgetter("revision")
+Store = dict[str, tuple[int, str]]
+"""Key -> revision and digest."""
+
+
+def examine(history: History, events: Findings, bookmarks: Findings) -> None:
+    expected = Expected(history)
+    looks: list[Look] = []
+    for words in history.streams.values():
+        follower = _Follower(history, expected, events, bookmarks, looks)
+        for told in words:
+            follower.hear(told)
+        follower.finish(history.phases.get("end"))
+    visit(history, looks)
+
+
+class _Follower:
+    """One stream. `_position`: index of the next expected event; `_promised`: of the first that no bookmark has promised."""
+
+    def __init__(self, history: History, expected: Expected, events: Findings, bookmarks: Findings, looks: list[Look]) -> None:
+        self._history = history
+        self._source = expected
+        self._events = events
+        self._bookmarks = bookmarks
+        self._looks = looks
+        self._selection = Selection("")
+        self._expected: Sequence[Event] = ()
+        self._position = self._promised = 0
+        self._revision = 0
+        self._open = self._syncing = False
+        self._store: Store | None = None  # None: not known, since it was not begun from nothing
+        self._name = ""
+
+    def hear(self, told: Told) -> None:
+        if told.revision > self._history.last_revision:
+            return  # more than the history knows
+        match told.kind:
+            case "began":
+                self._begin(told)
+            case "relisted":
+                self._syncing = True
+            case "synced":
+                self._synced(told)
+            case "bookmark":
+                self._bookmark(told)
+            case "ended":
+                self._open = False
+            case _ if self._syncing:
+                self._keep(told)
+            case _:
+                self._events.examined += 1
+                self._event(told)
+                self._keep(told)
+                self._revision = max(self._revision, told.revision)
+
+    def finish(self, end: float | None) -> None:
+        self._check_promises(0.0)
+        if end is None or not self._open or self._syncing:
+            return
+        late = [event for event in self._expected[self._position :] if event.at < end - PATIENCE]
+        if late:
+            self._lost(late, end, f"the run has ended, {end - late[0].at:.1f} s after the first of them")
+
+    def _begin(self, told: Told) -> None:
+        self._check_promises(told.at)
+        self._open = True
+        self._name = f"watch {told.stream} of {told.client} from {told.server}"
+        self._selection = Selection(told.key, told.selection)
+        if self._selection.judged:
+            self._expected = self._source.events(self._selection)
+        self._syncing = told.revision == 0
+        if self._syncing:
+            self._store = {}
+            return
+        if 0 < self._revision < told.revision:
+            text = f"{self._name} resumes after revision {told.revision}, but was told up to {self._revision} only"
+            self._events.violated(text, revision=told.revision, at=told.at)
+        self._stand_at(told.revision)
+
+    def _synced(self, told: Told) -> None:
+        self._events.examined += 1
+        self._syncing = False
+        if self._store is not None and self._selection.judged:
+            see = partial(_compare, self._events, self._name, told, self._selection, dict(self._store))
+            self._looks.append(Look(told.revision, see))
+        self._stand_at(told.revision)
+
+    def _stand_at(self, revision: int) -> None:
+        self._revision = revision
+        self._position = self._promised = bisect_right(self._expected, revision, key=_revision)
+
+    def _keep(self, told: Told) -> None:
+        if self._store is None:
+            return
+        if told.kind == "deleted":
+            self._store.pop(told.key, None)
+        else:
+            self._store[told.key] = (told.revision, told.digest)
+
+    def _event(self, told: Told) -> None:
+        if not self._selection.judged:
+            self._check_order(told)
+            return
+        expected = self._expected[self._position] if self._position < len(self._expected) else None
+        if expected is not None and (expected.revision, expected.key) == (told.revision, told.key):
+            self._position += 1
+            self._check_content(told, expected)
+            return
+        index = self._find(told)
+        if index is None:
+            self._violated(told, "which did not happen")
+        elif index < self._position:
+            self._violated(told, f"again, or too late: it had been told up to revision {self._revision}")
+        else:
+            self._lost(self._expected[self._position : index], told.at, f"{told.key} at revision {told.revision} was told next")
+            self._position = index + 1
+            self._check_content(told, self._expected[index])
+
+    def _find(self, told: Told) -> int | None:
+        index = bisect_left(self._expected, told.revision, key=_revision)
+        while index < len(self._expected) and self._expected[index].revision == told.revision:
+            if self._expected[index].key == told.key:
+                return index
+            index += 1
+        return None
+
+    def _check_content(self, told: Told, expected: Event) -> None:
+        if told.kind != expected.kind:
+            self._violated(told, f"as {told.kind}, expected {expected.kind}")
+        elif told.digest and told.digest != expected.digest:
+            self._violated(told, f"with other content than was stored ({told.digest}, expected {expected.digest})")
+
+    def _check_order(self, told: Told) -> None:
+        if self._history.version(told.key, told.revision) is None:
+            self._violated(told, "which did not happen")
+        elif told.revision < self._revision:
+            self._violated(told, f"when it had been told up to revision {self._revision}")
+
+    def _bookmark(self, told: Told) -> None:
+        self._bookmarks.examined += 1
+        index = bisect_right(self._expected, told.revision, key=_revision, lo=self._promised)
+        missing = self._expected[max(self._position, self._promised) : index]
+        if missing:
+            text = (
+                f"{self._name}: bookmark {told.revision}, but {len(missing)} events were not told, first {_words(missing[0])}"
+            )
+            self._bookmarks.violated(text, revision=told.revision, at=told.at)
+        self._promised = max(self._promised, index)
+        if told.revision < self._revision:
+            text = f"{self._name}: bookmark {told.revision} comes after revision {self._revision}"
+            self._bookmarks.violated(text, revision=told.revision, at=told.at)
+        self._revision = max(self._revision, told.revision)
+
+    def _check_promises(self, at: float) -> None:
+        """What a bookmark has promised and was never told."""
+        if self._position < self._promised:
+            self._lost(self._expected[self._position : self._promised], at, "a bookmark had promised that they were told")
+
+    def _lost(self, events: Sequence[Event], at: float, why: str) -> None:
+        text = f"{self._name}: lost {len(events)} events, first {_words(events[0])}; {why}"
+        self._events.violated(text, revision=events[0].revision, at=at)
+
+    def _violated(self, told: Told, text: str) -> None:
+        where = f"{self._name}: {told.kind} {told.key} at revision {told.revision}"
+        self._events.violated(f"{where}: told {text}", revision=told.revision, at=told.at)
+
+
+def _compare(found: Findings, name: str, told: Told, selection: Selection, store: Store, state: State) -> None:
+    """A follower's store with the state at the revision of its list."""
+    there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
+    for key in sorted(store.keys() | there.keys()):
+        stored, known = there.get(key), store.get(key)
+        if stored is None:
+            problem = "is there, and should not be"
+        elif known is None:
+            problem = f"is missing: it was there since revision {stored.revision}"
+        elif known[0] != stored.revision:
+            problem = f"is at revision {known[0]}, expected {stored.revision}"
+        elif known[1] and known[1] != stored.digest:
+            problem = f"has other content than was stored at revision {stored.revision}"
+        else:
+            continue
+        text = f"{name}: after the list at revision {told.revision}, {key} {problem}"
+        found.violated(text, revision=told.revision, at=told.at)
+
+
+def _words(event: Event) -> str:
+    return f"{event.kind} {event.key} at revision {event.revision}"

@@ -120,6 +120,12 @@ class Cluster:
         """The processes that do not run, in the order in which they start."""
         return [record.name for record in self.state.processes if not processes.running(record)]
 
+    def exit_code(self, name: str) -> int | None:
+        """Of a process that this cluster has started and that has ended, negative for the signal that ended it. None: it runs,
+        or somebody else has started it."""
+        child = self._children.get(name)
+        return child.poll() if child else None
+
     def pid(self, name: str) -> int:
         """Of a process that runs; 0 when it does not. Raises KeyError."""
         process = processes.running(self.state.find(name))
@@ -145,8 +151,13 @@ class Cluster:
 
     async def _restart_stage(self, names: Sequence[str], progress: Progress) -> None:
         """The lock is held only while processes are started: whoever waits for them does not keep `down` out."""
-        if not names:
-            return
+        if names:
+            self.revive(names)
+            await self._ready(names, progress)
+
+    def revive(self, names: Sequence[str]) -> None:
+        """Starts processes that have ended, at the addresses they had, and does not wait for them. Raises KeyError,
+        ClusterError."""
         with self.folder.locked():
             self._state = self.folder.read()
             if self._state is None:
@@ -155,7 +166,6 @@ class Cluster:
                 if processes.running(self.state.find(name)):
                     raise ClusterError(f"{name} runs already")
                 self._spawn(name)
-        await self._ready(names, progress)
 
     def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
         """Makes the folder this cluster's. A state whose processes are all dead is stale, and is replaced."""

@@ -1,0 +1,62 @@
+"""Wall clocks that can be stepped, for one process each, through libfaketime. Monotonic clocks are left alone.
+
+A process reads its offset from a file, at most once a second. libfaketime leaves shared memory behind for each process that is
+killed; `close` removes it.
+
+Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
+"""
+
+import os
+from collections.abc import Mapping
+from glob import glob
+from pathlib import Path
+
+LIBRARIES = (
+    "/usr/lib/*/faketime/libfaketimeMT.so.1",
+    "/usr/lib*/faketime/libfaketimeMT.so.1",
+    "/usr/local/lib/faketime/libfaketimeMT.so.1",
+)
+"""Where distributions and its own Makefile put it: the one for processes with threads."""
+TAKES_EFFECT = 2.0
+"""Seconds until a step has arrived."""
+_SHARED = Path("/dev/shm")
+
+
+def find_library() -> Path | None:
+    return next((Path(path) for pattern in LIBRARIES for path in sorted(glob(pattern))), None)  # noqa: PTH207
+
+
+class Clocks:
+    """`environment` is what a process must be started with to have a clock in `folder`."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self._library = library
+        self._folder = folder
+        self._files: dict[str, Path] = {}
+
+    def environment(self, process: str) -> Mapping[str, str]:
+        self._files[process] = self._folder / f"{process}.clock"
+        self.step(process, 0)
+        return {
+            "LD_PRELOAD": str(self._library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._files[process]),
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_CACHE_DURATION": "1",
+        }
+
+    def step(self, process: str, seconds: int) -> None:
+        """Its wall clock is so many seconds ahead of ours from now on; of nothing that it does the duration changes."""
+        draft = self._files[process].with_suffix(".tmp")
+        draft.write_text(f"{seconds:+d}\n")
+        draft.replace(self._files[process])
+
+    def heal(self) -> None:
+        for process in self._files:
+            self.step(process, 0)
+
+    def close(self) -> None:
+        """Removes what dead processes have left."""
+        for left in _SHARED.glob("*faketime_s?m_*"):
+            pid = left.name.rpartition("_")[2]
+            if pid.isdigit() and not Path("/proc", pid).exists() and left.stat().st_uid == os.getuid():
+                left.unlink(missing_ok=True)

@@ -1,0 +1,10 @@
+"""What can be done to a cluster.
+
+base.py        Fault, and Kind: how a fault is chosen, for how long, beside which others
+processes.py   killed, frozen, rolled, asked to go, doubled
+network.py     cut off, swallowed, slow, reset
+storage.py     etcd: quorum, leadership, compaction, space
+clocks.py      wall clocks that are wrong
+crowds.py      clients that behave badly
+table.py       all of them
+"""

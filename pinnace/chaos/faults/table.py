@@ -1,0 +1,84 @@
+"""All faults. To add one: a class beside the others, and a row here; `docs/design/chaos.md` says more."""
+
+from pinnace.chaos.faults.base import Area, Kind, apiservers, kubelets, roles
+from pinnace.chaos.faults.clocks import ClockStep
+from pinnace.chaos.faults.crowds import Storm, StuckWatchers
+from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
+from pinnace.chaos.faults.processes import Freeze, Kill, Quorum, Roll, Terminate, Twin
+from pinnace.chaos.faults.storage import Compact, NoSpace, Transfer
+from pinnace.chaos.world import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
+
+schedulers = roles(LEADER, STANDBY)
+leader, standby = roles(LEADER), roles(STANDBY)
+etcd_leader, etcd_follower, etcd = roles(ETCD_LEADER), roles(ETCD_FOLLOWER), roles("etcd")
+
+_PROCESSES = (
+    Kind("kill-leader", "kill -9 of the leading scheduler", Area.SCHEDULERS, leader, Kill, (0.2, 3.0), 4),
+    Kind("kill-standby", "kill -9 of a scheduler that stands by", Area.SCHEDULERS, standby, Kill, (0.2, 3.0)),
+    Kind("kill-apiserver", "kill -9 of an API server", Area.APISERVERS, apiservers, Kill, (0.2, 4.0), 4),
+    Kind("kill-kubelet", "kill -9 of a kubelet", Area.KUBELETS, kubelets, Kill, (0.2, 4.0)),
+    Kind("kill-etcd-leader", "kill -9 of the etcd member that leads", Area.ETCD, etcd_leader, Kill, (0.2, 4.0)),
+    Kind("kill-etcd-member", "kill -9 of an etcd member that follows", Area.ETCD, etcd_follower, Kill, (0.2, 4.0)),
+    Kind("freeze-leader", "SIGSTOP of the leading scheduler, then SIGCONT", Area.SCHEDULERS, leader, Freeze, (0.3, 6.0), 4),
+    Kind("freeze-standby", "SIGSTOP of a scheduler that stands by, then SIGCONT", Area.SCHEDULERS, standby, Freeze, (0.3, 6.0)),
+    Kind("freeze-apiserver", "SIGSTOP of an API server, then SIGCONT", Area.APISERVERS, apiservers, Freeze, (0.3, 6.0), 4),
+    Kind("freeze-kubelet", "SIGSTOP of a kubelet, then SIGCONT", Area.KUBELETS, kubelets, Freeze, (0.3, 6.0)),
+    Kind(
+        "freeze-etcd-leader", "SIGSTOP of the etcd member that leads, then SIGCONT", Area.ETCD, etcd_leader, Freeze, (0.3, 5.0)
+    ),
+    Kind("freeze-etcd-member", "SIGSTOP of an etcd member, then SIGCONT", Area.ETCD, etcd_follower, Freeze, (0.3, 5.0)),
+    Kind("roll-apiserver", "an API server asked to end and started again", Area.APISERVERS, apiservers, Roll, (0.0, 0.0)),
+    Kind("resign-leader", "the leading scheduler asked to end: it resigns", Area.SCHEDULERS, leader, Terminate, (0.2, 2.0)),
+    Kind("twin-kubelet", "a second kubelet with the same name and nodes", Area.KUBELETS, kubelets, Twin, (3.0, 8.0), 1),
+)
+_ETCD = (
+    Kind("etcd-quorum", "two of three etcd members killed or frozen", Area.ALL, etcd, Quorum, (2.0, 8.0), 1),
+    Kind("etcd-transfer", "etcd's leader hands over to another member", Area.ETCD, etcd, Transfer, (0.0, 0.0), 1),
+    Kind("compact", "history compacted, up to what is recorded", Area.NONE, etcd, Compact, (0.0, 0.0)),
+    Kind("nospace", "etcd out of space: the alarm NOSPACE raised, then cleared", Area.ETCD, etcd, NoSpace, (1.0, 4.0), 1),
+)
+_NETWORK = (
+    Kind("partition-scheduler", "a scheduler cut off from the API servers", Area.SCHEDULERS, schedulers, Partition, (0.5, 8.0)),
+    Kind("partition-kubelet", "a kubelet cut off from the API servers", Area.KUBELETS, kubelets, Partition, (0.5, 8.0)),
+    Kind("partition-apiserver", "an API server cut off from etcd", Area.APISERVERS, apiservers, Partition, (0.5, 8.0)),
+    Kind(
+        "blackhole-scheduler", "a scheduler's connection swallows packets", Area.SCHEDULERS, schedulers, BlackHole, (3.0, 8.0)
+    ),
+    Kind("blackhole-kubelet", "a kubelet's connection swallows packets", Area.KUBELETS, kubelets, BlackHole, (3.0, 8.0)),
+    Kind("blackhole-apiserver", "a connection to etcd swallows packets", Area.APISERVERS, apiservers, BlackHole, (3.0, 8.0)),
+    Kind("slow-scheduler", "delay between a scheduler and the API servers", Area.SCHEDULERS, schedulers, Slow, (1.0, 5.0), 1),
+    Kind("slow-kubelet", "delay between a kubelet and the API servers", Area.KUBELETS, kubelets, Slow, (1.0, 5.0), 1),
+    Kind("slow-apiserver", "delay between an API server and etcd", Area.APISERVERS, apiservers, Slow, (1.0, 5.0), 1),
+    Kind(
+        "reset-scheduler",
+        "a scheduler's connections reset, and refused for a while",
+        Area.SCHEDULERS,
+        schedulers,
+        Reset,
+        (0.0, 2.0),
+    ),
+    Kind("reset-kubelet", "a kubelet's connections reset, and refused for a while", Area.KUBELETS, kubelets, Reset, (0.0, 2.0)),
+    Kind(
+        "reset-apiserver", "connections to etcd reset, and refused for a while", Area.APISERVERS, apiservers, Reset, (0.0, 2.0)
+    ),
+)
+_CLOCKS = (
+    Kind("clock-scheduler", "a scheduler's wall clock an hour off", Area.SCHEDULERS, schedulers, ClockStep, (5.0, 10.0), 1),
+    Kind("clock-apiserver", "an API server's wall clock an hour off", Area.APISERVERS, apiservers, ClockStep, (5.0, 10.0), 1),
+    Kind("clock-kubelet", "a kubelet's wall clock an hour off", Area.KUBELETS, kubelets, ClockStep, (5.0, 10.0), 1),
+)
+_CROWDS = (
+    Kind("stuck-watchers", "watchers that stop reading", Area.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),
+    Kind(
+        "storm",
+        "clients that all connect, list and watch at once, again and again",
+        Area.NONE,
+        apiservers,
+        Storm,
+        (0.0, 0.0),
+        1,
+    ),
+)
+CLOCKS = frozenset(kind.name for kind in _CLOCKS)
+"""Those that need libfaketime."""
+KINDS = {kind.name: kind for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_CLOCKS, *_CROWDS)}

@@ -1,0 +1,137 @@
+"""What faults lay their hands on: the cluster, the links between its processes, and etcd behind its back."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pinnace.chaos.clocks import Clocks
+from pinnace.chaos.helper import Helper, HelperError
+from pinnace.chaos.links import Links
+from pinnace.client.client import Client
+from pinnace.cluster import processes, procfs, startup, view
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.spec import ETCD, SCHEDULER
+
+LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
+"""Targets that are processes by what they are at that moment, not by name."""
+READY_TIMEOUT = 60.0
+POLL = 0.1
+
+
+class NotPossible(Exception):
+    """The fault cannot happen now; the text says why."""
+
+
+class World:
+    """`recorded`: the revision up to which the recorder has etcd's history. `folder`: for what faults leave behind."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        links: Links,
+        surgeon: Helper,
+        client: Client,
+        clocks: Clocks | None,
+        recorded: Callable[[], int],
+        folder: Path,
+    ) -> None:
+        self.cluster = cluster
+        self.links = links
+        self.surgeon = surgeon
+        self.client = client
+        self.clocks = clocks
+        self.recorded = recorded
+        self.folder = folder
+        self._downed: set[str] = set()
+
+    async def find(self, target: str) -> str:
+        """The name of the process that a target is now. Raises NotPossible."""
+        names = [record.name for record in self.cluster.state.processes]
+        if target in names:
+            return target
+        if target in (LEADER, STANDBY):
+            leader = await self._leader()
+            running = [name for name in self._of(SCHEDULER) if name != leader and self.cluster.pid(name)]
+            found = leader if target == LEADER else next(iter(running), None)
+        else:
+            leader = await self._etcd_leader()
+            running = [name for name in self._of(ETCD) if name != leader and self.cluster.pid(name)]
+            found = leader if target == ETCD_LEADER else next(iter(running), None)
+        if found is None:
+            raise NotPossible(f"there is no {target} now")
+        return found
+
+    def down(self, name: str, number: signal.Signals) -> None:
+        """Ends a process; until `revive` nobody else starts it. Raises NotPossible."""
+        self._downed.add(name)
+        self.send(name, number)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Raises NotPossible."""
+        try:
+            self.cluster.kill(name, number)
+        except ClusterError as error:
+            raise NotPossible(error.message) from error
+
+    def resume(self, name: str) -> None:
+        """Lets a process that was stopped go on; one that has ended since is left alone."""
+        if process := processes.running(self.cluster.state.find(name)):
+            procfs.send_signal(process, signal.SIGCONT)
+
+    async def revive(self, name: str) -> None:
+        """Starts a process that was taken down, if it does not run. Does not wait until it is ready."""
+        if name in self._downed:
+            ended = self.cluster.state.find(name).process
+            await processes.gone([ended] if ended else [], READY_TIMEOUT)
+            self.cluster.revive([name])
+            self._downed.discard(name)
+
+    async def ready(self, name: str) -> bool:
+        """Waits until it is. False: not in time."""
+        deadline = time.monotonic() + READY_TIMEOUT
+        while await startup.readiness([self.cluster.state.find(name)]):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(POLL)
+        return True
+
+    def crashed(self) -> list[tuple[str, int | None]]:
+        """The processes that have ended though nobody here has asked them to, with their exit codes."""
+        ended = set(self.cluster.ended()) - self._downed
+        return [(name, self.cluster.exit_code(name)) for name in sorted(ended)]
+
+    async def heal(self) -> None:
+        """Undoes what faults may have left: links pass, clocks are right, nothing is frozen or down, etcd takes writes."""
+        await self.links.heal()
+        if self.clocks:
+            self.clocks.heal()
+        for record in self.cluster.state.processes:
+            await self.revive(record.name)
+            self.resume(record.name)
+        await self.clear_alarms()
+
+    async def clear_alarms(self) -> None:
+        """Lets etcd take writes again, as soon as it has a leader. Raises HelperError when it has none for long."""
+        deadline = time.monotonic() + READY_TIMEOUT
+        while True:
+            try:
+                await self.surgeon.ask("alarm", on=False)
+                return
+            except HelperError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(POLL)
+
+    def _of(self, component: str) -> list[str]:
+        return [record.name for record in self.cluster.state.of(component)]
+
+    async def _leader(self) -> str | None:
+        election = await view.try_leader(self.client)
+        return election.holder if election else None
+
+    async def _etcd_leader(self) -> str | None:
+        address = await self.surgeon.ask("leader")
+        return next((record.name for record in self.cluster.state.of(ETCD) if record.plan.address == address), None)

@@ -1,16 +1,15 @@
 """Reads that were older than what had been told before, and what was done on the strength of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
-from apiserver.server import ApiServer
 from apiserver.services import resource
-from apiserver.storage.interface import Changes, Storage
+from apiserver.storage.interface import Changes
 from apiserver.storage.memory import MemoryStorage
 from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.pods import Pods
@@ -21,6 +20,7 @@ from pinnace.client.client import Client
 from pinnace.client.events import Recorder
 from tests.builders import make_node
 from tests.contract.servers import Severable
+from tests.regression.servers import serving
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import CASES, Reader, World, eventually, pod, running
 from tests.unit.client.fakeserver import connect
@@ -40,20 +40,6 @@ class Lagging(Severable):
                 if self.lags:
                     await asyncio.get_running_loop().create_future()
                 yield batch
-
-
-@asynccontextmanager
-async def serving(storage: Storage) -> AsyncIterator[str]:
-    server = ApiServer(storage)
-    address = await server.start("127.0.0.1:0")
-    task = asyncio.ensure_future(server.run())
-    try:
-        await eventually(lambda: server.readiness() is None)
-        yield address
-    finally:
-        await server.stop()
-        task.cancel()
-        await asyncio.wait((task,))
 
 
 async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lags(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ transaction --> Committed --> every write happened, at its revision
 
 from collections.abc import Mapping, Sequence
 
-from apiserver.storage.interface import Guard, KeyValue, Write
+from apiserver.storage.interface import Committed, Guard, KeyValue, OutcomeUnknown, OutOfSpace, Write
 
 
 class Conflict(Exception):
@@ -69,10 +69,25 @@ def is_trace_of(write: Write, state: KeyValue | None, revision: int) -> bool:
     """Whether the state at `revision` is what `write` leaves behind when it happens at that very revision."""
     if write.value is None:
         return state is None
+    is_new = write.expected == 0
     return (
         state is not None
         and state.mod_revision == revision
         and state.value == write.value
-        and state.lease == write.lease
-        and (state.create_revision == revision) == (write.expected == 0)
+        and (state.lease == write.lease or not (write.lease or is_new))  # a key keeps its lease when none is named
+        and (state.create_revision == revision) == is_new
     )
+
+
+def settle_out_of_space(writes: Sequence[Write], current: States, error: OutOfSpace) -> Committed:
+    """Whether a transaction happened that was answered with "out of space", by the state afterwards. Raises `error` when it did
+    not, OutcomeUnknown when that cannot be seen.
+
+    A create that happened, and whose key another client deleted before the look, is taken for one that did not.
+    """
+    revision = max((state.mod_revision for write in writes if (state := current[write.key])), default=0)
+    if revision and all(is_trace_of(write, current[write.key], revision) for write in writes):
+        return Committed(revision)
+    if all(is_at_expected(write, current[write.key]) for write in writes):
+        raise error
+    raise OutcomeUnknown(str(error))

@@ -38,7 +38,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from apiserver.storage.outcomes import is_at_expected, is_trace_of
+from apiserver.storage.outcomes import settle_out_of_space
 
 Attempt = Callable[[Member, float], Any]
 """Starts one call to a member, with a timeout in seconds; awaitable."""
@@ -138,19 +138,13 @@ class EtcdStorage:
         """etcd compares with its quota before it takes a transaction, and again when it applies it; in the second case it says
         "out of space" about what it has done (quotaApplierV3). So this looks. Raises `error` when it was not done.
 
-        A create that was done and whose key another client deleted before this look is taken for not done.
         """
         keys = codec.compared_keys(writes)
         try:
             states = codec.decode_states(await self._transact(codec.encode_reads(keys)), keys)
         except StorageError:
             raise OutcomeUnknown(str(error)) from None
-        revision = max((state.mod_revision for write in writes if (state := states[write.key])), default=0)
-        if revision and all(is_trace_of(write, states[write.key], revision) for write in writes):
-            return Committed(revision)
-        if all(is_at_expected(write, states[write.key]) for write in writes):
-            raise error
-        raise OutcomeUnknown(str(error))
+        return settle_out_of_space(writes, states, error)
 
     async def _read(self, attempt: Attempt) -> Any:
         """Tries every member once, and the only one twice (the connection may have been dead, and a new one be well), each

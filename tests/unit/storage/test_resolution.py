@@ -53,6 +53,11 @@ class TestUpdates:
         await done(store, Write("a", None, revision))
         assert await resolved(store, write) == Committed(revision)
 
+    async def test_happened_and_left_the_key_its_lease(self, store: MemoryStorage) -> None:
+        write = Write("a", b"mine", await put(store, "a", lease=await store.grant_lease(60)))
+        revision = await done(store, write)
+        assert await resolved(store, write) == Committed(revision)
+
     async def test_did_not_happen_and_is_sent_again(self, store: MemoryStorage) -> None:
         write = Write("a", b"mine", await put(store, "a"))
         answer = await resolved(store, write)

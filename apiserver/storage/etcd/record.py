@@ -1,0 +1,226 @@
+"""The recorder: every change of every key in etcd, as a history (pinnace.check.history).
+
+`python -m apiserver.storage.etcd.record --etcd HOST:PORT,... --output FILE` runs until SIGTERM, beside a cluster that begins
+with an empty etcd. It goes straight to etcd's watch, from revision 1 on, and has a stream of its own: what it says must not
+depend on the code that it is there to check.
+
+Guarantees: every revision is written, whole, once and in order, whatever happens to members, connections and leaders: a stream
+that breaks is resumed at the last revision on another member. The last revision is asked for again and dropped: etcd may lose
+the deletes of exactly the revision that it was compacted at (etcd#18089, #19179). When a compaction has overtaken the recorder,
+it cannot be whole any more and ends with an error: the run is void.
+
+`FILE.progress` holds the revision up to which FILE is complete; it is replaced within FLUSH_INTERVAL whenever that changes.
+A compaction is noticed by looking, so its record may come PROBE_INTERVAL late.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import grpc
+from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest
+
+from apiserver.storage.etcd.errors import RevisionCompacted, classify, describe
+from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
+from apiserver.storage.etcd.watch import oldest_revision
+from pinnace.check.facts import digest_of, facts_of
+from pinnace.check.files import encode
+from pinnace.check.history import Compaction, Record, Stored
+from pinnace.runtime import logs, process
+
+log = logging.getLogger(__name__)
+
+ALL_KEYS = b"\0"
+ROOT = "/registry/"
+"""Other keys are other people's: their values are not looked into."""
+PROBE_INTERVAL = 1.0
+"""Seconds of silence after which a member is asked for a sign of life; and between looks for a compaction."""
+SILENCE_LIMIT = 4.0
+"""Seconds of silence after which a stream counts as dead."""
+RETRY = 0.1
+"""Seconds before the next member is tried."""
+FLUSH_INTERVAL = 0.05
+_SIGN_OF_LIFE = WatchRequest(progress_request=WatchProgressRequest())
+
+
+class Overtaken(OSError):
+    """What is missing has been compacted away. Expected by `process.run`: one line, exit code 1."""
+
+
+class Broken(Exception):
+    """A stream has ended; resume it elsewhere."""
+
+
+class Recorder:
+    """`write` takes each record, in order. `revision`: everything up to here has been written."""
+
+    def __init__(self, members: Members, write: Callable[[Record], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._members = members
+        self._write = write
+        self._clock = clock
+        self._compacted = 0
+        self.revision = 0
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Overtaken."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_for_compactions())
+            group.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        while True:
+            member = self._members.current
+            try:
+                async with aclosing(_responses(member, max(1, self.revision))) as responses:
+                    async for response in responses:
+                        self._take(response.events)
+            except Broken as error:
+                log.warning("%s: %s; going on after revision %d elsewhere", member.endpoint, error, self.revision)
+                self._members.leave(member)
+                await asyncio.sleep(RETRY)
+
+    def _take(self, events: Sequence[Any]) -> None:
+        """What a response holds: whole revisions, since it is no fragment."""
+        now = self._clock()
+        for event in events:
+            if event.kv.mod_revision > self.revision:
+                self._write(_stored(now, event))
+        if events:
+            self.revision = max(self.revision, events[-1].kv.mod_revision)
+
+    async def _look_for_compactions(self) -> None:
+        """Reads at the oldest revision that is left, until that is refused."""
+        while True:
+            await asyncio.sleep(PROBE_INTERVAL)
+            member, known = self._members.current, max(1, self._compacted)
+            request = RangeRequest(key=ROOT.encode(), revision=known, count_only=True)
+            try:
+                if known < self.revision:
+                    await member.kv.Range(request, timeout=SILENCE_LIMIT, metadata=REQUIRE_LEADER)
+            except grpc.aio.AioRpcError as error:
+                if isinstance(classify(error), RevisionCompacted):
+                    self._note(await oldest_revision(member, SILENCE_LIMIT))
+
+    def _note(self, revision: int | None) -> None:
+        if revision is not None and revision > self._compacted:
+            self._compacted = revision
+            self._write(Compaction(self._clock(), revision))
+
+
+async def _responses(member: Member, start_revision: int) -> AsyncGenerator[Any]:
+    """A watch of all keys on one member. Raises Broken and Overtaken."""
+    call = member.watch.Watch(metadata=REQUIRE_LEADER)
+    request = WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=start_revision)
+    try:
+        async with asyncio.timeout(SILENCE_LIMIT):
+            await call.write(WatchRequest(create_request=request))
+        while (response := await _read(call)) is not grpc.aio.EOF:
+            if response.canceled and response.compact_revision:
+                raise Overtaken(
+                    f"etcd was compacted at revision {response.compact_revision}, and only what was before revision "
+                    f"{start_revision} is recorded: the history has a gap"
+                )
+            if response.canceled:
+                raise Broken(f"etcd canceled the watch: {response.cancel_reason or 'it gave no reason'}")
+            yield response
+        raise Broken("etcd ended the watch")
+    except grpc.aio.AioRpcError as error:
+        raise Broken(describe(error)) from None
+    except TimeoutError:
+        raise Broken(f"silent for {SILENCE_LIMIT:g} s") from None
+    except asyncio.InvalidStateError:
+        raise Broken("the connection has ended") from None
+    finally:
+        call.cancel()
+
+
+async def _read(call: Any) -> Any:
+    """The next response. Raises TimeoutError when there is none although a sign of life was asked for."""
+    reading = asyncio.ensure_future(call.read())
+    try:
+        for _ in range(int(SILENCE_LIMIT / PROBE_INTERVAL)):
+            await asyncio.wait((reading,), timeout=PROBE_INTERVAL)
+            if reading.done():
+                return reading.result()
+            async with asyncio.timeout(PROBE_INTERVAL):
+                await call.write(_SIGN_OF_LIFE)
+        raise TimeoutError
+    finally:
+        reading.cancel()
+
+
+def _stored(at: float, event: Any) -> Stored:
+    kv = event.kv
+    key = kv.key.decode()
+    if event.type:  # DELETE
+        return Stored(at, kv.mod_revision, key)
+    return Stored(at, kv.mod_revision, key, digest_of(key, kv.value), kv.create_revision, kv.lease, facts_of(key, kv.value))
+
+
+class Output:
+    """The file, and beside it how far it is complete."""
+
+    def __init__(self, path: Path, file: IO[str]) -> None:
+        self._file = file
+        self._progress = path.with_name(f"{path.name}.progress")
+        self._told = -1
+
+    def write(self, record: Record) -> None:
+        self._file.write(encode(record))
+
+    def flush(self, revision: int) -> None:
+        """`revision`: everything up to it has been written."""
+        self._file.flush()
+        if revision != self._told:
+            self._told = revision
+            fresh = self._progress.with_suffix(".new")
+            fresh.write_text(f"{revision}\n")
+            fresh.replace(self._progress)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--etcd", required=True, metavar="HOST:PORT,...", help="The members to follow.")
+@click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the history goes.")
+def main(etcd: str, output: Path) -> None:
+    """Record every change in etcd since revision 1, until SIGTERM."""
+    logs.configure("recorder", 0)
+    sys.exit(process.run(lambda stop: record(stop, etcd.split(","), output)))
+
+
+async def record(stop: asyncio.Event, endpoints: Sequence[str], path: Path) -> None:
+    """Raises Overtaken, OSError."""
+    members = Members(endpoints, None)
+    try:
+        with path.open("w") as file:
+            output = Output(path, file)
+            recorder = Recorder(members, output.write)
+            recording = asyncio.ensure_future(recorder.run())
+            try:
+                while not stop.is_set() and not recording.done():
+                    await asyncio.wait((recording,), timeout=FLUSH_INTERVAL)
+                    output.flush(recorder.revision)
+            finally:
+                recording.cancel()
+                await asyncio.wait((recording,))
+                output.flush(recorder.revision)
+            if not recording.cancelled() and (error := recording.exception()):
+                raise _cause(error)
+    finally:
+        await members.close()
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The first of a task group's errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+if __name__ == "__main__":
+    main()

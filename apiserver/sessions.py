@@ -29,6 +29,11 @@ class Timing:
     """Of the etcd lease. etcd does not grant less than 2 by default."""
 
     @property
+    def recent(self) -> float:
+        """A peer that has said something within this time is taken to be well: one beat may be late, not two."""
+        return self.interval * 2.5
+
+    @property
     def renewal(self) -> float:
         """The lease is renewed at most this often."""
         return self.ttl / 4

@@ -126,7 +126,8 @@ class Campaign:
         record = self._contest.record()
         if record is not None:
             self._observe(record)
-        elif self._contest.turn_of(self._conversation):
+            await self._consider(record)
+        elif self._contest.may_stand(self._conversation, self._session.id):
             return await self._stand()
         return True
 
@@ -146,6 +147,18 @@ class Campaign:
             self._observed = record.create_revision
             observed = CampaignResponse.Observed(holder=election_of(record).holder, token=record.create_revision)
             self._conversation.say(CampaignResponse(observed=observed))
+
+    async def _consider(self, record: KeyValue) -> None:
+        """Accepts a nomination that asks for this candidate, or for anybody and it is the first in line."""
+        found = self._contest.nomination()
+        if found is None or found[1].session or found[1].token != record.create_revision or not self._conversation.recent:
+            return
+        asked, nomination = found
+        if nomination.holder == self._opening.holder or (not nomination.holder and self._contest.turn_of(self._conversation)):
+            nomination.holder, nomination.session = self._opening.holder, self._session.id
+            write = Write(asked.key, nomination.SerializeToString(), expected=asked.mod_revision)
+            with suppress(Conflict, StorageError):  # another was faster, or it is too late
+                await self._committer.commit(write)
 
     async def _stand(self) -> bool:
         """Tries to create the key."""

@@ -1,4 +1,9 @@
-"""One election, as the candidates on this server see it: who waits, in which order, and who leads."""
+"""One election, as the candidates on this server see it: who leads, who waits, and whose turn it is.
+
+Whose turn: those that waited longest go first, but none that has not beaten just now (a frozen one, elected, would be a second
+without a leader). While a transfer is under way the one that accepted the nomination goes before all others, which wait for it
+NOMINEE_FIRST seconds at most. All of this is courtesy between candidates: only the key decides who leads.
+"""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -8,11 +13,15 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.terms import RAN_OUT
 from apiserver.storage.interface import Change, KeyValue
-from pinnace.api.elections_pb2 import Election, Term
-from pinnace.api.resources import election_key
+from pinnace.api.elections_pb2 import Election, Nomination, Term
+from pinnace.api.resources import election_key, nomination_key
 from pinnace.api.times import to_micro_time
+from pinnace.runtime.clock import Clock
 
 Member = Conversation[Any, Any]
+
+NOMINEE_FIRST = 1.0
+"""Seconds after the key is gone for which a nominee has the right of way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +50,13 @@ def judge(held: Held, record: KeyValue | None, cache_revision: int) -> Verdict:
 
 
 class Contest:
-    def __init__(self, name: str, cacher: Cacher) -> None:
+    def __init__(self, name: str, cacher: Cacher, clock: Clock) -> None:
         self.name = name
         self.key = election_key(name)
+        self.nomination_key = nomination_key(name)
         self._cacher = cacher
+        self._clock = clock
+        self._vacant_since = float("-inf")
         self._members: list[Member] = []
         self._line: list[Member] = []
         self._latest = _term(record) if (record := self.record()) else None
@@ -73,17 +85,39 @@ class Contest:
                 following.post(Sign.NEWS)
 
     def turn_of(self, member: Member) -> bool:
-        return self._line[:1] == [member]
+        """Is it the first of those that wait and are well?"""
+        return next((each for each in self._line if each.recent), None) is member
 
-    def announce(self, change: Change, now: float) -> None:
-        """The key has changed; `now` is Unix time."""
-        if change.value is not None:
-            self._latest = _term(KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1))
-        elif self._latest is not None:
-            self._latest.ended.CopyFrom(to_micro_time(now))
-            self._latest.reason, self._latest.presumed = RAN_OUT, True
+    def nomination(self) -> tuple[KeyValue, Nomination] | None:
+        """The transfer that is under way."""
+        record = self._cacher.raw(self.nomination_key)
+        return (record, Nomination.FromString(record.value)) if record else None
+
+    def may_stand(self, member: Member, session: int) -> bool:
+        """Nobody leads: may this candidate stand now?"""
+        nomination = self.nomination()
+        if nomination is not None and (nominee := nomination[1].session):
+            if nominee == session:
+                return True
+            if self._clock.monotonic() - self._vacant_since < NOMINEE_FIRST:
+                return False
+        return self.turn_of(member)
+
+    def announce(self, change: Change) -> None:
+        """The key or the nomination has changed."""
+        if change.key == self.key:
+            self._follow(change)
         for member in self._members:
             member.post(Sign.NEWS)
+
+    def _follow(self, change: Change) -> None:
+        if change.value is not None:
+            self._latest = _term(KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1))
+            return
+        self._vacant_since = self._clock.monotonic()
+        if self._latest is not None:
+            self._latest.ended.CopyFrom(to_micro_time(self._clock.time()))
+            self._latest.reason, self._latest.presumed = RAN_OUT, True
 
     def before(self, token: int) -> Term | None:
         """The latest earlier term that was seen to end from here; why it did is presumed. For the record."""

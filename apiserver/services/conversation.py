@@ -55,6 +55,7 @@ class Conversation(Generic[Q, A]):
         self._requests = requests
         self._clock = clock
         self._step = timing.interval / 2
+        self._recent = timing.recent
         self._silence = Silence(timing.silence, self._step, now)
         self._inbox: deque[Q | Sign] = deque()
         self._arrived = asyncio.Event()
@@ -104,6 +105,11 @@ class Conversation(Generic[Q, A]):
     def gone(self) -> bool:
         """Is the peer known to have left, whatever is still to be heard from it?"""
         return Sign.GONE in self._inbox
+
+    @property
+    def recent(self) -> bool:
+        """Is the peer well, as far as one can tell: has it said something just now?"""
+        return self._silence.lasts(self._clock.monotonic()) < self._recent
 
     @property
     def was_late(self) -> bool:

@@ -14,6 +14,7 @@ from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.terms import KEPT, TermLog
+from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Change, Storage
@@ -27,9 +28,10 @@ from pinnace.api.elections_pb2 import (
     ListElectionsRequest,
     ListElectionsResponse,
     Term,
+    TransferElectionRequest,
+    TransferElectionResponse,
 )
-from pinnace.api.resources import ELECTIONS_PREFIX, election_key, terms_prefix
-from pinnace.api.status import Code, Refusal
+from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, election_key, terms_prefix
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
@@ -51,6 +53,7 @@ class ElectionsService:
         self._conversations = Conversations()
         self._terms = TermLog(storage, committer, clock)
         cacher.subscribe(ELECTIONS_PREFIX, self._changed)
+        cacher.subscribe(NOMINATIONS_PREFIX, self._changed)
 
     async def run(self) -> None:
         """Writes down who led, until cancelled. Nothing else waits for it."""
@@ -65,7 +68,7 @@ class ElectionsService:
         await self._cacher.fresh(READ_TIMEOUT)
         record = self._cacher.raw(election_key(request.name))
         if record is None:
-            raise Rejected(Refusal(Code.NOT_FOUND, "NotFound", f'election "{request.name}": nobody leads'))
+            raise Rejected(nobody_leads(request.name))
         return election_of(record)
 
     async def list(self, request: ListElectionsRequest, context: Any) -> ListElectionsResponse:
@@ -76,6 +79,11 @@ class ElectionsService:
         await self._cacher.fresh(READ_TIMEOUT)
         terms = [Term.FromString(item.value) for item in self._cacher.raw_items(terms_prefix(request.name))]
         return ElectionHistoryResponse(items=terms[-KEPT:])
+
+    async def transfer(self, request: TransferElectionRequest, context: Any) -> TransferElectionResponse:
+        await self._cacher.fresh(READ_TIMEOUT)
+        transfer = Transfer(request.name, request.to, self._storage, self._committer, self._cacher, self._terms, self._clock)
+        return await transfer.run()
 
     def drain(self) -> None:
         """The server is stopping: candidates go on elsewhere, and leaders lead on."""
@@ -89,7 +97,7 @@ class ElectionsService:
         if not _NAME.fullmatch(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
             message = f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
             raise Rejected(errors.bad_request(message))
-        contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher))
+        contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher, self._clock))
         try:
             await Campaign(
                 conversation,
@@ -107,6 +115,6 @@ class ElectionsService:
                 self._contests.pop(contest.name, None)
 
     def _changed(self, change: Change) -> None:
-        contest = self._contests.get(change.key.removeprefix(ELECTIONS_PREFIX))
+        contest = self._contests.get(change.key.rpartition("/")[2])
         if contest is not None:
-            contest.announce(change, self._clock.time())
+            contest.announce(change)

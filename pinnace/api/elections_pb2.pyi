@@ -51,6 +51,36 @@ class ElectionHistoryResponse(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[Term]
     def __init__(self, items: _Optional[_Iterable[_Union[Term, _Mapping]]] = ...) -> None: ...
 
+class Nomination(_message.Message):
+    __slots__ = ("election", "token", "holder", "session")
+    ELECTION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    election: str
+    token: int
+    holder: str
+    session: int
+    def __init__(self, election: _Optional[str] = ..., token: _Optional[int] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ...) -> None: ...
+
+class TransferElectionRequest(_message.Message):
+    __slots__ = ("name", "to")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    to: str
+    def __init__(self, name: _Optional[str] = ..., to: _Optional[str] = ...) -> None: ...
+
+class TransferElectionResponse(_message.Message):
+    __slots__ = ("before", "after", "gap_micros")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    GAP_MICROS_FIELD_NUMBER: _ClassVar[int]
+    before: Election
+    after: Election
+    gap_micros: int
+    def __init__(self, before: _Optional[_Union[Election, _Mapping]] = ..., after: _Optional[_Union[Election, _Mapping]] = ..., gap_micros: _Optional[int] = ...) -> None: ...
+
 class GetElectionRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -128,6 +128,13 @@ def election_key(name: str) -> str:
     return ELECTIONS_PREFIX + name
 
 
+NOMINATIONS_PREFIX = "/registry/nominations/"
+
+
+def nomination_key(election: str) -> str:
+    return NOMINATIONS_PREFIX + election
+
+
 TERMS_PREFIX = "/registry/terms/"
 
 

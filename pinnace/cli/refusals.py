@@ -20,6 +20,7 @@ _CODES: tuple[tuple[type[errors.ApiError], ExitCode], ...] = (
 
 _HINTS = {
     "NamespaceNotFound": "create it first: `pinnace apply` a manifest of kind Namespace",
+    "NoCandidate": "`pinnace status` shows which processes run; a candidate names itself with --name",
     "OutcomeUnknown": "look with `pinnace get` before you repeat it",
     "UIDMismatch": "it was deleted and made anew: read it again",
     "OutOfSpace": "delete what is not needed; compact and defragment etcd, then disarm its alarm",

@@ -22,6 +22,8 @@ from pinnace.api.elections_pb2 import (
     ListElectionsRequest,
     ListElectionsResponse,
     Term,
+    TransferElectionRequest,
+    TransferElectionResponse,
 )
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import BindBatchRequest, Fence
@@ -246,6 +248,12 @@ class ElectionClient:
         """The last terms of an election, oldest first; the last one has no end while it lasts. Empty when none is known."""
         method = "/pinnace.v1.Elections/History"
         return list((await self._connection.call(method, ElectionHistoryRequest(name=name), ElectionHistoryResponse)).items)
+
+    async def transfer(self, name: str, to: str = "") -> TransferElectionResponse:
+        """Makes another candidate lead: the one named, or any; see the response for who does. Raises NotFound when that one
+        does not stand, or nobody leads; OutcomeUnknown."""
+        request = TransferElectionRequest(name=name, to=to)
+        return await self._connection.call("/pinnace.v1.Elections/Transfer", request, TransferElectionResponse, retry=False)
 
 
 class Client:

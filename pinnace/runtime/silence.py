@@ -23,8 +23,12 @@ class Silence:
         self._silent = 0.0
         self._looked = now
 
+    def lasts(self, now: float) -> float:
+        """For how long the peer has been silent, in seconds."""
+        return self._silent + min(now - self._looked, self._longest)
+
     def exceeded(self, now: float) -> bool:
         """Looks. Has the peer been silent for too long?"""
-        self._silent += min(now - self._looked, self._longest)
+        self._silent = self.lasts(now)
         self._looked = now
         return self._silent >= self._limit

@@ -1,13 +1,23 @@
 """The storages that the contract suite holds for."""
 
+import random
+
 import pytest
 
 from apiserver.storage.interface import Storage
 from apiserver.storage.memory import MemoryStorage
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.simulation.etcd import SimEtcd
+from tests.simulation.etcd_port import Port
 
 
-@pytest.fixture(params=["memory", "etcd"])
+@pytest.fixture(params=["memory", "simulated", "etcd"])
 def storage(request: pytest.FixtureRequest) -> Storage:
     """An empty storage. Its revision may be any: another test's history can be below it."""
-    found: Storage = MemoryStorage() if request.param == "memory" else request.getfixturevalue("etcd_storage")
+    match request.param:
+        case "memory":
+            return MemoryStorage()
+        case "simulated":
+            return Port(SimEtcd(SYSTEM_CLOCK, random.Random(1)), random.Random(2))
+    found: Storage = request.getfixturevalue("etcd_storage")
     return found

@@ -40,6 +40,12 @@ class Voter:
         assert self.candidate.token is not None
         return self.candidate.token
 
+    async def stands(self) -> None:
+        """Once it has a session, and so waits in line."""
+        async with asyncio.timeout(PATIENCE):
+            while self.candidate.healthy is not None:  # noqa: ASYNC110 (a plain value: there is no event to wait for)
+                await asyncio.sleep(0.01)
+
     async def lost(self) -> str:
         """Why, once it has lost."""
         await self.until(lambda: isinstance(self.history[-1], str))

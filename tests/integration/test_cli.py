@@ -167,6 +167,8 @@ async def test_leader(pinnace: Commands) -> None:
     assert done.code == 3 and done.errors[0] == 'error: nobody leads election "scheduler"'
     done = await pinnace("leader", "history", "-o", "json")
     assert done.code == 3 and done.errors[0] == 'error: election "scheduler" has had no leader yet'
+    done = await pinnace("leader", "transfer", "--to", "b")
+    assert done.code == 3 and done.errors[0].endswith('election "scheduler": nobody leads')
 
 
 async def test_version(pinnace: Commands) -> None:

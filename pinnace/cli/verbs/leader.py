@@ -1,4 +1,4 @@
-"""`pinnace leader`: who leads an election, and since when; and who led before."""
+"""`pinnace leader`: who leads an election, and since when; who led before; and making another lead."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
 from pinnace.cli.terms import HEADERS as PAST
-from pinnace.cli.terms import documents, rows
+from pinnace.cli.terms import documents, rows, short
 from pinnace.client.errors import NotFound, Unavailable
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
@@ -28,7 +28,7 @@ POLL = 0.2
 
 @click.group("leader", cls=DefaultGroup, default="show")
 def leader() -> None:
-    """Show who leads an election, and who led before.
+    """Show who leads an election and who led before, or make another lead.
 
     `pinnace leader [ELECTION]` is short for `pinnace leader show`.
     """
@@ -75,8 +75,41 @@ def history(settings: Settings, election: str, output: str | None) -> None:
     run(settings, lambda session: past(session, election, output))
 
 
+@verb(
+    "transfer",
+    examples="""
+        pinnace leader transfer                 # to whichever candidate waits
+        pinnace leader transfer --to scheduler-1
+    """,
+)
+@click.argument("election", default="scheduler")
+@click.option("--to", metavar="HOLDER", default="", help="Who is to lead. Without it, any candidate but the present leader.")
+def transfer(settings: Settings, election: str, to: str) -> None:
+    """End the present term in favour of another candidate.
+
+    The leader is deposed only when the other one has said that it is there; otherwise it goes on, and the exit code is 3.
+    """
+    run(settings, lambda session: move(session, election, to))
+
+
 leader.add_command(show)
+leader.add_command(transfer)
 leader.add_command(history)
+
+
+async def move(session: Session, election: str, to: str) -> None:
+    answer = await session.client.elections.transfer(election, to)
+    before, after = answer.before, answer.after
+    if after == before:
+        out(f"{after.holder} leads already, with token {after.token}\n")
+        return
+    if not after.holder:
+        message = f'{before.holder} does not lead any more, and nobody leads election "{election}" yet'
+        raise Failure(message, hint="`pinnace leader -w` waits for a leader", code=ExitCode.UNAVAILABLE)
+    gap = f"{short(answer.gap_micros / 1e6)} without a leader"
+    out(f"{after.holder} leads with token {after.token}, after {before.holder} with token {before.token}: {gap}\n")
+    if to and after.holder != to:
+        raise Failure(f"{to} was nominated, but {after.holder} leads", hint="try again", code=ExitCode.CONFLICT)
 
 
 async def past(session: Session, election: str, form: str | None) -> None:

@@ -23,7 +23,7 @@ async def nothing() -> AsyncIterator[Any]:
 @pytest.fixture
 def contest() -> Contest:
     cacher: Any = SimpleNamespace(raw=lambda key: None, revision=1)
-    return Contest("scheduler", cacher)
+    return Contest("scheduler", cacher, FakeClock())
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_the_next_learns_that_its_turn_has_come(contest: Contest, members:
 
 async def test_a_leader_is_out_of_the_line_but_hears_what_happens(contest: Contest, members: list[Member]) -> None:
     contest.step_out(members[0])
-    contest.announce(Change(contest.key, None, 0, 5), now=1.0)
+    contest.announce(Change(contest.key, None, 0, 5))
     assert turns(contest, members) == [False, True, False]
     assert await members[0].hear() is Sign.NEWS
 

@@ -7,11 +7,15 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import click
 
 from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.fleet import Fleet
+from kubelet.run_log import RunLog, Witnessed
+from kubelet.runtime import Runtime
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
@@ -37,6 +41,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--memory", default="32Gi", help="What a node has.")
 @click.option("--pods", default="110", help="How many pods a node runs at most.")
 @click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
+@click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -49,6 +54,7 @@ def main(
     memory: str,
     pods: str,
     start_delay: float,
+    run_log: Path | None,
     verbose: int,
 ) -> None:
     """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them, in pretence."""
@@ -70,7 +76,10 @@ def main(
         address = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
-    sys.exit(process.run(lambda stop: serve(stop, address, endpoints, name, own, capacity, runtime)))
+    with _run_log(run_log) as runs:
+        witnessed = Witnessed(runtime, runs) if runs else runtime
+        code = process.run(lambda stop: serve(stop, address, endpoints, name, own, capacity, witnessed))
+    sys.exit(code)
 
 
 async def serve(
@@ -80,7 +89,7 @@ async def serve(
     name: str,
     own: Sequence[str],
     capacity: Mapping[str, Quantity],
-    runtime: FakeRuntime,
+    runtime: Runtime,
 ) -> None:
     """Plays the fleet until `stop` is set."""
     connection = Connection(endpoints)
@@ -97,6 +106,13 @@ async def serve(
     finally:
         status.stop()
         await connection.close()
+
+
+def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:
+    try:
+        return RunLog(path) if path else nullcontext()
+    except OSError as error:
+        raise click.BadParameter(str(error), param_hint="--run-log") from None
 
 
 def _quantity(resource: str, text: str) -> Quantity:

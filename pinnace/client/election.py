@@ -7,8 +7,10 @@
 
 The candidate may act while `token` is not None: until `validity` seconds after it *sent* the last heartbeat that was
 answered, by its own monotonic clock. The server counts from when it *received* that heartbeat, and longer; so the candidate
-stands down first. `token` is computed when it is asked for: it is right even if the event loop was stalled meanwhile. A
-lapse is final: that token never comes back.
+stands down first. `token` is computed when it is asked for: it is right even if the event loop was stalled meanwhile.
+
+A token that was given up never comes back, even if a server still holds it for this candidate: whoever acts has taken the end
+of the term for the end of all that it had not heard of yet, which with the same token could still happen.
 
 None of this is what keeps a deposed leader from doing harm: the fence is (see Fence in pods.proto).
 """
@@ -82,6 +84,7 @@ class Candidate:
         self._answered = 0.0  # when the last message that was answered had been sent
         self._pulse = Pulse(1.0, PATIENCE, 0.0)
         self._term: Term | None = None
+        self._given_up = 0  # the token of the last term that ended here
         self._leading = asyncio.Event()
         self._stream: Stream | None = None
         self._open = False
@@ -219,6 +222,9 @@ class Candidate:
         if self._resigning or (self._term is not None and self._term.token == token):
             return
         self._lose("elected anew")
+        if token <= self._given_up:
+            self._session = 0
+            raise unavailable(f"elected with token {token}, which was given up")
         term = Term(token, self._answered + self._validity)
         if not term.valid(self._clock.monotonic()):
             self._session = 0
@@ -237,6 +243,7 @@ class Candidate:
         if self._term is None:
             return
         log.warning('election "%s": token %d is lost: %s', self._election, self._term.token, reason)
+        self._given_up = self._term.token
         self._term = None
         self._leading.clear()
         self._on_lost(reason)

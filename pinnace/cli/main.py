@@ -20,6 +20,7 @@ SECTIONS = {
         "down": "Stop a local cluster.",
         "demo": "Stories that a real cluster tells.",
         "bench": "Measure pinnace on this machine.",
+        "chaos": "Break a cluster on purpose, and judge what became of it.",
     },
     "Objects": {
         "get": "Show objects in a table, or as YAML or JSON.",

@@ -4,10 +4,13 @@ import asyncio
 import random
 import shutil
 import signal
+from pathlib import Path
 
 from pinnace.chaos.world import World
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
+
+RUN_LOG = "--run-log"
 
 
 class Kill:
@@ -74,16 +77,16 @@ class Twin:
 
     async def begin(self) -> None:
         plan = self._world.cluster.state.find(self._target).plan
-        own = {plan.http: f"127.0.0.1:{Ports().next()}"}
-        own |= {
-            a: f"{a}.{own[plan.http]}" for before, a in zip(plan.argv, plan.argv[1:], strict=False) if before == "--run-log"
-        }
-        argv = [own.get(argument, argument) for argument in plan.argv]
+        port = Ports().next()
+        argv = [f"127.0.0.1:{port}" if argument == plan.http else argument for argument in plan.argv]
+        if RUN_LOG in argv:
+            log = Path(argv[argv.index(RUN_LOG) + 1])
+            argv[argv.index(RUN_LOG) + 1] = str(log.with_name(f"twin-{port}.{log.name}"))
         if setpriv := shutil.which("setpriv"):  # so that it does not outlive us, however we end
             argv = [setpriv, "--pdeathsig", "KILL", "--", *argv]
-        with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as log:
+        with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *argv, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                *argv, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
 

@@ -1,0 +1,95 @@
+"""Lets a schedule happen to a cluster, and writes down what happened.
+
+Each fault is on for the time that the schedule says, and is undone whatever becomes of the run. One that is not possible at its
+moment (there is no leader to kill) is left out, and recorded as not fired.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pinnace.chaos.helper import HelperError
+from pinnace.chaos.journal import Journal
+from pinnace.chaos.schedule import Strike
+from pinnace.chaos.world import NotPossible, World
+from pinnace.check.history import Fault
+
+Say = Callable[[str], None]
+CRASH_POLL = 0.25
+
+
+@dataclass(slots=True)
+class Damage:
+    """What has been done, and what was found on the way."""
+
+    fired: dict[str, int] = field(default_factory=dict)
+    """How often, by kind."""
+    missed: list[str] = field(default_factory=list)
+    """Faults that were due and not possible, and why."""
+    crashes: list[str] = field(default_factory=list)
+    """Processes that ended by themselves."""
+
+
+class Engine:
+    """`say` is told a line for each fault."""
+
+    def __init__(self, world: World, journal: Journal, say: Say) -> None:
+        self.damage = Damage()
+        self._world = world
+        self._journal = journal
+        self._say = say
+
+    async def run(self, strikes: Sequence[Strike]) -> None:
+        """Returns when all faults are over and undone."""
+        started = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            guarding = group.create_task(self._guard(started))
+            striking = [group.create_task(self._strike(number, strike, started)) for number, strike in enumerate(strikes, 1)]
+            await asyncio.wait(striking or [guarding])
+            guarding.cancel()
+        await self._world.heal()
+        self._look_for_crashes(started)
+
+    async def _strike(self, number: int, strike: Strike, started: float) -> None:
+        await asyncio.sleep(started + strike.at - time.monotonic())
+        fault = strike.kind.make(self._world, strike.target, random.Random(strike.draw))
+        began = time.monotonic()
+
+        def record(ended: float | None, fired: bool = True) -> None:
+            self._journal.write(Fault(number, strike.kind.name, strike.target, began, ended, fired, fault.details))
+
+        record(None)
+        try:
+            await fault.begin()
+        except (NotPossible, HelperError) as error:
+            self.damage.missed.append(f"{strike.kind.name} {strike.target}: {error}")
+            await fault.end()
+            record(time.monotonic(), fired=False)
+            self._tell(started, number, f"{strike.kind.name} {strike.target}: not possible, {error}")
+            return
+        else:
+            name = strike.kind.name
+            self.damage.fired[name] = self.damage.fired.get(name, 0) + 1
+            self._tell(started, number, f"{name} {fault.details or strike.target}, {strike.seconds:.1f} s")
+            await asyncio.sleep(began + strike.seconds - time.monotonic())
+        finally:
+            await fault.end()
+        record(time.monotonic())
+
+    async def _guard(self, started: float) -> None:
+        """Starts again what has ended by itself, as any supervisor would, and keeps that it has."""
+        while True:
+            self._look_for_crashes(started)
+            await asyncio.sleep(CRASH_POLL)
+
+    def _look_for_crashes(self, started: float) -> None:
+        for name, code in self._world.crashed():
+            found = f"{name} ended by itself, {time.monotonic() - started:.1f} s after the start: exit code {code}"
+            self.damage.crashes.append(found)
+            self._say(f"CRASH: {found}")
+            self._world.cluster.revive([name])
+
+    def _tell(self, started: float, number: int, what: str) -> None:
+        self._say(f"{time.monotonic() - started:6.1f} s  #{number} {what}")

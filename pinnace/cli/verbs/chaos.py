@@ -1,0 +1,134 @@
+"""`pinnace chaos`: breaking a cluster on purpose, and a verdict. The work is done in `pinnace.chaos`."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+
+from pinnace.chaos.errors import ChaosError
+from pinnace.chaos.faults.base import Kind
+from pinnace.chaos.faults.table import KINDS
+from pinnace.chaos.helper import HelperError
+from pinnace.chaos.load import LoadError
+from pinnace.chaos.report import ChaosReport
+from pinnace.chaos.run import Options
+from pinnace.chaos.run import run as run_chaos
+from pinnace.check.files import HistoryError
+from pinnace.cli import local
+from pinnace.cli.command import CONTEXT, did_you_mean, verb
+from pinnace.cli.local import Steps
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.settings import Settings
+from pinnace.cluster.spec import ClusterSpec
+
+POSITIVE = click.IntRange(min=1)
+
+
+@click.group("chaos", context_settings=CONTEXT)
+def chaos() -> None:
+    """Break a cluster on purpose, and judge what became of it.
+
+    Every run starts a cluster of its own in a temporary folder. What happened is taken from etcd itself and from every call of
+    every client, and judged by checkers that know nothing of how the cluster works. Exit code 10 when something did not hold.
+    """
+
+
+@verb("faults", examples="pinnace chaos faults")
+def faults_verb(settings: Settings) -> None:
+    """List the faults that `run` knows."""
+    for kind in KINDS.values():
+        click.echo(f"{kind.name:<22}{kind.what}")
+
+
+@verb(
+    "run",
+    examples="""
+        pinnace chaos run                                        # 3 minutes, all faults
+        pinnace chaos run --minutes 60 --seed 7 --save results
+        pinnace chaos run --faults kill-leader,compact --report junit > chaos.xml
+    """,
+)
+@click.option("--faults", "names", default="all", show_default=True, metavar="NAME,...", help="See `pinnace chaos faults`.")
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=3.0, show_default=True, help="How long faults happen.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed is the same schedule.")
+@click.option(
+    "--report", "output", type=click.Choice(["text", "json", "junit"]), default="text", help="How to print the result."
+)
+@click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep history and logs in DIR.")
+@click.option("--nodes", type=POSITIVE, default=20, show_default=True, help="Virtual nodes.")
+@click.option("--kubelets", type=POSITIVE, default=2, show_default=True, help="Kubelet processes that share the nodes.")
+@click.option("--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="One leads, the others stand by.")
+@click.option("--apiservers", type=click.IntRange(min=2), default=2, show_default=True, help="All serve.")
+def run_verb(
+    settings: Settings,
+    names: str,
+    minutes: float,
+    seed: int,
+    output: str,
+    save: Path | None,
+    nodes: int,
+    kubelets: int,
+    schedulers: int,
+    apiservers: int,
+) -> None:
+    """Let faults happen to a cluster under load, and judge its history.
+
+    etcd has three members. The history and the logs are kept when the verdict is bad, and with --save.
+    """
+    spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members=3)
+    repeat = f"pinnace chaos run --faults {names} --minutes {minutes:g} --seed {seed}"
+    options = Options(spec, chosen(names), minutes * 60, seed, repeat)
+    folder = _folder(save, seed)
+    with local.translated(), Steps(settings) as steps:
+        report = _judged(options, folder, steps, keep=save is not None)
+    text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
+    click.echo(report.to_text() if text is None else text)
+    if report.status != "holds":
+        raise Failure(f"the verdict is {report.status}", hint=f"look at {report.kept}", code=ExitCode.VERDICT)
+
+
+chaos.add_command(faults_verb)
+chaos.add_command(run_verb)
+
+
+def chosen(names: str) -> list[Kind]:
+    """The kinds of these names, in the order of the table. Raises Failure."""
+    if names == "all":
+        return list(KINDS.values())
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in KINDS:
+            raise usage(
+                f'there is no fault "{name}"{did_you_mean(name, list(KINDS))}', hint="`pinnace chaos faults` lists them"
+            )
+    if not wanted:
+        raise usage("no fault is named", hint="`pinnace chaos faults` lists them")
+    return [kind for kind in KINDS.values() if kind.name in wanted]
+
+
+def _folder(save: Path | None, seed: int) -> Path:
+    if save is None:
+        return Path(tempfile.mkdtemp(prefix=f"pinnace-chaos-{seed}-"))
+    try:
+        save.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise usage(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
+    if any(save.iterdir()):
+        raise usage(f"{save} is not empty", hint="name another folder with --save")
+    return save.resolve()
+
+
+def _judged(options: Options, folder: Path, steps: Steps, *, keep: bool) -> ChaosReport:
+    """Removes the folder when nothing in it is worth keeping. Raises Failure."""
+    try:
+        report = local.run(run_chaos(options, folder, steps, steps.line), hangup=True)
+    except (ChaosError, LoadError, HelperError, HistoryError) as error:
+        raise Failure(f"the run proves nothing: {error}", hint=f"history and logs are in {folder}") from error
+    if keep or report.status != "holds":
+        report.kept = str(folder)
+        (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    else:
+        shutil.rmtree(folder)
+    return report

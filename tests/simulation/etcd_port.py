@@ -1,0 +1,347 @@
+"""One API server's way to the simulated etcd: a Storage that answers and fails as apiserver.storage.etcd does.
+
+    call --request--> [lost | late | held] --> SimEtcd --answer--> [lost | held] --> call
+
+* A read, and a renewal, is tried twice within TIMEOUT, then Unavailable.
+* A write whose answer does not come is OutcomeUnknown; one that etcd did not take is Unavailable.
+* What was sent travels on whatever becomes of the sender: it may arrive after its sender has given up, or died.
+* A watch gives whole revisions in order, a sign of life a second, and Unavailable after SILENCE_LIMIT or when it breaks. One
+  that is stalled gives signs of life, and tells nothing any more (Patroni 4.0.7).
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from apiserver.storage.etcd.watch import PROBE_INTERVAL, SILENCE_LIMIT
+from apiserver.storage.interface import (
+    Change,
+    Changes,
+    Committed,
+    Compacted,
+    KeyValue,
+    OutcomeUnknown,
+    OutOfSpace,
+    Page,
+    Refused,
+    StorageError,
+    Unavailable,
+    Write,
+)
+from apiserver.storage.outcomes import settle_out_of_space
+from tests.simulation.etcd import NotProposed, Operation, SimEtcd
+
+TIMEOUT = 5.0
+"""Seconds of each call: EtcdStorage's default."""
+T = TypeVar("T")
+
+
+class _Lost(Exception):
+    """No answer: it may have happened, or may still."""
+
+
+class _Fate(Enum):
+    """What becomes of a request whose connection breaks."""
+
+    REQUEST_LOST = auto()
+    ANSWER_LOST = auto()
+    DELAYED = auto()
+    """It arrives when its sender has given up."""
+
+
+@dataclass(slots=True)
+class Odds:
+    """What may happen to each request. Times are means of exponential distributions, in seconds."""
+
+    latency: float = 0.001
+    """One way."""
+    loss: float = 0.0
+    """The share of requests whose connection breaks."""
+    delay: float = 0.3
+    """After which a request that was delayed arrives."""
+    watch_latency: float = 0.001
+    """Of the watch, beside the way."""
+
+
+class _Stream:
+    """A watch: etcd --> sent --at its time--> held, while there is a partition --> pending --> the client.
+    `due`: when the last that was sent arrives, by the loop's time."""
+
+    def __init__(self, start_revision: int) -> None:
+        self.told = start_revision - 1
+        self.pending: deque[Changes] = deque()
+        self.due = 0.0
+        self.sent: deque[Changes] = deque()
+        self.held: deque[Changes] = deque()
+        self.stalled = False
+        self.left = False
+        """The client is gone."""
+        self.broken = ""
+        self._arrived = asyncio.Event()
+
+    def release(self) -> None:
+        """What was held arrives."""
+        if not self.stalled and self.held:
+            self.pending += self.held
+            self._arrived.set()
+        self.held.clear()
+
+    def end(self, why: str) -> None:
+        self.broken = self.broken or why
+        self._arrived.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until there is something, or the stream has ended, at most for this long."""
+        self._arrived.clear()
+        if self.pending or self.broken:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
+        except TimeoutError:
+            pass
+
+
+class Port:
+    """`odds` may be changed at any time."""
+
+    def __init__(self, etcd: SimEtcd, rng: random.Random, odds: Odds | None = None) -> None:
+        self.odds = odds or Odds()
+        self._etcd = etcd
+        self._rng = rng
+        self._flying: dict[asyncio.Future[Any], None] = {}
+        self._streams: dict[_Stream, None] = {}
+        self._requests_blocked = False
+        self._answers_blocked = False
+        self._held: list[Callable[[], None]] = []
+        self._closed = False
+
+    # --- Storage
+
+    async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
+        found: KeyValue | None = await self._read(lambda: self._etcd.store.get(key, revision))
+        return found
+
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        page: Page = await self._read(lambda: self._etcd.store.page(prefix, after, limit, revision))
+        return page
+
+    async def current_revision(self) -> int:
+        return int(await self._read(lambda: self._etcd.store.revision))
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        try:
+            answer: Committed | Refused = await self._write(lambda: self._etcd.transact(writes))
+        except OutOfSpace as error:
+            keys = {write.key for write in writes}
+            try:
+                states = await self._write(lambda: {key: self._etcd.store.get(key) for key in keys})
+            except StorageError:
+                raise OutcomeUnknown(str(error)) from None
+            return settle_out_of_space(writes, states, error)
+        return answer
+
+    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+        stream = _Stream(start_revision)
+        try:
+            try:
+                await self._exchange(lambda: self._open(stream), SILENCE_LIMIT)
+            except (_Lost, NotProposed) as error:
+                raise Unavailable(f"watch broke: {error}") from None
+            yield Changes(stream.told, ())
+            silence = 0.0
+            while True:
+                if not stream.pending:
+                    await stream.wait(PROBE_INTERVAL)
+                if stream.broken:
+                    raise Unavailable(f"watch broke: {stream.broken}")
+                if stream.pending:
+                    yield self._take(stream)
+                elif self._requests_blocked or self._answers_blocked:
+                    silence += PROBE_INTERVAL
+                    if silence >= SILENCE_LIMIT:
+                        raise Unavailable(f"watch silent for {SILENCE_LIMIT:g} s")
+                    continue
+                else:
+                    yield Changes(stream.told, ())
+                silence = 0.0
+        finally:
+            stream.left = True
+            self._streams.pop(stream, None)
+
+    async def compact(self, revision: int) -> None:
+        """Gives the freed space back, as EtcdStorage does."""
+
+        def compact() -> None:
+            self._etcd.compact(revision)
+            self._etcd.free()
+
+        await self._write(compact)
+
+    async def grant_lease(self, ttl: int) -> int:
+        return int(await self._write(lambda: self._etcd.grant(ttl)))
+
+    async def renew_lease(self, lease: int) -> float:
+        loop = asyncio.get_running_loop()
+        sent = loop.time()
+        ttl = await self._read(lambda: self._etcd.renew(lease))
+        return float(ttl - (loop.time() - sent))
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self._write(lambda: self._etcd.store.revoke(lease))
+
+    async def close(self) -> None:
+        self._closed = True
+        self.reset("the storage is closed")
+
+    # --- faults
+
+    def block(self, *, requests: bool = True, answers: bool = True) -> None:
+        """A partition, in one direction or both. What is sent waits: when it is over some of it arrives, as TCP sends again."""
+        self._requests_blocked |= requests
+        self._answers_blocked |= answers
+
+    def heal(self) -> None:
+        self._requests_blocked = self._answers_blocked = False
+        held, self._held = self._held, []
+        for arrive in held:
+            if self._rng.random() < 0.7:
+                self._etcd.later(self._delay(self.odds.latency), arrive)
+        for stream in self._streams:
+            stream.release()
+
+    def reset(self, why: str = "connection reset") -> None:
+        """Breaks the connection: calls lose their answers, watches end. What was sent may still arrive."""
+        for future in list(self._flying):
+            if not future.done():
+                future.set_result(_Lost(why))
+        for stream in list(self._streams):
+            stream.end(why)
+
+    def stall_watches(self) -> int:
+        """Those that are open tell nothing any more; how many they are."""
+        for stream in self._streams:
+            stream.stalled = True
+        return len(self._streams)
+
+    # --- the way there and back
+
+    async def _read(self, operation: Operation) -> Any:
+        """As EtcdStorage._read with one member: tried twice."""
+        for _ in range(2):
+            try:
+                return await self._exchange(operation, TIMEOUT / 2)
+            except (_Lost, NotProposed) as error:
+                failure = str(error)
+        raise Unavailable(failure)
+
+    async def _write(self, operation: Operation) -> Any:
+        try:
+            return await self._exchange(operation, TIMEOUT)
+        except NotProposed as error:
+            raise Unavailable(str(error)) from None
+        except _Lost as error:
+            raise OutcomeUnknown(str(error)) from None
+
+    async def _exchange(self, operation: Operation, timeout: float) -> Any:
+        """Raises _Lost, NotProposed and what etcd answers."""
+        if self._closed:
+            raise Unavailable("the storage is closed")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._flying[answer] = None
+        try:
+            self._send(operation, answer)
+            async with asyncio.timeout(timeout):
+                result = await answer
+        except TimeoutError:
+            raise _Lost("Deadline Exceeded") from None
+        finally:
+            del self._flying[answer]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _send(self, operation: Operation, answer: asyncio.Future[Any]) -> None:
+        odds = self.odds
+        fate = self._rng.choice(tuple(_Fate)) if self._rng.random() < odds.loss else None
+        delay = self._delay(odds.latency)
+        if fate is not _Fate.REQUEST_LOST:
+            late = self._delay(odds.delay) if fate is _Fate.DELAYED else 0.0
+            self._etcd.later(delay + late, self._arrive, operation, answer, fate is not None)
+        if fate is not None:
+            self._etcd.later(delay + self._delay(odds.latency), _settle, answer, _Lost("connection reset"))
+
+    def _arrive(self, operation: Operation, answer: asyncio.Future[Any], unheard: bool) -> None:
+        if self._requests_blocked:
+            self._held.append(lambda: self._arrive(operation, answer, unheard))
+            return
+        self._etcd.submit(operation, lambda result: None if unheard else self._reply(answer, result))
+
+    def _reply(self, answer: asyncio.Future[Any], result: Any) -> None:
+        self._etcd.later(self._delay(self.odds.latency), self._deliver, answer, result)
+
+    def _deliver(self, answer: asyncio.Future[Any], result: Any) -> None:
+        if self._answers_blocked:
+            self._held.append(lambda: self._deliver(answer, result))
+        else:
+            _settle(answer, result)
+
+    def _delay(self, mean: float) -> float:
+        return self._rng.expovariate(1.0 / mean) if mean else 0.0
+
+    # --- watches
+
+    def _open(self, stream: _Stream) -> None:
+        """At etcd."""
+        etcd = self._etcd
+        if stream.told < etcd.store.compacted:
+            raise Compacted(etcd.store.compacted)
+        if stream.left:
+            return
+
+        def tell(news: Sequence[Changes]) -> None:
+            if stream.left:
+                etcd.watches.remove(tell)
+                etcd.on_leaderless.remove(give_up)
+                return
+            delay = self._delay(self.odds.latency) + self._delay(self.odds.watch_latency)
+            stream.due = max(stream.due, asyncio.get_running_loop().time() + delay)
+            for changes in news:
+                if changes.revision > stream.told:
+                    stream.sent.append(changes)
+                    etcd.at(stream.due, self._show, stream)
+
+        def give_up() -> None:
+            if not self._answers_blocked:
+                stream.end("etcdserver: no leader")
+
+        self._streams[stream] = None
+        etcd.watches.append(tell)
+        etcd.on_leaderless.append(give_up)
+        tell(etcd.store.changes_after(stream.told))
+
+    def _show(self, stream: _Stream) -> None:
+        stream.held.append(stream.sent.popleft())
+        if not self._answers_blocked:
+            stream.release()
+
+    def _take(self, stream: _Stream) -> Changes:
+        """The next changes; now and then several revisions at once, as etcd sends them when they come fast."""
+        batch = stream.pending.popleft()
+        if stream.pending and self._rng.random() < 0.3:
+            changes: list[Change] = list(batch.changes)
+            while stream.pending:
+                batch = stream.pending.popleft()
+                changes += batch.changes
+            batch = Changes(batch.revision, changes)
+        stream.told = batch.revision
+        return batch
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if not answer.done():
+        answer.set_result(result)

@@ -66,8 +66,8 @@ FOR_EVER = 1 << 30
 
 
 async def test_etcd_20615_a_renewal_that_succeeds_after_the_revocation(serve: Serve, vote: Vote) -> None:
-    """A lease that was revoked while a renewal was under way was reported as renewed: https://github.com/etcd-io/etcd/pull/20590
-    (20615 in 3.6)
+    """A lease that was revoked while a renewal was under way was reported as renewed:
+    https://github.com/etcd-io/etcd/pull/20590 (20615 in 3.6)
 
     Here: a leader whose heartbeats are answered for ever, although its key is gone and another leads. Kept by: a server does
     not trust the lease, but looks at the key (`judge`)."""

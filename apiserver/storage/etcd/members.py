@@ -20,6 +20,7 @@ OPTIONS = (
     # something every second.
     ("grpc.keepalive_time_ms", 6000),
     ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
     ("grpc.http2.max_pings_without_data", 0),
     # Also the time that one attempt to connect may take.
     ("grpc.min_reconnect_backoff_ms", 1000),

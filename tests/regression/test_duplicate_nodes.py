@@ -1,0 +1,113 @@
+"""Two machines with one name."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from apiserver.storage.memory import MemoryStorage
+from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.fleet import Fleet
+from kubelet.runtime import read
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.client.client import Client
+from pinnace.client.heartbeat import METHOD, NodeSession
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.builders import make_pod
+from tests.contract.servers import PATIENCE
+from tests.regression.conftest import Serve
+from tests.regression.servers import serving
+from tests.unit.cacher.world import eventually
+from tests.unit.client.fakeserver import connect
+
+CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="8Gi"), "pods": Quantity(string="110")}
+NODE = LEASES.key(NODE_LEASE_NAMESPACE, "n")
+
+
+class Machine:
+    """A session for node n. `evicted_by` is set once another has it."""
+
+    def __init__(self, address: str) -> None:
+        self.connection = connect(address)
+        self.evicted_by = ""
+        self.session = NodeSession(self.connection, "fleet", ["n"], on_evicted=self._evicted)
+        self.running = asyncio.ensure_future(self.session.run())
+
+    def _evicted(self, nodes: Sequence[str], holder: str) -> None:
+        self.evicted_by = holder
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        await asyncio.wait((self.running,))
+        await self.connection.close()
+
+
+async def lease_of(storage: MemoryStorage) -> tuple[int, int]:
+    """The session that has the node, and how often it has changed hands."""
+    record = await storage.get(NODE)
+    return (record.lease, Lease.FromString(record.value).spec.leaseTransitions) if record else (0, 0)
+
+
+async def test_kubernetes_79779_two_kubelets_with_one_name_do_not_fight(serve: Serve) -> None:
+    """Two nodes with one host name overwrote each other's Node object again and again, and the cluster was busy with it:
+    https://github.com/kubernetes/kubernetes/issues/79779
+
+    Here: the lease of the node would change hands with each beat, or with each reconnection. Kept by: a fresh session takes the
+    node, the older one is told and gives it up; one that comes back (`Open.session`) takes nothing that is another's."""
+    storage = MemoryStorage()
+    server = await serve(storage)
+    old = Machine(server.address)
+    await eventually(lambda: old.session.healthy is None)
+    first, _ = await held(storage, lambda lease: lease != 0)
+    new = Machine(server.address)
+    second, transitions = await held(storage, lambda lease: lease not in (0, first))
+    await eventually(lambda: old.evicted_by == "fleet")
+    assert transitions == 1 and list(old.session.nodes) == []
+    stream = await old.connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+    await stream.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder="fleet", nodes=["n"], session=first)))
+    async with asyncio.timeout(PATIENCE):
+        while (response := await stream.read()) is not None and not response.HasField("evicted"):
+            pass
+    assert response is not None, "it comes back with its session, as one that has not heard yet, and is told"
+    stream.cancel()
+    assert await lease_of(storage) == (second, transitions)
+    for machine in (old, new):
+        await machine.stop()
+
+
+async def held(storage: MemoryStorage, wanted: Callable[[int], bool]) -> tuple[int, int]:
+    """As `lease_of`, once the session is as wanted."""
+    async with asyncio.timeout(PATIENCE):
+        async for _ in storage.watch(2):
+            found = await lease_of(storage)
+            if wanted(found[0]):
+                return found
+    raise AssertionError("the watch ended")
+
+
+async def test_kubernetes_37528_two_kubelets_with_one_name_do_not_both_run_a_pod() -> None:
+    """Two machines with one host name each started the pods that were bound to that name:
+    https://github.com/kubernetes/kubernetes/issues/37528
+
+    Here: two fleets that play one node. Kept by: the fleet whose session has lost the node drops it, and the containers with
+    it."""
+    async with serving(MemoryStorage()) as address:
+        runtimes = [FakeRuntime(Behaviour()) for _ in range(2)]
+        clients = [Client(connect(address)) for _ in range(2)]
+        fleets = [Fleet("fleet", ["n"], CAPACITY, client, runtime) for client, runtime in zip(clients, runtimes, strict=True)]
+        tasks = [asyncio.ensure_future(fleets[0].run())]
+        await eventually(lambda: all(check() is None for check in fleets[0].checks.values()))
+        pod = await clients[0].pods.create(make_pod("a").req(cpu=1).node("n").new())
+
+        def running() -> list[bool]:
+            return [bool(runtime.observe(pod.metadata.uid, read(SYSTEM_CLOCK))) for runtime in runtimes]
+
+        await eventually(lambda: running() == [True, False])
+        tasks.append(asyncio.ensure_future(fleets[1].run()))
+        await eventually(lambda: running() == [False, True])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for client in clients:
+            await client.connection.close()

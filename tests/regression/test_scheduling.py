@@ -1,0 +1,163 @@
+"""Schedulers that gave out room twice, decided twice, or disagreed for ever with those who carry out what they decide."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubelet.template import template_of
+from kubelet.virtualnode import VirtualNode
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, WatchEventType
+from pinnace.fit import Refusal
+from scheduler.cycle import Placed, schedule_one
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+from tests.unit.scheduler import test_binding as binding
+from tests.unit.scheduler import test_feed as feed
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+HOUR = 3600.0
+
+
+async def test_kubernetes_106361_an_assumption_outlives_a_slow_bind() -> None:
+    """An assumed pod expired after 30 s while its bind was on its way to an overloaded API server; its room was given to
+    another, and then the bind succeeded: https://github.com/kubernetes/kubernetes/issues/106361
+
+    Here: a bind whose answer is lost, and a server that cannot even be asked, for an hour. Kept by: no timer ends an
+    assumption; the binder asks until it knows."""
+    world = binding.World()
+    running = asyncio.ensure_future(world.binder.run())
+    world.api.whole = world.api.read_error = binding.UNKNOWN
+    world.submit("a")
+    for _ in range(6):
+        await world.clock.advance(HOUR / 6)
+        assert world.assumed() == ["a"]
+    world.api.read_error = None
+    await world.resolve()
+    assert (world.assumed(), world.told) == ([], ["failed a: no"]), "it is known not to be there any more"
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+def test_kubernetes_26043_a_pod_that_changes_while_it_is_assumed() -> None:
+    """Binding had become asynchronous; a pod whose bind was under way was found unbound, queued again, and assumed a second
+    time: https://github.com/kubernetes/kubernetes/issues/26043
+
+    Here: any update of a pending pod between its decision and its bind. Kept by: the feed queues only pods that the cache does
+    not know; the cache takes no second assumption."""
+    world = feed.World()
+    world.tell(ADDED, feed.POD)
+    queued = world.queue.pop(world.now)
+    assert queued is not None
+    world.cache.assume(queued.info, "n")
+    world.tell(MODIFIED, make_pod("a").req(cpu=1).label("touched", "yes"), feed.POD)
+    assert len(world.queue) == 0
+    assert world.free == 0
+    with pytest.raises(ValueError, match="cannot be assumed"):
+        world.cache.assume(queued.info, "n")
+
+
+class Eager(FakeApi):
+    """With the quickest scheduler there can be: the moment a pod has finished, its room is given to the next."""
+
+    def __init__(self, *waiting: PodBuilder) -> None:
+        super().__init__()
+        self.waiting = list(waiting)
+
+    def _changed(self, pod: Pod, kind: WatchEventType) -> BatchItem:
+        item = super()._changed(pod, kind)
+        if pod.status.phase in ("Succeeded", "Failed") and self.waiting:
+            self.create(self.waiting.pop(0))
+        return item
+
+
+async def test_kubernetes_29846_a_node_that_still_counts_what_the_scheduler_does_not() -> None:
+    """Pods failed as OutOfcpu: the scheduler gave the room of finished pods to others before the kubelet had taken it back:
+    https://github.com/kubernetes/kubernetes/issues/29846, and again /issues/106884
+
+    Here: the same. Kept by: the fleet takes back a pod's room before it reports that the pod has finished (`Pods._changed`)."""
+
+    def job(name: str) -> PodBuilder:
+        return make_pod(name).req(cpu=4).restart_policy("Never").annotation("pinnace.io/run-seconds", "3")
+
+    api = Eager(job("b"), job("c"))
+    await api.start_fleet()
+    api.create(job("a"))
+    await api.clock.advance(10.0)
+    assert [api.phases(name) for name in "abc"] == [["Running", "Succeeded"]] * 3
+    await api.stop_fleet()
+
+
+def test_kubernetes_29846_a_pod_that_is_ending_still_takes_its_room() -> None:
+    """As above: a pod that was deleted runs until its grace is over. Kept by: only its end, or its removal, frees its room."""
+    world = feed.World()
+    bound = make_pod("a").req(cpu=1).node("n")
+    world.tell(ADDED, bound)
+    world.tell(MODIFIED, bound.terminating(), bound)
+    assert world.free == 0
+    world.tell(MODIFIED, bound.phase("Succeeded"), bound)
+    assert world.free == 1000
+
+
+cpus = st.sampled_from(["0", "100m", "1500m", "2", "1.5"])
+memories = st.sampled_from(["0", "1Gi", "1.5Gi", "1500M"])
+
+
+@st.composite
+def nodes(draw: st.DrawFn, number: int) -> NodeBuilder:
+    node = make_node(f"n{number}").capacity(cpu=draw(cpus), memory=draw(memories), pods=draw(st.integers(0, 4)))
+    node.allocatable(cpu=draw(cpus), pods=draw(st.integers(0, 4)))
+    return node.extended("example.com/gpu", draw(st.integers(0, 2)))
+
+
+@st.composite
+def pods(draw: st.DrawFn, number: int) -> PodBuilder:
+    pod = make_pod(f"p{number}").req(cpu=draw(cpus), memory=draw(memories))
+    if draw(st.booleans()):
+        pod.init(sidecar=draw(st.booleans()), cpu=draw(cpus))
+    if draw(st.booleans()):
+        pod.overhead(cpu=draw(cpus))
+    if draw(st.booleans()):
+        pod.host_port(draw(st.integers(80, 81)), ip=draw(st.sampled_from(["", "10.0.0.1"])))
+    if draw(st.booleans()):
+        pod.req(**{"example.com/gpu": 1})
+    return pod
+
+
+clusters = st.integers(1, 3).flatmap(lambda count: st.tuples(*map(nodes, range(count))))
+workloads = st.integers(1, 6).flatmap(lambda count: st.tuples(*map(pods, range(count))))
+
+
+@given(clusters, workloads)
+def test_nomad_13017_what_the_scheduler_places_the_node_admits(
+    built: Sequence[NodeBuilder], waiting: Sequence[PodBuilder]
+) -> None:
+    """Nomad's workers and its plan applier judged nodes by different code; where they differed, a worker proposed the same node
+    for ever and was refused for ever: https://github.com/hashicorp/nomad/issues/13017
+
+    Here: the verifier is the kubelet, whose refusal ends a pod. Kept by: both ask `pinnace.fit`, about the same requests and
+    the same allocatable."""
+    cache, profile = cache_of(*built), framework()
+    played = {node.build().metadata.name: VirtualNode(node.build()) for node in built}
+    for pod in waiting:
+        outcome = schedule_one(info(pod), cache, profile, seed=0)
+        if isinstance(outcome, Placed):
+            admitted = played[outcome.node].admit(pod.build().metadata.uid, template_of(pod.build()))
+            assert not isinstance(admitted, Refusal), f"{outcome.node} refuses {pod}: {admitted.admission_message}"
+
+
+async def test_nomad_13017_a_refusal_is_an_end_and_no_loop() -> None:
+    """As above, when they differ all the same (a node that has shrunk, a pod bound by hand). Kept by: the refused pod has
+    failed; the scheduler does not look at it again, and whoever wants it makes another one."""
+    api = FakeApi()
+    await api.start_fleet()
+    api.create(make_pod("big").req(cpu=5))
+    await api.clock.advance(HOUR)
+    assert api.phases("big") == ["Failed"]
+    world = feed.World()
+    world.tell(MODIFIED, make_pod("a").req(cpu=1).node("n").phase("Failed"))
+    assert (len(world.queue), world.free) == (0, 1000)
+    await api.stop_fleet()

@@ -163,6 +163,12 @@ class TestHistory:
 
 
 class TestPages:
+    async def test_without_a_limit(self, storage: Storage) -> None:
+        for key in (A, B, C):
+            await put(storage, key)
+        page = await storage.page("/registry/pods/", limit=0)
+        assert len(page.items) == 3 and not page.more
+
     async def test_only_what_begins_with_the_prefix_in_order(self, storage: Storage) -> None:
         for key in ("/registry/podsx", C, "/registry/pod", A, B):
             await put(storage, key)
@@ -259,6 +265,9 @@ class TestLeases:
     async def test_a_renewal_says_how_long_it_is_good_for(self, storage: Storage) -> None:
         lease = await storage.grant_lease(60)
         assert 55 < await storage.renew_lease(lease) <= 60
+
+    async def test_it_is_granted_two_seconds_at_least(self, storage: Storage) -> None:
+        assert 1 < await storage.renew_lease(await storage.grant_lease(1)) <= 2
 
     async def test_revoking_deletes_its_keys_at_one_revision(self, storage: Storage) -> None:
         lease = await storage.grant_lease(60)

@@ -12,7 +12,7 @@ server says so with RetryInfo), or when its caller declares that repeating does 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -98,15 +98,11 @@ class Duplex(Stream[R], Generic[Q, R]):
 class Connection:
     """Needs a running event loop from its first call on. Safe to share by everything in one process."""
 
-    def __init__(
-        self, endpoints: Sequence[str], *, rng: random.Random | None = None, dial: Callable[[str], Peer] = Peer
-    ) -> None:
-        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `dial` makes
-        the peer of an address: another network than the real one has its own."""
+    def __init__(self, endpoints: Sequence[str], *, rng: random.Random | None = None) -> None:
+        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers."""
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
         self._rng = rng or chance.generator()
-        self._dial = dial
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
@@ -178,7 +174,7 @@ class Connection:
         found = [address for endpoint in self._endpoints for address in await addresses(endpoint)]
         known = {peer.endpoint: peer for peer in self._peers}
         wanted = dict.fromkeys(self._rng.sample(found, len(found)))
-        self._peers = [known.pop(address) if address in known else self._dial(address) for address in wanted]
+        self._peers = [known.pop(address) if address in known else Peer(address) for address in wanted]
         self._current = 0
         for peer in known.values():
             await peer.close()

@@ -1,8 +1,8 @@
 """gRPC's client side over the simulated network: what `pinnace.client.connection.Connection` needs of grpc.aio, and no more.
 
-The Connection is the real one; its peers are made by `dialler`. A SimPeer answers as a pinnace.client.peer.Peer does, its
-channel as a grpc.aio.Channel: unary calls, response streams, streams in both directions, cancellation, deadlines, and
-AioRpcError for whatever ends a call. Messages cross as bytes.
+The Connection is the real one; its peers are SimPeers (tests.simulation.determinism sees to it). One answers as a
+pinnace.client.peer.Peer does, its channel as a grpc.aio.Channel: unary calls, response streams, streams in both directions,
+cancellation, deadlines, and AioRpcError for whatever ends a call. Messages cross as bytes.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from grpc import StatusCode
 from pinnace.client.errors import DETAILS_KEY
 from pinnace.client.peer import CONNECT_TIMEOUT, Peer
 from tests.simulation.network import CLOSED, Frame, Network, Socket
-from tests.simulation.process import Process
+from tests.simulation.process import PROCESS, Process
 
 BACKOFF = 0.1
 """Seconds after a refused connection in which no other is tried."""
@@ -28,8 +28,13 @@ Read = Callable[[bytes], Any]
 
 
 class SimPeer(Peer):
-    def __init__(self, endpoint: str, network: Network, process: Process) -> None:
+    """Belongs to the process that makes it."""
+
+    def __init__(self, endpoint: str, network: Network) -> None:
         super().__init__(endpoint)
+        process = PROCESS.get()
+        if process is None:
+            raise RuntimeError("who connects? A peer belongs to a process")
         self._sim_channel = SimChannel(endpoint, network, process)
 
     @property
@@ -41,11 +46,6 @@ class SimPeer(Peer):
 
     async def close(self) -> None:
         self._sim_channel.close()
-
-
-def dialler(network: Network, process: Process) -> Callable[[str], Peer]:
-    """For Connection's `dial`."""
-    return lambda endpoint: SimPeer(endpoint, network, process)
 
 
 class SimChannel:

@@ -1,0 +1,121 @@
+"""A simulated cluster: real API servers, schedulers and kubelets as processes of one loop, before one etcd."""
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from apiserver.assembly import Assembly
+from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.fleet import Fleet
+from kubelet.run_log import Witnessed
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from scheduler.config import Configuration
+from scheduler.scheduler import Scheduler
+from tests.simulation.etcd import SimEtcd
+from tests.simulation.etcd_port import Odds, Port
+from tests.simulation.journal import MemoryJournal
+from tests.simulation.loop import SimLoop
+from tests.simulation.network import Network
+from tests.simulation.process import Process
+from tests.simulation.server import SimServer
+
+CAPACITY = {"cpu": Quantity(string="2"), "memory": Quantity(string="8Gi"), "pods": Quantity(string="16")}
+"""Of a node."""
+FLEET = "fleet"
+
+Main = Callable[[Process, "Member"], Awaitable[None]]
+"""What a process runs."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A process that can die and be started again."""
+
+    role: str
+    """apiserver, scheduler, candidate, kubelet or client."""
+    process: Process
+    main: Main
+    stop: Callable[[], Awaitable[None]] | None = None
+    """A polite end, as SIGTERM is."""
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+
+class Cluster:
+    """`odds`: of the ways between API servers and etcd; faults change them. `ports`: these ways, by server."""
+
+    def __init__(
+        self, loop: SimLoop, network: Network, etcd: SimEtcd, journal: MemoryJournal, rng: random.Random, servers: int
+    ) -> None:
+        self.loop = loop
+        self.network = network
+        self.etcd = etcd
+        self.journal = journal
+        self.rng = rng
+        self.odds = Odds()
+        self.ports: dict[str, Port] = {}
+        self.endpoints = [f"apiserver-{index}:7480" for index in range(servers)]
+        self.members: dict[str, Member] = {}
+
+    def of(self, role: str) -> list[Member]:
+        """Those that live."""
+        return [member for member in self.members.values() if member.role == role and member.process.alive]
+
+    def start(self, role: str, name: str, main: Main) -> Member:
+        member = self.members[name] = Member(role, Process(name, self.loop), main)
+        self._run(member)
+        return member
+
+    def restart(self, member: Member) -> None:
+        """A new life of a process that has died: the clock is the machine's, and stays."""
+        member.process = Process(member.name, self.loop, member.process.clock)
+        member.stop = None
+        self._run(member)
+
+    def start_servers(self) -> None:
+        for endpoint in self.endpoints:
+            self.start("apiserver", endpoint.partition(":")[0], self._serve)
+
+    def start_schedulers(self, replicas: int) -> None:
+        for index in range(replicas):
+            self.start("scheduler", f"scheduler-{index}", self._schedule)
+
+    def start_fleet(self, nodes: int) -> None:
+        names = [f"{FLEET}-{index}" for index in range(nodes)]
+
+        async def play(process: Process, member: Member) -> None:
+            runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), self.journal.write, process.clock)
+            fleet = Fleet(FLEET, names, CAPACITY, self.client(), runtime, clock=process.clock)
+            member.stop = fleet.close
+            await fleet.run()
+
+        self.start("kubelet", "kubelet-0", play)
+
+    def client(self) -> Client:
+        """A client of the process that runs now."""
+        return Client(Connection(self.endpoints))
+
+    def fork(self) -> random.Random:
+        """A generator of its own for somebody."""
+        return random.Random(self.rng.getrandbits(64))
+
+    def _run(self, member: Member) -> None:
+        member.process.start(lambda: member.main(member.process, member))
+
+    async def _serve(self, process: Process, member: Member) -> None:
+        port = self.ports[process.name] = Port(self.etcd, self.fork(), self.odds)
+        assembly = Assembly(port, clock=process.clock, rng=self.fork())
+        server = SimServer(assembly, self.network, process, f"{process.name}:7480")
+        member.stop = server.stop
+        await server.run()
+
+    async def _schedule(self, process: Process, member: Member) -> None:
+        seed = self.rng.getrandbits(32)
+        configuration = Configuration(seed=seed, initial_backoff=0.2, max_backoff=1.0)
+        scheduler = Scheduler(self.client(), process.name, configuration, clock=process.clock)
+        member.stop = scheduler.stop
+        await scheduler.run()

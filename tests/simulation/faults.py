@@ -1,0 +1,249 @@
+"""What goes wrong. Each fault chooses its target when it strikes; all of it is over before the run is quiet."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from itertools import count
+
+from pinnace.check.history import Fault
+from tests.simulation.cluster import Cluster, Member
+from tests.simulation.plan import Blow
+
+RESTART = 0.3
+"""Seconds, at least, after which a process that died is started again."""
+MAX_CLOCK_STEP = 7200.0
+
+Strike = Callable[[Cluster], AbstractAsyncContextManager[str | None]]
+"""Gives the target; None: there was none. The fault is on while the context lasts."""
+FAULTS: dict[str, Strike] = {}
+
+
+class Nemesis:
+    """Strikes, and writes down what it did."""
+
+    def __init__(self, cluster: Cluster, tell: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._tell = tell
+        self._ids = count(1)
+
+    async def strike(self, blow: Blow) -> None:
+        """Begins a fault now, and ends it in its time."""
+        clock, journal = self._cluster.loop.world.clock, self._cluster.journal
+        began = clock.monotonic()
+        async with FAULTS[blow.fault](self._cluster) as target:
+            fault = Fault(next(self._ids), blow.fault, target or "", began, fired=target is not None)
+            journal.write(fault)
+            if target is None:
+                return
+            self._tell(f"{blow.fault} {target} for {blow.seconds:.2f} s")
+            await clock.sleep(blow.seconds)
+        self._tell(f"{blow.fault} {target} is over")
+        journal.write(replace(fault, ended=clock.monotonic()))
+
+
+def _choose(cluster: Cluster, role: str) -> Member | None:
+    """One that runs."""
+    members = [member for member in cluster.of(role) if not member.process.paused]
+    return cluster.rng.choice(members) if members else None
+
+
+def _pause(role: str) -> Strike:
+    @asynccontextmanager
+    async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
+        """SIGSTOP, then SIGCONT."""
+        if (member := _choose(cluster, role)) is None:
+            yield None
+            return
+        process = member.process
+        process.pause()
+        cluster.network.silenced(process)
+        try:
+            yield member.name
+        finally:
+            process.resume()
+
+    return strike
+
+
+def _kill(role: str) -> Strike:
+    @asynccontextmanager
+    async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
+        """SIGKILL, and a new start."""
+        if (member := _choose(cluster, role)) is None:
+            yield None
+            return
+        member.process.crash()
+        yield member.name
+        await cluster.loop.world.clock.sleep(RESTART * cluster.rng.uniform(0.2, 2.0))
+        cluster.restart(member)
+
+    return strike
+
+
+def _stop(role: str) -> Strike:
+    @asynccontextmanager
+    async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
+        """SIGTERM, the polite end, and a new start."""
+        member = _choose(cluster, role)
+        if member is None or member.stop is None:
+            yield None
+            return
+        process = member.process
+        stopping = process.start(member.stop)
+        yield member.name
+        if not stopping.done():
+            await cluster.loop.world.clock.sleep(RESTART)
+        if process.alive:
+            process.crash()
+            cluster.restart(member)
+
+    return strike
+
+
+def _partition(one_way: bool) -> Strike:
+    @asynccontextmanager
+    async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
+        """Between an API server and some of its clients."""
+        rng, network = cluster.rng, cluster.network
+        server = rng.choice(cluster.endpoints).partition(":")[0]
+        others = [name for name, member in cluster.members.items() if member.role != "apiserver"]
+        cut = rng.sample(others, rng.randint(1, len(others)))
+        ways = [(name, server) for name in cut]
+        ways = [(b, a) if rng.random() < 0.5 else (a, b) for a, b in ways] if one_way else ways + [(b, a) for a, b in ways]
+        for way in ways:
+            network.block(*way)
+        try:
+            yield ", ".join(f"{a}->{b}" for a, b in ways)
+        finally:
+            for way in ways:
+                network.unblock(*way)
+
+    return strike
+
+
+@asynccontextmanager
+async def _reset(cluster: Cluster) -> AsyncIterator[str | None]:
+    """Connections break, with what is on its way."""
+    others = [name for name, member in cluster.members.items() if member.role != "apiserver"]
+    name, server = cluster.rng.choice(others), cluster.rng.choice(cluster.endpoints).partition(":")[0]
+    broken = cluster.network.reset(name, server)
+    yield f"{name}-{server}" if broken else None
+
+
+def _weather(loss: float, jitter: float) -> Strike:
+    @asynccontextmanager
+    async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
+        weather = cluster.network.weather
+        weather.loss += loss
+        weather.jitter += jitter
+        try:
+            yield "network"
+        finally:
+            weather.loss -= loss
+            weather.jitter -= jitter
+
+    return strike
+
+
+@asynccontextmanager
+async def _set_clock(cluster: Cluster) -> AsyncIterator[str | None]:
+    """A wall clock is set, and stays wrong: nobody may notice."""
+    member = cluster.rng.choice(list(cluster.members.values()))
+    member.process.clock.offset += cluster.rng.uniform(-MAX_CLOCK_STEP, MAX_CLOCK_STEP)
+    yield member.name
+
+
+@asynccontextmanager
+async def _compact(cluster: Cluster) -> AsyncIterator[str | None]:
+    cluster.etcd.compact_all()
+    yield "etcd"
+
+
+@asynccontextmanager
+async def _etcd_away(cluster: Cluster) -> AsyncIterator[str | None]:
+    """No leader."""
+    if not cluster.etcd.has_leader:
+        yield None
+        return
+    cluster.etcd.lose_leader()
+    try:
+        yield "etcd"
+    finally:
+        cluster.etcd.elect_leader()
+
+
+@asynccontextmanager
+async def _etcd_full(cluster: Cluster) -> AsyncIterator[str | None]:
+    cluster.etcd.fill()
+    try:
+        yield "etcd"
+    finally:
+        cluster.etcd.free()
+
+
+def _etcd_odds(loss: float, latency: float, watch_latency: float) -> Strike:
+    @asynccontextmanager
+    async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
+        odds = cluster.odds
+        odds.loss += loss
+        odds.latency += latency
+        odds.watch_latency += watch_latency
+        try:
+            yield "etcd"
+        finally:
+            odds.loss -= loss
+            odds.latency -= latency
+            odds.watch_latency -= watch_latency
+
+    return strike
+
+
+@asynccontextmanager
+async def _cut_etcd(cluster: Cluster) -> AsyncIterator[str | None]:
+    """Between an API server and etcd, in one direction or both."""
+    rng = cluster.rng
+    name = rng.choice(list(cluster.ports))
+    port = cluster.ports[name]
+    way = rng.choice(("requests", "answers", "both"))
+    port.block(requests=way != "answers", answers=way != "requests")
+    try:
+        yield f"{name} ({way})"
+    finally:
+        port.heal()
+
+
+@asynccontextmanager
+async def _reset_etcd(cluster: Cluster) -> AsyncIterator[str | None]:
+    name = cluster.rng.choice(list(cluster.ports))
+    cluster.ports[name].reset()
+    yield name
+
+
+@asynccontextmanager
+async def _stall_watch(cluster: Cluster) -> AsyncIterator[str | None]:
+    """etcd tells an API server nothing any more, and does not say so."""
+    name = cluster.rng.choice(list(cluster.ports))
+    yield name if cluster.ports[name].stall_watches() else None
+
+
+for _role in ("apiserver", "scheduler", "candidate", "kubelet"):
+    FAULTS[f"pause-{_role}"] = _pause(_role)
+    FAULTS[f"kill-{_role}"] = _kill(_role)
+    FAULTS[f"stop-{_role}"] = _stop(_role)
+FAULTS |= {
+    "partition": _partition(one_way=False),
+    "partition-one-way": _partition(one_way=True),
+    "reset": _reset,
+    "slow-network": _weather(loss=0.0, jitter=0.05),
+    "lossy-network": _weather(loss=0.1, jitter=0.0),
+    "set-clock": _set_clock,
+    "compact": _compact,
+    "etcd-away": _etcd_away,
+    "etcd-full": _etcd_full,
+    "etcd-slow": _etcd_odds(loss=0.0, latency=0.05, watch_latency=0.0),
+    "etcd-lossy": _etcd_odds(loss=0.1, latency=0.0, watch_latency=0.0),
+    "etcd-watch-late": _etcd_odds(loss=0.0, latency=0.0, watch_latency=0.2),
+    "etcd-cut": _cut_etcd,
+    "etcd-reset": _reset_etcd,
+    "etcd-watch-stalls": _stall_watch,
+}

@@ -1,0 +1,92 @@
+"""What a seed stands for: the size of the world, what is done in it, and what goes wrong when. Pure."""
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+Fault = str
+"""A key of tests.simulation.faults.FAULTS."""
+
+
+class Kind(Enum):
+    """Which parts of the system a world has, beside API servers and etcd."""
+
+    ELECTION = "election"
+    """Candidates that bind under their token, and go on with it for a while after they have lost."""
+    STORAGE = "storage"
+    """Writers, readers, watches and informers; nobody schedules."""
+    WHOLE = "whole"
+    """Schedulers, a fleet of nodes, clients and informers."""
+
+
+COMMON: tuple[Fault, ...] = (
+    "pause-apiserver", "kill-apiserver", "stop-apiserver", "reset", "partition", "partition-one-way", "slow-network",
+    "lossy-network", "set-clock", "compact", "etcd-away", "etcd-slow", "etcd-full", "etcd-lossy", "etcd-watch-late", "etcd-cut",
+    "etcd-reset", "etcd-watch-stalls",
+)  # fmt: skip
+OWN: dict[Kind, tuple[Fault, ...]] = {
+    Kind.ELECTION: ("pause-candidate", "kill-candidate", "stop-candidate"),
+    Kind.STORAGE: (),
+    Kind.WHOLE: ("pause-scheduler", "kill-scheduler", "stop-scheduler", "pause-kubelet", "kill-kubelet", "stop-kubelet"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """One fault: when it begins, in seconds of the load, and how long it is on."""
+
+    fault: Fault
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int
+    kind: Kind
+    servers: int
+    replicas: int
+    """Schedulers, or candidates."""
+    nodes: int
+    owners: int
+    """Clients that create, change and delete pods of their own."""
+    rivals: int
+    """Clients that write the same few pods."""
+    followers: int
+    """Watches and informers whose every word is recorded."""
+    pace: float
+    """Mean seconds between two steps of a client."""
+    seconds: float
+    """Of load, and of faults."""
+    jitter: float
+    """Mean seconds that the network adds to a packet's time."""
+    blows: tuple[Blow, ...]
+
+
+def plan(seed: int) -> Plan:
+    rng = random.Random(f"plan {seed}")
+    kind = rng.choices((Kind.ELECTION, Kind.STORAGE, Kind.WHOLE), (3, 3, 4))[0]
+    seconds = rng.uniform(4.0, 9.0)
+    choice = [*COMMON, *OWN[kind]]
+    picked = rng.sample(choice, rng.choice((0, 1, 2, 3, 3, 4, 5)))
+    count = rng.randint(len(picked), 2 * len(picked)) if picked else 0
+    blows = [Blow(rng.choice(picked), rng.uniform(0.5, seconds), _duration(rng)) for _ in range(count)]
+    return Plan(
+        seed=seed,
+        kind=kind,
+        servers=rng.choice((1, 2, 2, 2, 3)),
+        replicas=0 if kind is Kind.STORAGE else rng.choice((1, 2, 2, 3)),
+        nodes=rng.randint(1, 5) if kind is Kind.WHOLE else 0,
+        owners=0 if kind is Kind.ELECTION else rng.randint(1, 2),
+        rivals=0 if kind is Kind.ELECTION else rng.randint(0, 2),
+        followers=rng.randint(0, 2) if kind is not Kind.STORAGE else rng.randint(1, 4),
+        pace=rng.choice((0.05, 0.1, 0.2)),
+        seconds=seconds,
+        jitter=rng.choice((0.0002, 0.001, 0.005)),
+        blows=tuple(sorted(blows, key=lambda blow: blow.at)),
+    )
+
+
+def _duration(rng: random.Random) -> float:
+    """Mostly short; now and then longer than any lease."""
+    return rng.choice((rng.uniform(0.05, 0.5), rng.uniform(0.3, 2.0), rng.uniform(1.5, 5.0)))

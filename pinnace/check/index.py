@@ -41,12 +41,10 @@ class History:
         """As they were last written: with their end, if they have one."""
         self.phases: dict[str, float] = {}
         """When each phase began first."""
+        self.last_revision = 0
+        """The highest that is known."""
         for record in records:
             self._add(record)
-
-    @property
-    def last_revision(self) -> int:
-        return self.stored[-1].revision if self.stored else 0
 
     def version(self, key: str, revision: int) -> Stored | None:
         """What was written to the key at exactly this revision."""
@@ -96,6 +94,7 @@ class History:
 
     def _add_stored(self, record: Stored) -> None:
         self.stored.append(record)
+        self.last_revision = max(self.last_revision, record.revision)
         key = record.key
         versions = self.keys.get(key)
         if versions is None:

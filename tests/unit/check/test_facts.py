@@ -1,0 +1,60 @@
+"""What is taken from objects."""
+
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.resources import LEASES, NODES, PODS, election_key
+from pinnace.check.facts import ElectionFacts, LeaseFacts, NodeFacts, PodFacts, digest, digest_of, facts_of
+from tests.builders import make_node, make_pod
+
+
+def test_a_pod() -> None:
+    pod = make_pod("a").uid("u").req(cpu="100m", memory="1Gi").build()
+    assert facts_of(PODS.key_of(pod), pod.SerializeToString()) == PodFacts(
+        "u", phase=pod.status.phase, requests=(("pods", 1), ("cpu", 100), ("memory", 1 << 30))
+    )
+    pod = make_pod("a").uid("u").node("n").annotation("pinnace.io/fence", "scheduler/17").phase("Running").terminating().build()
+    pod.status.startTime.seconds = 5
+    facts = facts_of(PODS.key_of(pod), pod.SerializeToString())
+    assert facts == PodFacts("u", "n", "scheduler", 17, "Running", (("pods", 1),), 5, terminating=True)
+    assert facts.by_scheduler and not facts.finished
+
+
+def test_what_asks_for_more_than_room_is_picky() -> None:
+    for builder in (make_pod("a").node_selector("a", "b"), make_pod("a").host_port(80), make_pod("a").scheduler("mine")):
+        pod = builder.build()
+        facts = facts_of(PODS.key_of(pod), pod.SerializeToString())
+        assert isinstance(facts, PodFacts) and facts.picky
+
+
+def test_a_node() -> None:
+    node = make_node("n").uid("u").build()
+    node.status.allocatable.clear()
+    node.status.allocatable["cpu"].string = "4"
+    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), open=True)
+    node.spec.unschedulable = True
+    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), open=False)
+
+
+def test_the_others() -> None:
+    election = Election(name="e", holder="h", session=3)
+    assert facts_of(election_key("e"), election.SerializeToString()) == ElectionFacts("h", 3)
+    lease = Lease()
+    lease.spec.holderIdentity = "fleet"
+    assert facts_of(LEASES.key("ns", "n"), lease.SerializeToString()) == LeaseFacts("fleet")
+    assert facts_of("/registry/events/default/e", b"whatever") is None
+    assert facts_of(PODS.key("default", "a"), None) is None
+
+
+def test_a_digest_is_of_the_object_and_not_of_its_version_or_form() -> None:
+    pod = make_pod("a").label("x", "1").label("y", "2").version(7).build()
+    other = make_pod("a").label("y", "2").label("x", "1").build()
+    assert digest(pod) == digest(other) == digest_of(PODS.key_of(other), other.SerializeToString())
+    assert pod.metadata.resourceVersion == "7"
+    assert digest(make_pod("a").label("x", "2").build()) != digest(other)
+
+
+def test_a_digest_of_other_keys_is_of_their_bytes() -> None:
+    assert digest_of("/registry/elections/e", b"a") != digest_of("/registry/elections/e", b"b")
+    assert len(digest_of("/somewhere", b"a")) == len(digest(Pod())) == 16
+    assert digest_of("/somewhere", None) == ""

@@ -1,0 +1,41 @@
+"""Histories in files come back as they were."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.check.files import HistoryError, decode, encode, read, write
+from pinnace.check.history import Call, Compaction, Fault, Phase, Ran, Record, Run, Stored, Told
+from tests.unit.check.world import World
+
+records = st.one_of(*(st.builds(kind) for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase)))
+
+
+@given(records.filter(lambda record: "nan" not in repr(record)))
+def test_any_record(record: Record) -> None:
+    assert decode(encode(record)) == record
+
+
+def test_a_whole_history(tmp_path: Path) -> None:
+    path, history = tmp_path / "h.jsonl", World(0).live()
+    with path.open("w") as file:
+        write(history, file)
+    assert list(read(path)) == history
+
+
+def test_what_its_writer_did_not_finish_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_text(encode(Phase(1.0, "load")) + '{"t":"phase","at":2.0,"na')
+    assert list(read(path)) == [Phase(1.0, "load")]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", "{}", '{"t":"phase"}', '{"t":"fase","at":1}', '{"t":"phase","at":1,"name":"end","x":1}']
+)
+def test_what_is_no_record_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_text(encode(Phase(1.0, "load")) + line + "\n")
+    with pytest.raises(HistoryError, match=r"h\.jsonl:2: no record"):
+        list(read(path))

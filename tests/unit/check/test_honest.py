@@ -1,0 +1,14 @@
+"""Of an honest history every checker says that it holds, and none has nothing to say."""
+
+import pytest
+
+from pinnace.check.check import NAMES, check
+from tests.unit.check.world import World
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_everything_holds(seed: int) -> None:
+    report = check(World(seed).live())
+    assert {verdict.name: verdict.violations for verdict in report.violated} == {}
+    assert {verdict.name for verdict in report.verdicts if verdict.status == "holds"} == set(NAMES)
+    assert report.status == "holds"

@@ -1,0 +1,80 @@
+"""The linear scan of I7 against a search through all orders: on small histories both must say the same."""
+
+from collections.abc import Sequence
+from itertools import permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinnace.check.check import check
+from pinnace.check.history import Call, Item, Run, Stored
+
+KEYS = ("/registry/namespaces/a", "/registry/namespaces/b")
+LATE = 1e9
+"""Etcd's watch tells the history only when all calls are over: so nothing but the calls is compared."""
+
+intervals = st.tuples(st.integers(0, 8), st.integers(0, 5)).map(lambda pair: (float(pair[0]), float(sum(pair))))
+writes = st.lists(st.tuples(st.sampled_from(KEYS), intervals), min_size=1, max_size=3)
+reads = st.lists(st.tuples(st.sampled_from((*KEYS, "all")), intervals, st.integers(0, 4)), min_size=1, max_size=3)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(writes, reads)
+def test_as_a_search_would_judge(
+    written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]
+) -> None:
+    stored, calls = _history(written, read)
+    report = check([Run(0.0, private=("/registry/",)), *stored, *calls], only={"I7"})
+    (verdict,) = [verdict for verdict in report.verdicts if verdict.name == "I7"]
+    assert (verdict.status == "holds") == _search(stored, calls)
+
+
+def _history(
+    written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]
+) -> tuple[list[Stored], list[Call]]:
+    """Writes in the order of their revisions, from 2 on. A read finds what was there at some revision: nothing, or a version;
+    a list tells that revision itself."""
+    stored: list[Stored] = []
+    calls: list[Call] = []
+    for revision, (key, (began, ended)) in enumerate(written, 2):
+        created = next((each.revision for each in stored if each.key == key), revision)
+        stored.append(Stored(LATE, revision, key, f"{revision}", created))
+        calls.append(Call("c", len(calls), "s", "update", "namespaces", began, ended, items=(Item(key, revision),)))
+    for what, (began, ended), at in read:
+        revision = min(1 + at, stored[-1].revision)
+        found = [each for each in stored if each.key == what and each.revision <= revision]
+        number = len(calls)
+        if what == "all":
+            calls.append(Call("c", number, "s", "list", "namespaces", began, ended, snapshot=revision, of=number))
+        else:
+            items = (Item(what, found[-1].revision if found else 0),)
+            calls.append(
+                Call("c", number, "s", "get", "namespaces", began, ended, code="" if found else "NOT_FOUND", items=items)
+            )
+    return stored, calls
+
+
+def _search(stored: Sequence[Stored], calls: Sequence[Call]) -> bool:
+    """Is there an order of all calls that agrees with real time and explains every answer?"""
+    return any(_agrees(order) and _explains(order, stored) for order in permutations(calls))
+
+
+def _agrees(order: Sequence[Call]) -> bool:
+    return not any(later.ended < earlier.began for index, earlier in enumerate(order) for later in order[index + 1 :])
+
+
+def _explains(order: Sequence[Call], stored: Sequence[Stored]) -> bool:
+    """Writes happen in the order of their revisions; a read finds the last version before it."""
+    revision, now = 1, dict.fromkeys(KEYS, 0)
+    for call in order:
+        if call.verb == "update":
+            (item,) = call.items
+            if item.revision != revision + 1:
+                return False
+            revision = now[item.key] = item.revision
+        elif call.verb == "list":
+            if call.snapshot != revision:
+                return False
+        elif now[call.items[0].key] != call.items[0].revision:
+            return False
+    return True

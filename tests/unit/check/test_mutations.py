@@ -1,0 +1,58 @@
+"""A checker without a history that it refuses does not count: each mutation must be found by the checker responsible, and must
+not be blamed on those that have nothing to do with it."""
+
+import random
+from functools import cache
+
+import pytest
+
+from pinnace.check.check import NAMES, check
+from pinnace.check.history import Record
+from tests.unit.check.mutations import MUTATIONS, Mutation, unfired
+from tests.unit.check.world import World
+
+SEEDS = 8
+
+
+@cache
+def honest(seed: int) -> list[Record]:
+    return World(seed).live()
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_it_is_found(mutation: Mutation) -> None:
+    tried = 0
+    for seed in range(SEEDS):
+        try:
+            records = mutation.mutate(honest(seed), random.Random(seed))
+        except (IndexError, StopIteration, ValueError):
+            continue  # this history has no place for it
+        tried += 1
+        report = check(records)
+        violated = {verdict.name: verdict.violations[0].text for verdict in report.violated}
+        assert mutation.breaks in violated, f"seed {seed}: not found; found {violated}"
+        assert violated.keys() <= {mutation.breaks} | mutation.also, f"seed {seed}: {violated}"
+        assert report.status == "violated"
+    assert tried >= SEEDS // 3
+
+
+def test_every_invariant_is_broken_by_something() -> None:
+    assert {mutation.breaks for mutation in MUTATIONS} == set(NAMES)
+
+
+def test_a_run_whose_fault_never_fired_is_void() -> None:
+    report = check(unfired(World(0).live()))
+    assert report.status == "void"
+    assert report.void == ['fault "clock-jump" never fired']
+
+
+def test_a_run_that_did_nothing_is_void() -> None:
+    report = check([])
+    assert report.status == "void"
+    assert {verdict.status for verdict in report.verdicts} == {"void"}
+
+
+def test_only_what_is_asked_for() -> None:
+    verdicts = {verdict.name: verdict.status for verdict in check(World(0).live(), only={"I1", "I9"}).verdicts}
+    assert {name for name, status in verdicts.items() if status == "holds"} == {"I1", "I8", "I9"}
+    assert set(verdicts) == set(NAMES)

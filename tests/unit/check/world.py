@@ -1,0 +1,286 @@
+"""Honest histories: a small cluster that does everything right, seeded, and says what happens as records.
+
+    World(seed).live()   load with two deposed leaders, watchers that reconnect and list anew, lost answers; quiet; the end
+
+Nothing here knows the checkers. Time is virtual: every step takes some milliseconds.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from pinnace.api.resources import LEASES, NODES, PODS, PRIORITY_CLASSES, election_key
+from pinnace.check.facts import ElectionFacts, Facts, NodeFacts, PodFacts
+from pinnace.check.history import Call, Fault, Item, Phase, Ran, Record, Run, Stored
+from tests.unit.check.follower import Follower
+
+PRIVATE = PRIORITY_CLASSES.prefix
+SETTLE, LEADERLESS = 5.0, 2.0
+REQUESTS = (("pods", 1), ("cpu", 100))
+ALLOCATABLE = (("cpu", 4000), ("pods", 110))
+KILL = "kill-leader"
+
+
+class World:
+    def __init__(self, seed: int, *, nodes: int = 3, steps: int = 120) -> None:
+        self.rng = random.Random(seed)
+        self.records: list[Record] = [
+            Run(started=1.5e9, seed=seed, faults=(KILL,), private=(PRIVATE,), settle=SETTLE, leaderless=LEADERLESS)
+        ]
+        self.now = 100.0
+        self.revision = 1
+        self.state: dict[str, Stored] = {}
+        self.past: list[tuple[Stored, Stored | None]] = []
+        """Every change, and what it replaced."""
+        self.nodes = [f"n{number}" for number in range(nodes)]
+        self.steps = steps
+        self.token = 0
+        self._serial = 0
+        self._calls = 0
+        self._followers = [
+            Follower(self, "all", PODS.prefix),
+            Follower(self, "of-n0", PODS.prefix, "spec.nodeName=n0"),
+            Follower(self, "informer", PODS.prefix, informer=True),
+            Follower(self, "classes", PRIVATE),
+        ]
+
+    def live(self) -> list[Record]:
+        for name in self.nodes:
+            self.commit((NODES.prefix + name, NodeFacts(f"uid-{name}", ALLOCATABLE)))
+        self.elect()
+        self.say(Phase(self.now, "load"))
+        for step in range(self.steps):
+            self.rng.choice(self._moves())()
+            if step in (self.steps // 3, 2 * self.steps // 3):
+                self.depose()
+            for follower in self._followers:
+                follower.move(self.rng)
+        self.say(Phase(self.now, "quiet"))
+        for key in [*self._pods(node=False)]:
+            self.bind(key)
+        for key in [*self._pods(phase="Pending")]:
+            self.run(key)
+        for follower in self._followers:
+            follower.catch_up()
+        self.tick(2 * SETTLE)
+        self.say(Phase(self.now, "end"))
+        return self.records
+
+    def _moves(self) -> list[Callable[[], None]]:
+        bound = [key for key in self._pods(phase="Pending") if self.pod(key).node]
+        unbound = [*self._pods(node=False)]
+        running = [*self._pods(phase="Running")]
+        classes = [key for key in self.state if key.startswith(PRIVATE)]
+        moves: list[Callable[[], None]] = [
+            self.create,
+            self.create,
+            self.create_class,
+            self.lose_answer,
+            self.list_pods,
+            self.heartbeat,
+        ]
+        if unbound:
+            moves += [lambda: self.bind(self.rng.choice(unbound))] * 3
+        if bound:
+            moves += [lambda: self.run(self.rng.choice(bound))] * 3
+        if running:
+            moves += [lambda: self.finish(self.rng.choice(running)), lambda: self.get(self.rng.choice(running))]
+            moves += [lambda: self.delete(self.rng.choice(running))]
+        if classes:
+            moves += [
+                lambda: self.update_class(self.rng.choice(classes)),
+                lambda: self.read_while_written(self.rng.choice(classes)),
+            ]
+            moves += [lambda: self.refuse(self.rng.choice(classes)), lambda: self.miss()]
+        return moves
+
+    # What there is
+
+    def say(self, record: Record) -> None:
+        self.records.append(record)
+
+    def tick(self, seconds: float = 0.0) -> float:
+        self.now += seconds or self.rng.uniform(0.001, 0.01)
+        return self.now
+
+    def commit(self, *changes: tuple[str, Facts | None], delete: bool = False, lease: int = 0) -> int:
+        """One transaction; the recorder hears of it a little later."""
+        self.revision += 1
+        self.tick()
+        for key, facts in changes:
+            before = self.state.get(key)
+            if delete:
+                stored = Stored(self.now, self.revision, key)
+                del self.state[key]
+            else:
+                created = before.create_revision if before else self.revision
+                stored = Stored(self.now, self.revision, key, self._digest(), created, lease, facts)
+                self.state[key] = stored
+            self.past.append((stored, before))
+            self.say(stored)
+        return self.revision
+
+    def pod(self, key: str) -> PodFacts:
+        facts = self.state[key].facts
+        assert isinstance(facts, PodFacts)
+        return facts
+
+    def _pods(self, *, node: bool = True, phase: str = "") -> Iterator[str]:
+        for key, stored in self.state.items():
+            facts = stored.facts
+            if isinstance(facts, PodFacts) and (node or not facts.node) and (not phase or facts.phase == phase):
+                yield key
+
+    def _digest(self) -> str:
+        return f"{self.rng.getrandbits(64):016x}"
+
+    # The control plane
+
+    def elect(self) -> None:
+        self._serial += 1
+        session = 0x100 + self._serial
+        key = election_key("scheduler")
+        self.token = self.commit((key, ElectionFacts(f"scheduler-{self._serial}", session)), lease=session)
+
+    def depose(self) -> None:
+        """The leader is killed, and another is elected."""
+        fault = Fault(self.token, KILL, f"scheduler-{self._serial}", self.now)
+        self.say(fault)
+        self.commit((election_key("scheduler"), None), delete=True)
+        self.say(replace(fault, ended=self.now))
+        self.elect()
+
+    def bind(self, key: str) -> None:
+        facts = replace(self.pod(key), node=self.rng.choice(self.nodes), election="scheduler", token=self.token)
+        with self.call(f"scheduler-{self._serial}", "bind") as call:
+            call.item(key, self.commit((key, facts)))
+
+    def run(self, key: str) -> None:
+        facts = self.pod(key)
+        self.say(Ran(self.tick(), facts.node, facts.uid, key, "started"))
+        self.commit((key, replace(facts, phase="Running", started=1_500_000_000 + int(self.now))))
+
+    def finish(self, key: str) -> None:
+        facts = self.pod(key)
+        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped"))
+        self.commit((key, replace(facts, phase="Succeeded")))
+
+    def heartbeat(self) -> None:
+        self.commit((LEASES.prefix + "kube-node-lease/n0", None))
+
+    # Clients
+
+    def call(self, client: str, verb: str, resource: str = "pods") -> "Caller":
+        self._calls += 1
+        return Caller(self, client, self._calls, verb, resource)
+
+    def create(self) -> None:
+        self._serial += 1
+        key = PODS.key("default", f"p{self._serial % 40}")
+        if key in self.state:
+            return
+        with self.call("user", "create") as call:
+            call.item(key, self.commit((key, PodFacts(f"uid-{self._serial}", phase="Pending", requests=REQUESTS))))
+
+    def delete(self, key: str) -> None:
+        """First it is marked, then the kubelet removes it."""
+        facts = self.pod(key)
+        with self.call("user", "delete") as call:
+            call.item(key, self.commit((key, replace(facts, terminating=True))))
+        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped"))
+        self.commit((key, replace(facts, terminating=True, phase="Succeeded")))
+        self.commit((key, None), delete=True)
+
+    def get(self, key: str) -> None:
+        with self.call("user", "get") as call:
+            call.item(key, self.state[key].revision)
+
+    def list_pods(self) -> None:
+        """In pages of 3; somebody writes between them."""
+        snapshot, there = self.revision, [self.state[key] for key in sorted(self.state) if key.startswith(PODS.prefix)]
+        first = self._calls + 1
+        for start in range(0, max(1, len(there)), 3):
+            with self.call("user", "list") as call:
+                call.of, call.snapshot, call.more = first, snapshot, start + 3 < len(there)
+                call.items = [Item(stored.key, stored.revision, "", stored.digest) for stored in there[start : start + 3]]
+            self.heartbeat()
+
+    def create_class(self) -> None:
+        self._serial += 1
+        with self.call("user", "create", "priorityclasses") as call:
+            key = f"{PRIVATE}c{self._serial}"
+            call.item(key, self.commit((key, None)))
+
+    def update_class(self, key: str) -> None:
+        with self.call("user", "update", "priorityclasses") as call:
+            expected = self.state[key].revision
+            call.item(key, self.commit((key, None)), expected=expected)
+
+    def read_while_written(self, key: str) -> None:
+        """The read may find the old version, although it ends after the write."""
+        old = self.state[key]
+        with self.call("reader", "get", "priorityclasses") as call:
+            self.tick()
+            self.update_class(key)
+            found = self.rng.choice((old, self.state[key]))
+            call.items = [Item(key, found.revision, "", found.digest)]
+
+    def lose_answer(self) -> None:
+        """It happened, perhaps later than its client gave up; or it did not."""
+        self._serial += 1
+        key = f"{PRIVATE}c{self._serial}"
+        with self.call("user", "create", "priorityclasses") as call:
+            call.outcome, call.code = "unknown", "DEADLINE_EXCEEDED"
+            call.items = [Item(key, outcome="unknown")]
+            early = self.rng.random() < 0.5
+            if early:
+                self.commit((key, None))
+        if not early and self.rng.random() < 0.5:
+            self.heartbeat()
+            self.commit((key, None))
+
+    def refuse(self, key: str) -> None:
+        with self.call("user", "create", "priorityclasses") as call:
+            call.outcome, call.code = "refused", "ALREADY_EXISTS"
+            call.items = [Item(key, outcome="refused")]
+
+    def miss(self) -> None:
+        with self.call("user", "get", "priorityclasses") as call:
+            call.code = "NOT_FOUND"
+            call.items = [Item(f"{PRIVATE}never", 0)]
+
+
+class Caller:
+    """One call: what is done inside is done between its begin and its end."""
+
+    def __init__(self, world: World, client: str, number: int, verb: str, resource: str) -> None:
+        self._world = world
+        self._call = Call(client, number, f"apiserver-{number % 2}", verb, resource, 0.0, 0.0)  # type: ignore[arg-type]
+        self.items: list[Item] = []
+        self.outcome, self.code = "ok", ""
+        self.of = self.snapshot = 0
+        self.more = False
+
+    def __enter__(self) -> "Caller":
+        self._call = replace(self._call, began=self._world.tick())
+        return self
+
+    def item(self, key: str, revision: int, *, expected: int = 0) -> None:
+        """The object in the answer, as it is now."""
+        stored = self._world.state[key]
+        self.items.append(Item(key, revision, "", stored.digest, expected=expected))
+
+    def __exit__(self, *_: object) -> None:
+        self._world.say(
+            replace(
+                self._call,
+                ended=self._world.tick(),
+                outcome=self.outcome,  # type: ignore[arg-type]
+                code=self.code,
+                items=tuple(self.items),
+                prefix=PODS.prefix if self._call.verb == "list" else "",
+                of=self.of,
+                snapshot=self.snapshot,
+                more=self.more,
+            )
+        )

@@ -25,7 +25,7 @@ from pinnace.client.errors import ApiError, NotFound
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-CALL_TIMEOUT = 5.0
+CALL_TIMEOUT = 3.0
 CANCELLED = "CANCELLED"
 CONTINUE = "continue"
 """The field that names a further page; a keyword of Python."""

@@ -32,15 +32,17 @@ from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
 
 RATE = 290.0
 """Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
-LIVE = 160
+LIVE = 320
 """Pods that are alive at a time, at most."""
-OWNERS, RIVALS = 8, 4
+OWNERS, RIVALS = 16, 4
 ADVERSARY_RATE, RIVAL_RATE = 12.0, 8.0
 """Steps a second: of the adversary, of each rival. The rest is the owners'."""
 CALLS_PER_STEP = 1.4
 """Of an owner, on average."""
 PAUSE = 0.05
 """Seconds for which a worker waits after a call that no server took."""
+ARREARS = 3.0
+"""Seconds of lost time that a worker makes up for, as fast as it can."""
 POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
 """For history.Run: what nobody but the load writes."""
@@ -237,7 +239,7 @@ class Load:
 
 
 async def _pace(worker: Worker, rate: float, offset: float) -> None:
-    """Steps at this rate, until cancelled. Time that was lost waiting for answers is not made up for."""
+    """Steps at this rate on average, until cancelled."""
     due = time.monotonic() + offset
     while True:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
@@ -247,7 +249,7 @@ async def _pace(worker: Worker, rate: float, offset: float) -> None:
             await asyncio.sleep(PAUSE)
         except ApiError:
             pass  # it is in the history
-        due = max(due + 1 / rate, time.monotonic())
+        due = max(due + 1 / rate, time.monotonic() - ARREARS)
 
 
 def unwell(pods: Sequence[Pod]) -> list[str]:

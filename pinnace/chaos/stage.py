@@ -1,0 +1,70 @@
+"""A cluster to be broken: a link between all that talk to each other, and its history recorded from etcd's first revision on.
+
+A folder holds everything that is left of a run: the history (chaos.jsonl, etcd.jsonl, a run log for each kubelet) and the logs.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pinnace.bench.scratch import scratch_cluster
+from pinnace.chaos.clocks import Clocks
+from pinnace.chaos.helper import Helper
+from pinnace.chaos.links import Links
+from pinnace.chaos.recorder import Recorder
+from pinnace.chaos.world import World
+from pinnace.check import files
+from pinnace.check.history import Record
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.fittings import Fittings
+from pinnace.cluster.progress import Progress
+from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, ClusterSpec
+
+JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    cluster: Cluster
+    world: World
+    recorder: Recorder
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of the nodes."""
+        return [f"{NODE_PREFIX}{number}" for number in range(self.cluster.spec.nodes)]
+
+
+@asynccontextmanager
+async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clocks | None = None) -> AsyncIterator[Stage]:
+    """`folder` of `spec` is not used. Afterwards all is in `folder`, and nothing runs. Raises ChaosError, ClusterError,
+    HelperError."""
+
+    def arguments(process: str) -> Sequence[str]:
+        return ("--run-log", str(folder / RUN_LOG.format(process))) if process.startswith(KUBELET) else ()
+
+    def environment(process: str) -> Mapping[str, str]:
+        return {} if clocks is None or process.startswith(ETCD) else clocks.environment(process)
+
+    count = (spec.schedulers + spec.kubelets + spec.etcd_members) * spec.apiservers
+    async with Links(count) as links:
+        fittings = Fittings(links.wire, arguments, environment)
+        async with scratch_cluster(spec, progress, fittings=fittings) as cluster, cluster.client() as client:
+            etcd = [record.plan.address for record in cluster.state.of(ETCD)]
+            try:
+                async with (
+                    Recorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
+                    Helper("apiserver.storage.etcd.surgery", "--etcd", ",".join(etcd)) as surgeon,
+                ):
+                    world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision, folder)
+                    yield Stage(cluster, world, recorder)
+            finally:
+                shutil.copytree(cluster.folder.log("").parent, folder / "logs", dirs_exist_ok=True)
+
+
+def read(folder: Path) -> Iterator[Record]:
+    """The history of a run. Raises HistoryError, OSError."""
+    for path in (folder / JOURNAL, *sorted(set(folder.glob("*.jsonl")) - {folder / JOURNAL})):
+        yield from files.read(path)

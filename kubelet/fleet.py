@@ -3,22 +3,24 @@
     NodeSession   heartbeats for all of them, on one stream --------------+
     Informer      nodes with the label pinnace.io/fleet=<this fleet> -----+--> reconcile: create, make Ready, play
     PodWatch      pods that are bound to them --> Pods
+    Taken         nodes that a newer session has, until it has left them
 
 The fleet's own nodes are created at the start; every other node with its label (`pinnace node add`) is adopted as it appears.
 A node that is deleted is played no longer, and not created again before the next start. A node that a newer session takes over
-is left to it, for good: the newest wins. When the process stops it ends its session, and the leases vanish at once; its nodes
-and pods stay as they are, and the next process of that name takes them up.
+is left to it for as long as its lease is held: the newest wins. When the process stops it ends its session, and the leases
+vanish at once; its nodes and pods stay as they are, and the next process of that name takes them up.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kubelet import metrics
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
 from kubelet.registration import Registrar
 from kubelet.runtime import Runtime
+from kubelet.taken import Taken
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import FLEET_LABEL
@@ -61,7 +63,7 @@ class Fleet:
         self._informer.add_handler(self._nodes_changed)
         self._registered = not own
         self._played: set[str] = set()
-        self._evicted: set[str] = set()
+        self._taken = Taken(client.leases, on_free=self._look_at, clock=clock)
         self._touched: set[str] = set()  # nodes that have changed since they were reconciled
         self._work = asyncio.Event()
         metrics.NODES.set_function(lambda: len(self._played))
@@ -85,7 +87,7 @@ class Fleet:
         async with asyncio.TaskGroup() as group:
             for activity in (
                 self._session.run(), self._informer.run(), self._watch.run(), self._pods.run(), self._recorder.run(),
-                reconciling,
+                self._taken.run(), reconciling,
             ):  # fmt: skip
                 group.create_task(activity)
 
@@ -94,12 +96,15 @@ class Fleet:
         await self._session.close()
 
     def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
-        self._touched.update(delta.obj.metadata.name for delta in deltas)
-        self._work.set()
+        self._look_at([delta.obj.metadata.name for delta in deltas])
 
     def _evict(self, names: Sequence[str], holder: str) -> None:
         log.warning("%d nodes are left to %s", len(names), holder)
-        self._evicted.update(names)
+        self._taken.add(names)
+        self._look_at(names)
+
+    def _look_at(self, names: Collection[str]) -> None:
+        """Reconciles these nodes: their objects, or who has them, have changed."""
         self._touched.update(names)
         self._work.set()
 
@@ -124,7 +129,7 @@ class Fleet:
 
     def _play(self, touched: set[str]) -> None:
         """Takes up the nodes that are there and ours, and drops those that are not."""
-        there = {name for name in touched if name in self._informer.store and name not in self._evicted}
+        there = {name for name in touched if name in self._informer.store and name not in self._taken}
         for name in there:
             self._pods.set_node(self._informer.store[name])
         if new := there - self._played:

@@ -21,6 +21,7 @@ SECTIONS = {
         "demo": "Stories that a real cluster tells.",
         "bench": "Measure pinnace on this machine.",
         "chaos": "Break a cluster on purpose, and judge what became of it.",
+        "check": "Judge the history of a run.",
     },
     "Objects": {
         "get": "Show objects in a table, or as YAML or JSON.",

@@ -1,0 +1,62 @@
+"""A report, for people and for programs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pinnace.check.verdict import Report, Verdict, Violation
+
+SHOWN = 10
+"""Violations of one invariant that people are shown, unless they ask for more."""
+
+
+def lines(report: Report, shown: int = SHOWN) -> Iterator[str]:
+    """One line for each invariant, its violations below it; last the verdict on the run."""
+    for verdict in report.verdicts:
+        yield f"{verdict.name:<4} {verdict.status:<12} {_count(verdict):<24} {verdict.statement}"
+        for violation in verdict.violations[:shown]:
+            yield f"       {_place(violation)}{violation.text}"
+        if verdict.count > min(shown, len(verdict.violations)):
+            yield f"       ... and {verdict.count - min(shown, len(verdict.violations)):,} more"
+    yield f"the run: {conclusion(report)}"
+
+
+def conclusion(report: Report) -> str:
+    """One line."""
+    if report.violated:
+        return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated)}"
+    if report.void:
+        return f"void, it proves nothing: {'; '.join(report.void)}"
+    return "everything that was examined holds"
+
+
+def document(report: Report) -> dict[str, Any]:
+    return {
+        "status": report.status,
+        "void": list(report.void),
+        "verdicts": [
+            {
+                "name": verdict.name,
+                "statement": verdict.statement,
+                "status": verdict.status,
+                "examined": verdict.examined,
+                "violations": verdict.count,
+                "details": [
+                    {"text": violation.text, "revision": violation.revision, "at": violation.at}
+                    for violation in verdict.violations
+                ],
+            }
+            for verdict in report.verdicts
+        ],
+    }
+
+
+def _count(verdict: Verdict) -> str:
+    if verdict.count:
+        return f"{verdict.count:,} times in {verdict.examined:,}"
+    return f"{verdict.examined:,} examined" if verdict.examined else ""
+
+
+def _place(violation: Violation) -> str:
+    place = f"r{violation.revision}" if violation.revision else ""
+    when = f"t={violation.at:.3f}" if violation.at else ""
+    return f"[{' '.join(filter(None, (place, when)))}] " if place or when else ""

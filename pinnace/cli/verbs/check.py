@@ -1,0 +1,59 @@
+"""`pinnace check`: judges the history of a run."""
+
+import gc
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from pinnace.check import report as reports
+from pinnace.check.check import NAMES
+from pinnace.check.check import check as judge
+from pinnace.check.files import HistoryError, read
+from pinnace.check.history import Record
+from pinnace.cli.command import verb
+from pinnace.cli.console import out
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.settings import Settings
+
+
+@verb(
+    "check",
+    examples="""
+        pinnace check history.jsonl                  # one file
+        pinnace check run/*.jsonl                    # what several processes recorded of one run
+        pinnace check run/*.jsonl --only I1 --only I3
+        pinnace check run/*.jsonl -o json | jq '.verdicts[] | select(.status == "violated")'
+    """,
+)
+@click.argument("histories", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--only", multiple=True, metavar="NAME", help=f"Try this invariant only: {', '.join(NAMES)}. Repeatable.")
+@click.option("--limit", type=click.IntRange(min=0), default=reports.SHOWN, show_default=True, help="Violations shown of each.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The form.")
+def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], limit: int, output: str) -> None:
+    """Judge the history of a run, as it was recorded: what must hold, and does it?
+
+    Several files are merged: they are to be of one run on one machine. "void" means that there was nothing to examine. The exit
+    code is 10 when an invariant is violated, and when the run as a whole is void: it proves nothing.
+    """
+    if unknown := set(only) - set(NAMES):
+        raise usage(f"there is no invariant {', '.join(sorted(unknown))}", hint=f"they are {', '.join(NAMES)}")
+    gc.disable()  # millions of records that all live to the end: looking for garbage among them takes longer than judging them
+    try:
+        report = judge(_records(histories), set(only) or None)
+    except HistoryError as error:
+        raise Failure(str(error), hint="give files that a recorder of this version wrote", code=ExitCode.INVALID) from None
+    finally:
+        gc.enable()
+    if output == "json":
+        out(json.dumps(reports.document(report), indent=2) + "\n")
+    else:
+        out("".join(f"{line}\n" for line in reports.lines(report, limit)))
+    if report.status != "holds":
+        raise Failure(f"the run is not proven: {reports.conclusion(report)}", code=ExitCode.VERDICT)
+
+
+def _records(histories: Sequence[Path]) -> Iterator[Record]:
+    for path in histories:
+        yield from read(path)

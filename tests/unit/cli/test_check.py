@@ -1,0 +1,67 @@
+"""`pinnace check`: what it prints, and how it ends."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from pinnace.check.check import NAMES
+from pinnace.check.files import write
+from pinnace.check.history import Call, Record
+from pinnace.cli.main import run
+from tests.unit.check.mutations import a_second_bind, unfired
+from tests.unit.check.world import World
+
+
+@pytest.fixture
+def history() -> list[Record]:
+    return World(0).live()
+
+
+def save(path: Path, records: list[Record]) -> str:
+    with path.open("w") as file:
+        write(records, file)
+    return str(path)
+
+
+def test_a_line_for_each_invariant(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", save(tmp_path / "h", history)]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [[name, "holds"] for name in NAMES]
+    assert last == "the run: everything that was examined holds"
+
+
+def test_a_violation_is_shown_and_decides_the_exit_code(
+    tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = save(tmp_path / "h", a_second_bind(history, random.Random(0)))
+    assert run(["check", broken]) == 10
+    captured = capsys.readouterr()
+    assert "and again to" in captured.out
+    assert captured.err == "error: the run is not proven: violated: I1 1 times\n"
+
+    assert run(["check", broken, "--only", "I2", "-o", "json"]) == 0
+    verdicts = {verdict["name"]: verdict["status"] for verdict in json.loads(capsys.readouterr().out)["verdicts"]}
+    assert verdicts["I2"] == "holds" and verdicts["I1"] == "not checked"
+
+
+def test_a_void_run_proves_nothing(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", save(tmp_path / "h", unfired(history))]) == 10
+    assert 'fault "clock-jump" never fired' in capsys.readouterr().err
+
+
+def test_the_files_of_one_run_are_merged(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+    calls = save(tmp_path / "calls", [record for record in history if isinstance(record, Call)])
+    others = save(tmp_path / "others", [record for record in history if not isinstance(record, Call)])
+    assert run(["check", calls, others]) == 0
+    assert "void" not in capsys.readouterr().out
+
+
+def test_what_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "h"
+    path.write_text("hello\n")
+    assert run(["check", str(path)]) == 5
+    assert f"error: {path}:1: no record of a history" in capsys.readouterr().err
+    assert run(["check", str(path), "--only", "I13"]) == 2
+    assert "there is no invariant I13" in capsys.readouterr().err

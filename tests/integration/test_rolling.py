@@ -1,0 +1,55 @@
+"""API servers that are rolled one after the other, under load: nobody notices.
+
+Four rolls here; PINNACE_ROLLS=20 makes it twenty (`make soak`)."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.spec import ClusterSpec
+from tests.integration.witnesses import PATIENCE, compare, loads, witnesses
+
+ROLLS = int(os.environ.get("PINNACE_ROLLS", "4"))
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    cluster = Cluster(ClusterSpec(nodes=3, schedulers=2, apiservers=2, data_dir=tmp_path / "cluster"))
+    await cluster.up()
+    yield cluster
+    await cluster.down()
+
+
+async def gone(cluster: Cluster, name: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while cluster.pid(name):  # noqa: ASYNC110 (another process: there is no event to wait for)
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(60 + 10 * ROLLS)
+async def test_nobody_notices_that_api_servers_are_rolled(cluster: Cluster) -> None:
+    async with cluster.client() as client, witnesses(cluster, 4) as found, loads(cluster, 3) as load:
+        before = await client.elections.get("scheduler")
+        started = time.monotonic()
+        for roll in range(ROLLS):
+            name = f"apiserver-{roll % 2}"
+            calls = [each.calls for each in load]
+            cluster.kill(name, signal.SIGTERM)
+            await gone(cluster, name)
+            await cluster.start(name)
+            assert all(each.calls > had for each, had in zip(load, calls, strict=True)), "the load stood still"
+        for each in load:
+            await each.stop()
+        after = await client.elections.get("scheduler")
+        history = await compare(cluster, found)
+        print(f"{ROLLS} rolls in {time.monotonic() - started:.1f} s: {sum(each.calls for each in load)} calls,",
+              f"{len(history.pods)} events, {len(found)} witnesses, token {before.token}")  # fmt: skip
+        assert [error for each in load for error in each.errors] == []
+        assert (after.holder, after.token) == (before.holder, before.token)
+        assert history.tokens == [before.token]

@@ -6,7 +6,7 @@
 * A write whose answer does not come is OutcomeUnknown; one that etcd did not take is Unavailable.
 * What was sent travels on whatever becomes of the sender: it may arrive after its sender has given up, or died.
 * A watch gives whole revisions in order, a sign of life a second, and Unavailable after SILENCE_LIMIT or when it breaks. One
-  that is stalled gives signs of life, and tells nothing any more (Patroni 4.0.7).
+  that is stalled gives signs of life, and tells nothing any more (Patroni 4.0.7): Unavailable when that has been noticed.
 """
 
 import asyncio
@@ -153,7 +153,7 @@ class Port:
             except (_Lost, NotProposed) as error:
                 raise Unavailable(f"watch broke: {error}") from None
             yield Changes(stream.told, ())
-            silence = 0.0
+            silence = behind = 0.0
             while True:
                 if not stream.pending:
                     await stream.wait(PROBE_INTERVAL)
@@ -161,12 +161,16 @@ class Port:
                     raise Unavailable(f"watch broke: {stream.broken}")
                 if stream.pending:
                     yield self._take(stream)
+                    behind = 0.0
                 elif self._requests_blocked or self._answers_blocked:
                     silence += PROBE_INTERVAL
                     if silence >= SILENCE_LIMIT:
                         raise Unavailable(f"watch silent for {SILENCE_LIMIT:g} s")
                     continue
                 else:
+                    behind = behind + PROBE_INTERVAL if stream.told < self._etcd.store.revision else 0.0
+                    if behind > SILENCE_LIMIT:
+                        raise Unavailable(f"the watch shows nothing after revision {stream.told}")
                     yield Changes(stream.told, ())
                 silence = 0.0
         finally:

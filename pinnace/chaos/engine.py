@@ -61,22 +61,23 @@ class Engine:
             self._journal.write(Fault(number, strike.kind.name, strike.target, began, ended, fired, fault.details))
 
         record(None)
+        fired = False
         try:
             await fault.begin()
+            fired = True
+            self._note(started, number, strike, fault.details)
+            await asyncio.sleep(began + strike.seconds - time.monotonic())
         except (NotPossible, HelperError) as error:
             self.damage.missed.append(f"{strike.kind.name} {strike.target}: {error}")
-            await fault.end()
-            record(time.monotonic(), fired=False)
             self._tell(started, number, f"{strike.kind.name} {strike.target}: not possible, {error}")
-            return
-        else:
-            name = strike.kind.name
-            self.damage.fired[name] = self.damage.fired.get(name, 0) + 1
-            self._tell(started, number, f"{name} {fault.details or strike.target}, {strike.seconds:.1f} s")
-            await asyncio.sleep(began + strike.seconds - time.monotonic())
         finally:
             await fault.end()
-        record(time.monotonic())
+        record(time.monotonic(), fired)
+
+    def _note(self, started: float, number: int, strike: Strike, details: str) -> None:
+        name, fired = strike.kind.name, self.damage.fired
+        fired[name] = fired.get(name, 0) + 1
+        self._tell(started, number, f"{name} {details or strike.target}, {strike.seconds:.1f} s")
 
     async def _guard(self, started: float) -> None:
         """Starts again what has ended by itself, as any supervisor would, and keeps that it has."""

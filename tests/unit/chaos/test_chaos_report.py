@@ -1,0 +1,92 @@
+"""The report says what was violated, what was never tried, and how to do it again."""
+
+import json
+from collections import Counter
+from xml.etree import ElementTree
+
+from pinnace.chaos.engine import Damage
+from pinnace.chaos.load import Settled
+from pinnace.chaos.report import ChaosReport, Traffic
+from pinnace.check.history import Call, Told
+from pinnace.check.verdict import Report, Verdict, Violation
+
+HOLDS = Verdict("I1", "a pod is bound once", "holds", 100)
+VIOLATED = Verdict("I2", "no node is over", "violated", 50, 7, [Violation(f"node n{i} is over") for i in range(7)])
+VOID = Verdict("I12", "pages are one snapshot", "void")
+
+
+def a_report(
+    *verdicts: Verdict,
+    void: tuple[str, ...] = (),
+    fired: dict[str, int] | None = None,
+    crashes: tuple[str, ...] = (),
+    lacking: tuple[str, ...] = (),
+    answered: int = 10_000,
+) -> ChaosReport:
+    damage = Damage({"kill-leader": 3} if fired is None else fired, [], list(crashes))
+    traffic = Traffic(Counter(get=answered), Counter(ok=answered, unknown=3), 500)
+    return ChaosReport(
+        "3 faults", "pinnace chaos run --seed 4", 4, "2026-01-31T12:00:00+00:00", 100.0, {"etcd": "3.5.9"}, damage,
+        ("clock-kubelet",), traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), Report(verdicts, void),
+    )  # fmt: skip
+
+
+def test_a_run_in_which_all_holds() -> None:
+    report = a_report(HOLDS, VOID)
+    assert report.status == "holds"
+    text = report.to_text()
+    assert "verdict: holds" in text
+    assert "again: pinnace chaos run --seed 4" in text
+    assert "skipped: clock-kubelet" in text
+
+
+def test_a_violation_is_shown_in_part_and_counted_in_full() -> None:
+    report = a_report(HOLDS, VIOLATED)
+    assert report.status == "violated"
+    assert "node n4 is over" in report.to_text()
+    assert "node n5 is over" not in report.to_text()
+    assert "... and 2 more" in report.to_text()
+
+
+def test_a_crash_or_an_end_that_is_not_well_is_a_violation() -> None:
+    assert a_report(HOLDS, crashes=("kubelet-0 ended by itself",)).status == "violated"
+    assert a_report(HOLDS, lacking=("pod a is Pending",)).status == "violated"
+
+
+def test_a_run_in_which_little_happened_is_void() -> None:
+    assert a_report(HOLDS, fired={}).status == "void"
+    assert a_report(HOLDS, answered=100).status == "void"
+    assert a_report(HOLDS, void=("nothing was written",)).status == "void"
+    assert a_report(VIOLATED, fired={}).status == "violated", "a violation is one, however little happened"
+
+
+def test_json_has_it_all() -> None:
+    found = json.loads(json.dumps(a_report(HOLDS, VIOLATED).to_json()))
+    assert found["status"] == "violated"
+    assert found["faults"] == {"fired": {"kill-leader": 3}, "missed": [], "skipped": ["clock-kubelet"]}
+    assert found["calls"]["by_verb_per_s"] == {"get": 100.0}
+    assert [verdict["count"] for verdict in found["verdicts"]] == [0, 7]
+
+
+def test_junit_has_a_case_for_each_invariant() -> None:
+    suite = ElementTree.fromstring(a_report(HOLDS, VIOLATED, VOID).to_junit())
+    cases = {case.get("name", "").split()[0]: case for case in suite.findall("testcase")}
+    assert cases["I1"].find("failure") is None
+    failure = cases["I2"].find("failure")
+    assert failure is not None
+    assert failure.get("message") == "node n0 is over"
+    assert cases["I12"].find("skipped") is not None
+    assert suite.get("failures") == "1"
+
+
+def test_traffic_is_counted_while_it_goes_by() -> None:
+    traffic = Traffic()
+    records = [
+        Call("c", 1, "s", "get", "pods", 0.0, 1.0),
+        Call("c", 2, "s", "create", "pods", 0.0, 1.0, "unknown"),
+        Told("w", "w", 1.0, "added", 3),
+    ]
+    assert list(traffic.counting(records)) == records
+    assert traffic.calls == Counter(get=1, create=1)
+    assert traffic.outcomes == Counter(ok=1, unknown=1)
+    assert traffic.words == 1

@@ -1,0 +1,133 @@
+"""What the engine lets happen is undone and written down, also when it goes wrong."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from pinnace.chaos.engine import Engine
+from pinnace.chaos.faults.base import Area, Kind, roles
+from pinnace.chaos.journal import Journal
+from pinnace.chaos.schedule import Strike
+from pinnace.chaos.world import NotPossible
+from pinnace.check import files
+from pinnace.check.history import Fault
+
+
+class FakeWorld:
+    """The part of a World that the engine uses itself."""
+
+    def __init__(self) -> None:
+        self.cluster = self
+        self.healed = 0
+        self.ended: list[tuple[str, int | None]] = []
+        self.revived: list[str] = []
+
+    async def heal(self) -> None:
+        self.healed += 1
+
+    def crashed(self) -> list[tuple[str, int | None]]:
+        ended, self.ended = self.ended, []
+        return ended
+
+    def revive(self, names: list[str]) -> None:
+        self.revived += names
+
+
+class Scene:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.world = FakeWorld()
+        self.said: list[str] = []
+        self.done: list[str] = []
+        self.begun = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def run(self, *strikes: Strike) -> Engine:
+        with Journal(self.path) as journal:
+            engine = Engine(self.world, journal, self.said.append)  # type: ignore[arg-type]
+            await engine.run(strikes)
+        return engine
+
+    def faults(self) -> list[Fault]:
+        return [record for record in files.read(self.path) if isinstance(record, Fault)]
+
+    def strike(self, at: float, seconds: float, name: str = "shake", draw: int = 1) -> Strike:
+        def make(world: object, target: str, rng: random.Random) -> "Shake":
+            return Shake(self, rng)
+
+        return Strike(at, Kind(name, "", Area.NONE, roles("it"), make, (0, 0)), "it", seconds, draw)
+
+
+class Shake:
+    def __init__(self, scene: Scene, rng: random.Random) -> None:
+        self._scene = scene
+        self.details = f"{rng.random():.3f}"
+
+    async def begin(self) -> None:
+        self._scene.done.append("begin")
+        self._scene.begun.set()
+        if self._scene.error:
+            raise self._scene.error
+
+    async def end(self) -> None:
+        self._scene.done.append("end")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "history.jsonl")
+
+
+async def test_a_fault_is_recorded_when_it_begins_and_when_it_ends(scene: Scene) -> None:
+    engine = await scene.run(scene.strike(0.0, 0.05))
+    assert scene.done == ["begin", "end"]
+    begun, ended = scene.faults()
+    assert (begun.id, begun.name, begun.target, begun.ended) == (1, "shake", "it", None)
+    assert (ended.id, ended.began, ended.fired, ended.details) == (1, begun.began, True, begun.details)
+    assert ended.ended is not None
+    assert ended.ended - ended.began >= 0.05
+    assert engine.damage.fired == {"shake": 1}
+    assert scene.world.healed == 1
+    assert "shake" in scene.said[0]
+
+
+async def test_what_a_fault_chooses_depends_on_the_schedule_alone(scene: Scene) -> None:
+    await scene.run(scene.strike(0.0, 0.0, draw=3), scene.strike(0.0, 0.0, draw=3), scene.strike(0.0, 0.0, draw=4))
+    first, second, third = (fault.details for fault in scene.faults() if fault.ended)
+    assert first == second != third
+
+
+async def test_what_is_not_possible_is_undone_and_has_not_fired(scene: Scene) -> None:
+    scene.error = NotPossible("nobody leads")
+    engine = await scene.run(scene.strike(0.0, 10.0))
+    assert scene.done == ["begin", "end"]
+    assert not scene.faults()[-1].fired
+    assert not engine.damage.fired
+    assert engine.damage.missed == ["shake it: nobody leads"]
+
+
+async def test_a_fault_is_undone_when_the_run_is_broken_off(scene: Scene) -> None:
+    running = asyncio.create_task(scene.run(scene.strike(0.0, 60.0)))
+    async with asyncio.timeout(5):
+        await scene.begun.wait()
+    running.cancel()
+    await asyncio.wait((running,))
+    assert scene.done == ["begin", "end"]
+
+
+async def test_a_bug_in_a_fault_ends_the_run_loudly(scene: Scene) -> None:
+    scene.error = RuntimeError("a bug")
+    with pytest.raises(ExceptionGroup) as caught:
+        await scene.run(scene.strike(0.0, 0.0), scene.strike(60.0, 0.0))
+    assert caught.group_contains(RuntimeError, match="a bug")
+
+
+async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Scene) -> None:
+    scene.world.ended = [("kubelet-0", 1)]
+    engine = await scene.run(scene.strike(0.0, 0.0))
+    assert scene.world.revived == ["kubelet-0"]
+    (crash,) = engine.damage.crashes
+    assert crash.startswith("kubelet-0 ended by itself")
+    assert crash.endswith("exit code 1")

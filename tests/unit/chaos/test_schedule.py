@@ -1,0 +1,72 @@
+"""A schedule is a function of its seed, gives every kind its turn, and leaves the cluster a chance."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from pinnace.chaos.faults.base import Area, Kind
+from pinnace.chaos.faults.table import KINDS
+from pinnace.chaos.schedule import AT_ONCE, Strike, schedule
+from pinnace.cluster.spec import ClusterSpec
+
+SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3)
+SEEDS = range(20)
+
+
+def dealt(seed: int, seconds: float, kinds: Sequence[Kind] = tuple(KINDS.values())) -> list[Strike]:
+    return schedule(seed, seconds, kinds, SPEC)
+
+
+def on_with(strikes: Sequence[Strike], strike: Strike) -> list[Strike]:
+    """The others that are on when this one begins."""
+    return [other for other in strikes if other is not strike and other.at <= strike.at < other.over]
+
+
+def test_the_same_seed_is_the_same_schedule() -> None:
+    assert dealt(7, 600) == dealt(7, 600)
+    assert dealt(7, 600) != dealt(8, 600)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_hour_has_500_faults_of_every_kind(seed: int) -> None:
+    counts = Counter(strike.kind.name for strike in dealt(seed, 3600))
+    assert counts.total() >= 500
+    assert counts.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_is_over_in_time_and_in_order(seed: int) -> None:
+    strikes = dealt(seed, 180)
+    assert all(strike.over <= 180 for strike in strikes)
+    assert [strike.at for strike in strikes] == sorted(strike.at for strike in strikes)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_area_is_hit_twice_at_once(seed: int) -> None:
+    strikes = dealt(seed, 3600)
+    for strike in strikes:
+        others = on_with(strikes, strike)
+        assert len(others) < AT_ONCE
+        if strike.kind.area is not Area.NONE:
+            assert strike.kind.area not in [other.kind.area for other in others]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_hits_everything_is_alone(seed: int) -> None:
+    strikes = dealt(seed, 3600)
+    total = [strike for strike in strikes if strike.kind.area is Area.ALL]
+    assert total
+    assert not any(on_with(strikes, strike) for strike in total)
+    assert not any(other.kind.area is Area.ALL for strike in strikes for other in on_with(strikes, strike))
+
+
+def test_a_single_kind_is_dealt_again_and_again() -> None:
+    strikes = dealt(1, 60, [KINDS["kill-leader"]])
+    assert len(strikes) > 3
+    assert {strike.target for strike in strikes} == {"leader"}
+
+
+def test_heavier_kinds_are_rarer() -> None:
+    counts = Counter(strike.kind.name for strike in dealt(1, 3600))
+    assert counts["etcd-quorum"] < counts["kill-leader"]

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto up down bench compose-test compose-bench clean
+.PHONY: help setup demo test check format proto up down bench chaos compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ down: setup ## Stop it
 
 bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
 	@$(BIN)/pinnace bench $(or $(ROW),throughput) $(ARGS)
+
+chaos: setup ## Break a cluster for three minutes, and judge it (make chaos ARGS="--minutes 60 --seed 7")
+	@$(BIN)/pinnace chaos run $(ARGS)
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
 	@$(BIN)/python tools/standins.py

@@ -1,4 +1,4 @@
-"""Clients that behave badly: they do not read what they asked for, or all come at once."""
+"""Clients that behave badly: they do not read what they asked for, or all come at once; and one who has the leader replaced."""
 
 import asyncio
 import random
@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-from pinnace.chaos.world import World
+from pinnace.chaos.world import NotPossible, World
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
+from pinnace.cluster.spec import ELECTION
 
 STUCK = 5
 CROWD = 40
@@ -40,6 +41,24 @@ class StuckWatchers:
         for connection in self._connections:
             await connection.close()
         self._watches, self._connections = [], []
+
+
+class Handover:
+    """Somebody asks that another scheduler lead: the present leader is let go."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._client = world.client
+        self.details = ""
+
+    async def begin(self) -> None:
+        try:
+            found = await self._client.elections.transfer(ELECTION)
+        except ApiError as error:
+            raise NotPossible(str(error)) from error
+        self.details = f"from {found.before.holder} to {found.after.holder or 'nobody yet'}"
+
+    async def end(self) -> None:
+        """Nothing to undo."""
 
 
 class Storm:

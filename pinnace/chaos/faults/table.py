@@ -2,7 +2,7 @@
 
 from pinnace.chaos.faults.base import Area, Kind, apiservers, kubelets, roles
 from pinnace.chaos.faults.clocks import ClockStep
-from pinnace.chaos.faults.crowds import Storm, StuckWatchers
+from pinnace.chaos.faults.crowds import Handover, Storm, StuckWatchers
 from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
 from pinnace.chaos.faults.processes import Freeze, Kill, Quorum, Roll, Terminate, Twin
 from pinnace.chaos.faults.storage import Compact, NoSpace, Transfer
@@ -68,6 +68,7 @@ _CLOCKS = (
     Kind("clock-kubelet", "a kubelet's wall clock an hour off", Area.KUBELETS, kubelets, ClockStep, (5.0, 10.0), 1),
 )
 _CROWDS = (
+    Kind("transfer-leader", "leadership transferred to another scheduler", Area.SCHEDULERS, leader, Handover, (0.0, 0.0)),
     Kind("stuck-watchers", "watchers that stop reading", Area.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),
     Kind(
         "storm",

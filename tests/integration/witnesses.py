@@ -130,7 +130,8 @@ async def compare(cluster: Cluster, found: Sequence[Witness]) -> History:
 def _first_difference(told: Sequence[Seen], happened: Sequence[Seen]) -> str:
     for number, (one, other) in enumerate(zip_longest(told, happened)):
         if one != other:
-            return f"event {number} of {len(happened)}: told {told[number : number + 3]}, happened {happened[number : number + 3]}"
+            here = slice(number, number + 3)
+            return f"event {number} of {len(happened)}: told {told[here]}, happened {happened[here]}"
     return "none"
 
 

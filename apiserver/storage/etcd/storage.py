@@ -5,7 +5,7 @@ to another member only when this one certainly did not take it; a write whose an
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -38,7 +38,15 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from apiserver.storage.outcomes import settle_out_of_space
+from apiserver.storage.outcomes import find_anchor, settle_out_of_space
+
+QUICK = 0.4
+"""Seconds that one member has to answer what is answered at once or not at all. While etcd changes its leader a member may sit
+on a request until long after the next one leads; sent again, it is answered."""
+
+IMPATIENCE = 2.0
+"""Seconds after which a transaction that may be sent again is given up. When etcd's leader dies, what had been handed to it is
+lost and nobody says so; the next leader is there within two seconds. Others wait for as long as there is."""
 
 Attempt = Callable[[Member, float], Any]
 """Starts one call to a member, with a timeout in seconds; awaitable."""
@@ -53,21 +61,22 @@ class EtcdStorage:
         self._closed = False
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision)))
+        return codec.decode_first(await self._range(RangeRequest(key=key.encode(), revision=revision), self._ask_around))
 
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
         first = max(prefix.encode(), after.encode() + b"\0") if after else prefix.encode()
         end = codec.prefix_end(prefix.encode())
-        response = await self._range(RangeRequest(key=first, range_end=end, limit=limit, revision=revision))
+        response = await self._range(RangeRequest(key=first, range_end=end, limit=limit, revision=revision), self._read)
         return Page(revision or response.header.revision, [codec.decode_key_value(kv) for kv in response.kvs], response.more)
 
     async def current_revision(self) -> int:
-        response = await self._range(RangeRequest(key=codec.ALL_KEYS, count_only=True))
+        response = await self._range(RangeRequest(key=codec.ALL_KEYS, count_only=True), self._ask_around)
         return int(response.header.revision)
 
     async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        timeout = min(self._timeout, IMPATIENCE) if find_anchor(writes) else self._timeout
         try:
-            response = await self._transact(codec.encode_transaction(writes))
+            response = await self._transact(codec.encode_transaction(writes), timeout)
         except OutOfSpace as error:
             return await self._check_out_of_space(writes, error)
         return codec.decode_transaction(response, writes)
@@ -108,7 +117,7 @@ class EtcdStorage:
     async def renew_lease(self, lease: int) -> float:
         loop = asyncio.get_running_loop()
         sent = loop.time()
-        ttl = await self._read(lambda member, timeout: _keep_alive(member, lease, timeout))
+        ttl = await self._ask_around(lambda member, timeout: _keep_alive(member, lease, timeout))
         if ttl <= 0:
             raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
         return float(ttl - (loop.time() - sent))
@@ -125,14 +134,14 @@ class EtcdStorage:
         self._closed = True
         await self._members.close()
 
-    async def _range(self, request: RangeRequest) -> Any:
+    async def _range(self, request: RangeRequest, read: Callable[[Attempt], Awaitable[Any]]) -> Any:
         try:
-            return await self._read(lambda member, timeout: member.kv.Range(request, timeout=timeout, metadata=REQUIRE_LEADER))
+            return await read(lambda member, timeout: member.kv.Range(request, timeout=timeout, metadata=REQUIRE_LEADER))
         except RevisionCompacted:
             raise await self._compacted(request.revision) from None
 
-    async def _transact(self, request: TxnRequest) -> Any:
-        return await self._write(lambda member, timeout: member.kv.Txn(request, timeout=timeout, metadata=REQUIRE_LEADER))
+    async def _transact(self, request: TxnRequest, timeout: float) -> Any:
+        return await self._write(lambda member, left: member.kv.Txn(request, timeout=left, metadata=REQUIRE_LEADER), timeout)
 
     async def _check_out_of_space(self, writes: Sequence[Write], error: OutOfSpace) -> Committed:
         """etcd compares with its quota before it takes a transaction, and again when it applies it; in the second case it says
@@ -141,7 +150,7 @@ class EtcdStorage:
         """
         keys = codec.compared_keys(writes)
         try:
-            states = codec.decode_states(await self._transact(codec.encode_reads(keys)), keys)
+            states = codec.decode_states(await self._transact(codec.encode_reads(keys), self._timeout), keys)
         except StorageError:
             raise OutcomeUnknown(str(error)) from None
         return settle_out_of_space(writes, states, error)
@@ -159,9 +168,24 @@ class EtcdStorage:
                 failure = f"{member.endpoint}: {describe(error)}"
         raise Unavailable(failure)
 
-    async def _write(self, attempt: Attempt) -> Any:
-        """Tries members until one takes it; the first of them has all the time there is."""
+    async def _ask_around(self, attempt: Attempt) -> Any:
+        """For what is answered at once or not at all, and may be repeated: every member has QUICK seconds in turn, again and
+        again. Gives up in time, and sooner when members refuse instead of hanging: two rounds are enough then."""
         deadline = asyncio.get_running_loop().time() + self._timeout
+        refusals, failure = 0, ""
+        while refusals < 2 * len(self._members.all) and (left := deadline - asyncio.get_running_loop().time()) > 0:
+            member = self._members.current
+            try:
+                return await self._ask(attempt, member, min(QUICK, left))
+            except grpc.aio.AioRpcError as error:
+                self._blame(member, error)
+                failure = f"{member.endpoint}: {describe(error)}"
+                refusals += error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+        raise Unavailable(failure)
+
+    async def _write(self, attempt: Attempt, timeout: float | None = None) -> Any:
+        """Tries members until one takes it; the first of them has all the time there is."""
+        deadline = asyncio.get_running_loop().time() + (self._timeout if timeout is None else timeout)
         for _ in self._members.all:
             member = self._members.current
             try:

@@ -2,23 +2,25 @@
 
     opening --> waiting --key created--> leading
       |  ^         |                        |  resigned, broken off, silent: delete the key, if it is still at our mod_revision
+      |  |         |                        |  likewise, but the store has been away: leave the key to its lease
       |  |         |                        |  the key is gone or another's: tell the candidate that it has lost
       |  +-- resumed with session (and token) from another server: put the key again, under compare-and-swap
       +-- refused                           +  the server stops: leave the key alone, send the candidate on
 
 Guarantees: the key exists only while a session that beats holds it, and its create_revision is the token. A key that another
 server has taken over (its mod_revision has moved) is never deleted from here. Candidates of one server are served in the order
-in which they came; those of several servers race in etcd, and the losers go on waiting.
+in which they came, those that hang left out; those of several servers race in etcd, and the losers go on waiting.
 """
 
 import logging
 from contextlib import suppress
+from typing import TypeGuard
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheError, ShuttingDown
-from apiserver.services.contest import Contest, Held, Verdict, election_of
+from apiserver.services.contest import Contest, Held, Verdict, election_of, term_of
 from apiserver.services.conversation import Conversation, Sign
-from apiserver.services.terms import BROKE, NONSENSE, RAN_OUT, RESIGNED, SILENT, TermLog
+from apiserver.services.terms import BROKE, NONSENSE, RAN_OUT, RESIGNED, SILENT, STOOD_DOWN, TermLog
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, OutcomeUnknown, Storage, StorageError, Write
@@ -26,6 +28,7 @@ from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Electio
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.times import to_micro_time
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.race import race
 
 log = logging.getLogger(__name__)
 
@@ -65,19 +68,26 @@ class Campaign:
         self._contest.join(self._conversation)
         try:
             if await self._open():
-                while await self._act() and await self._react():
-                    pass
+                await race(self._session.keep(self._acknowledge, self._expire), self._converse())
         finally:
             self._contest.leave(self._conversation)
+
+    async def _converse(self) -> None:
+        while await self._act() and await self._react():
+            pass
 
     async def _open(self) -> bool:
         """Opens or resumes the session, and takes over the key if the candidate holds it."""
         opening = self._opening
+        if opening.forsaken:
+            await self._delete_forsaken(opening.forsaken)
         record = await self._own_record()
         if opening.token and (record is None or record.create_revision != opening.token):
             return self._lose("leadership has ended meanwhile")
         try:
             self._session = await self._open_session(opening.session)
+            if self._conversation.gone:  # it has not waited: whoever it is with now has the key
+                return False
             if record is not None:
                 self._held = await self._take_over(record)
         except (LeaseNotFound, Conflict) as error:
@@ -100,15 +110,22 @@ class Campaign:
         if not self._opening.session:
             return None
         record = await self._storage.get(self._contest.key)
-        if record is None or record.lease != self._opening.session or election_of(record).holder != self._opening.holder:
-            return None
-        return record
+        return record if self._is_own(record, self._opening.session) else None
+
+    def _is_own(self, record: KeyValue | None, session: int) -> TypeGuard[KeyValue]:
+        return record is not None and record.lease == session and election_of(record).holder == self._opening.holder
+
+    async def _delete_forsaken(self, session: int) -> None:
+        """Deletes the key of a term that the candidate has stood down from by its own clock: nobody need wait for the lease."""
+        record = await self._storage.get(self._contest.key)
+        if self._is_own(record, session):
+            await self._delete(Held(record.create_revision, record.mod_revision), term_of(record), STOOD_DOWN)
 
     async def _open_session(self, lease: int) -> Session:
         """Raises LeaseNotFound when the lease of a leader has run out; a candidate that waits simply gets a new one."""
         if lease:
             try:
-                return await Session.resume(self._storage, self._timing, self._clock, lease)
+                return await Session.resume(self._storage, self._clock, lease)
             except LeaseNotFound:
                 if self._opening.token:
                     raise
@@ -116,8 +133,16 @@ class Campaign:
 
     async def _take_over(self, record: KeyValue) -> Held:
         """Puts the key again, so that the server where the session was finds it changed and lets it be. Raises Conflict."""
-        write = Write(record.key, record.value, expected=record.mod_revision, lease=self._session.id)
-        return Held(record.create_revision, await self._committer.commit(write))
+        token = record.create_revision
+        while True:
+            write = Write(record.key, record.value, expected=record.mod_revision, lease=self._session.id)
+            try:
+                return Held(token, await self._committer.commit(write))
+            except Conflict as conflict:  # perhaps by a server that the candidate has tried, and left, before this one
+                current = conflict.current
+                if not self._is_own(current, self._session.id) or current.create_revision != token:
+                    raise
+                record = current
 
     async def _act(self) -> bool:
         """What can be done without waiting for anybody; False at the end."""
@@ -137,7 +162,7 @@ class Campaign:
             case Verdict.OURS:
                 return True
             case Verdict.LOST:
-                self._note_end(RAN_OUT, self._now(), presumed=True)
+                self._note_end(self._term, RAN_OUT, self._now(), presumed=True)
                 return self._lose("the election's key was deleted or has run out")
             case Verdict.MOVED:
                 return self._lose("the session goes on with another API server")
@@ -201,15 +226,20 @@ class Campaign:
             case Sign.GONE:
                 if self._held and self._conversation.was_late:  # it may be on its way to another server, for good reason
                     await self._clock.sleep(self._timing.silence)
-                await self._depose(BROKE)
+                await self._abandon(BROKE)
                 return False
+            case Sign.EXPIRED:
+                if self._held:
+                    self._note_end(self._term, RAN_OUT, self._now(), presumed=True)
+                return self._lose("the session has run out")
             case Sign.SILENT:
-                await self._depose(SILENT)
+                await self._abandon(SILENT)
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case Sign.DRAINED:
                 raise ShuttingDown
             case CampaignRequest() as request if request.HasField("heartbeat"):
-                return await self._answer(request.heartbeat.sequence)
+                self._session.beat(request.heartbeat.sequence)
+                return True
             case CampaignRequest() as request if request.HasField("resign"):
                 await self._depose(RESIGNED)
                 self._conversation.say(CampaignResponse(resigned=CampaignResponse.Resigned()))
@@ -218,24 +248,30 @@ class Campaign:
                 await self._depose(NONSENSE)
                 return self._lose("expected a heartbeat or a resignation")
 
-    async def _answer(self, sequence: int) -> bool:
-        try:
-            await self._session.beat()
-        except LeaseNotFound:
-            return self._lose("the session has run out")
-        except StorageError as error:  # no answer: the candidate must not rely on this beat
-            log.warning('election "%s": cannot renew the session of %s: %s', self._contest.name, self._opening.holder, error)
+    def _acknowledge(self, sequence: int) -> None:
+        self._conversation.say(CampaignResponse(heartbeat=CampaignResponse.HeartbeatAck(sequence=sequence)))
+
+    def _expire(self) -> None:
+        self._conversation.post(Sign.EXPIRED)
+
+    async def _abandon(self, why: str) -> None:
+        """The candidate has gone, or seems to have. If the store has left its beats without an answer it did so for good
+        reason, and is on its way to another server: then the key is left to it, and to its lease."""
+        if self._held and self._session.overdue:
+            log.warning('election "%s": %s: %s, while the store is away', self._contest.name, self._opening.holder, why)
         else:
-            self._conversation.say(CampaignResponse(heartbeat=CampaignResponse.HeartbeatAck(sequence=sequence)))
-        return True
+            await self._depose(why)
 
     async def _depose(self, why: str) -> None:
-        """Deletes the key, unless it has moved on. Gives up when the lease must have run out anyway."""
+        """Deletes the key, unless it has moved on."""
         held, self._held = self._held, None
-        if held is None:
-            return
+        if held is not None:
+            log.info('election "%s": %s with token %d: %s', self._contest.name, self._opening.holder, held.token, why)
+            await self._delete(held, self._term, why)
+
+    async def _delete(self, held: Held, term: Term, why: str) -> None:
+        """Gives up when the lease must have run out anyway."""
         ended = self._now()
-        log.info('election "%s": %s with token %d: %s', self._contest.name, self._opening.holder, held.token, why)
         deadline = self._clock.monotonic() + self._timing.ttl
         while self._clock.monotonic() < deadline:
             try:
@@ -246,12 +282,12 @@ class Campaign:
                 log.warning('election "%s": cannot delete the key yet: %s', self._contest.name, error)
                 await self._clock.sleep(RETRY)
             else:
-                self._note_end(why, ended)
+                self._note_end(term, why, ended)
                 return
 
-    def _note_end(self, reason: str, ended: MicroTime, *, presumed: bool = False) -> None:
+    def _note_end(self, term: Term, reason: str, ended: MicroTime, *, presumed: bool = False) -> None:
         over = Term(ended=ended, reason=reason, presumed=presumed)
-        over.MergeFrom(self._term)
+        over.MergeFrom(term)
         self._terms.note(over)
 
     def _now(self) -> MicroTime:

@@ -59,7 +59,7 @@ class Contest:
         self._vacant_since = float("-inf")
         self._members: list[Member] = []
         self._line: list[Member] = []
-        self._latest = _term(record) if (record := self.record()) else None
+        self._latest = term_of(record) if (record := self.record()) else None
 
     def record(self) -> KeyValue | None:
         """The key, as the cache has it."""
@@ -112,7 +112,7 @@ class Contest:
 
     def _follow(self, change: Change) -> None:
         if change.value is not None:
-            self._latest = _term(KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1))
+            self._latest = term_of(KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1))
             return
         self._vacant_since = self._clock.monotonic()
         if self._latest is not None:
@@ -136,6 +136,7 @@ def election_of(record: KeyValue) -> Election:
     return election
 
 
-def _term(record: KeyValue) -> Term:
+def term_of(record: KeyValue) -> Term:
+    """The term that the key stands for, not ended."""
     election = election_of(record)
     return Term(election=election.name, holder=election.holder, token=election.token, began=election.since)

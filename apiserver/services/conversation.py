@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 from apiserver.cacher.errors import ShuttingDown
-from apiserver.sessions import Timing
+from apiserver.sessions import LATE, Timing
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.silence import Silence
 
@@ -32,8 +32,6 @@ MAX_OUTBOX = 1000
 """Answers that wait for the peer to read them; one that reads so little is as good as dead."""
 MAX_HOLDER = 253
 """Characters in which a peer says who it is: it is written to etcd, and told to the others."""
-LATE = 0.3
-"""Seconds by which we must have been late to think that a peer which left had a reason."""
 
 
 class Sign(Enum):
@@ -43,6 +41,8 @@ class Sign(Enum):
     """The stream has ended or broken; a kill -9 of the peer and a polite end look alike."""
     SILENT = auto()
     """The peer has said nothing for too long, although we listened."""
+    EXPIRED = auto()
+    """The store has ended the session."""
     DRAINED = auto()
     """The server is stopping."""
     NEWS = auto()
@@ -113,7 +113,7 @@ class Conversation(Generic[Q, A]):
 
     @property
     def was_late(self) -> bool:
-        """Have we kept the peer waiting just now (stalled, or busy with a slow store), so that it may have left for another?"""
+        """Were we stalled just now, so that the peer may have left for another server?"""
         return self._clock.monotonic() - self._late < 1.0
 
     def post(self, sign: Sign) -> None:

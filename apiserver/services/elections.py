@@ -35,7 +35,12 @@ from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, election
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
-"""Fast, because deposing in haste is safe: the fence protects the store, not the clock."""
+"""Fast, because deposing in haste is safe: the fence protects the store, not the clock.
+
+The silence decides how soon a frozen leader is replaced. The TTL decides how long a leader outlives a store that is away (its
+validity, 1.9 s, covers a change of etcd's leader: pinnace/cluster/etcd.py), and how long nobody leads when a leader and its API
+server die together.
+"""
 READ_TIMEOUT = 5.0
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 

@@ -29,6 +29,7 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.api.times import to_micro_time, to_time
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.race import race
 
 log = logging.getLogger(__name__)
 
@@ -74,13 +75,16 @@ class Fleet:
             session=self._session.id, interval_ms=round(self._timing.interval * 1000), ttl_ms=self._timing.ttl * 1000
         )
         self._conversation.say(HeartbeatResponse(opened=opened))
+        await race(self._session.keep(self._acknowledge, self._expire), self._converse())
+
+    async def _converse(self) -> None:
         while await self._claim() and await self._react():
             pass
 
     async def _open_session(self, lease: int) -> Session:
         if lease:
             try:
-                return await Session.resume(self._storage, self._timing, self._clock, lease)
+                return await Session.resume(self._storage, self._clock, lease)
             except LeaseNotFound:
                 log.info("%s comes back after its session has run out", self._opening.holder)
         return await Session.open(self._storage, self._timing, self._clock)
@@ -94,13 +98,16 @@ class Fleet:
                 await self._clock.sleep(GRACE)
                 await self._release("its stream broke")
                 return False
+            case Sign.EXPIRED:
+                return self._lose("the session has run out")
             case Sign.SILENT:
                 await self._release("it fell silent")
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case Sign.DRAINED:
                 raise ShuttingDown
             case HeartbeatRequest() as request if request.HasField("beat"):
-                return await self._answer(request.beat.sequence)
+                self._beat(request.beat.sequence)
+                return True
             case HeartbeatRequest() as request if request.HasField("add") and not misnamed(request.add.nodes):
                 self._wanted.update(dict.fromkeys(request.add.nodes, True))
                 return True
@@ -111,18 +118,16 @@ class Fleet:
                 await self._release("it talks nonsense")
                 return self._lose("expected a beat, more nodes or the end")
 
-    async def _answer(self, sequence: int) -> bool:
+    def _beat(self, sequence: int) -> None:
         if self._clock.monotonic() - self._checked >= CHECK_INTERVAL:
             self._check()
-        try:
-            await self._session.beat()
-        except LeaseNotFound:
-            return self._lose("the session has run out")
-        except StorageError as error:
-            log.warning("cannot renew the session of %s: %s", self._opening.holder, error)
-        else:
-            self._conversation.say(HeartbeatResponse(ack=HeartbeatResponse.Ack(sequence=sequence)))
-        return True
+        self._session.beat(sequence)
+
+    def _acknowledge(self, sequence: int) -> None:
+        self._conversation.say(HeartbeatResponse(ack=HeartbeatResponse.Ack(sequence=sequence)))
+
+    def _expire(self) -> None:
+        self._conversation.post(Sign.EXPIRED)
 
     async def _claim(self) -> bool:
         """Writes the Lease objects of the next nodes that wait for it; False when the session has run out.

@@ -39,6 +39,7 @@ RESIGNED = "resigned"
 BROKE = "its stream broke"
 SILENT = "fell silent"
 NONSENSE = "broke the protocol"
+STOOD_DOWN = "stood down unanswered"
 RAN_OUT = "its lease ran out"
 
 

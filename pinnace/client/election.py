@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client.connection import Connection, Duplex
-from pinnace.client.errors import ApiError, unavailable
+from pinnace.client.errors import ApiError, Unavailable, unavailable
 from pinnace.client.pulse import Pulse
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -80,6 +80,7 @@ class Candidate:
         self._on_lost = on_lost
         self._clock = clock
         self._session = 0
+        self._forsaken = 0  # the session of a term that has lapsed: the server is told, so that its key goes at once
         self._validity = 0.0
         self._answered = 0.0  # when the last message that was answered had been sent
         self._pulse = Pulse(1.0, PATIENCE, 0.0)
@@ -130,11 +131,16 @@ class Candidate:
         self._resigned.set()
 
     async def _campaign(self) -> None:
-        """One session, or a part of it, with one server. Ends with an ApiError."""
+        """One session, or a part of it, with one server. Ends with an ApiError; without one, to go on with the next server at
+        once, when this one sends us there."""
         stream = await self._connection.duplex(METHOD, CampaignRequest, CampaignResponse)
         try:
             await self._begin(stream)
             await race(self._listen(stream), self._beat(stream))
+        except Unavailable as error:
+            if error.retry_after != 0.0 or self._connection.endpoint == stream.endpoint:
+                raise
+            log.info('election "%s": %s', self._election, error)
         finally:
             self._stream = None
             self._open = False
@@ -142,7 +148,7 @@ class Candidate:
 
     async def _begin(self, stream: Stream) -> None:
         """Opens a session, or resumes the one that there is."""
-        term = self._term
+        term, forsaken = self._term, self._forsaken
         sent = self._clock.monotonic()
         await stream.write(
             CampaignRequest(
@@ -151,6 +157,7 @@ class Candidate:
                     holder=self._holder,
                     session=self._session,
                     token=term.token if term else 0,
+                    forsaken=forsaken,
                 )
             )
         )
@@ -165,6 +172,8 @@ class Candidate:
         now = self._clock.monotonic()
         self._open = True
         self._session = opened.session
+        if self._forsaken == forsaken:
+            self._forsaken = 0
         self._validity = opened.validity_ms / 1000
         self._pulse = Pulse(opened.interval_ms / 1000, PATIENCE, now)
         self._extend(sent, now)
@@ -227,15 +236,18 @@ class Candidate:
             raise unavailable(f"elected with token {token}, which was given up")
         term = Term(token, self._answered + self._validity)
         if not term.valid(self._clock.monotonic()):
-            self._session = 0
+            self._forsake()
             raise unavailable("elected, but the last answered heartbeat is too old to act on it")
         self._term = term
         self._leading.set()
         log.info('election "%s": elected with token %d', self._election, token)
         self._on_elected(token)
 
+    def _forsake(self) -> None:
+        self._forsaken, self._session = self._session or self._forsaken, 0
+
     def _lapse(self) -> None:
-        self._session = 0
+        self._forsake()
         self._lose(f"no heartbeat was answered for {self._validity:.1f} s")
 
     def _lose(self, reason: str) -> None:

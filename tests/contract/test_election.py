@@ -252,6 +252,30 @@ async def test_a_leader_cannot_resume_when_its_key_is_gone(serve: Serve, storage
     assert "meanwhile" in (await again.hear("lost")).lost.reason
 
 
+async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage: Storage) -> None:
+    """When it is back: nobody waits for the lease then."""
+    one, two = await serve(PATIENT), await serve(PATIENT)
+    session, token = await (await Speaker.open(one, "a")).lead()
+    thief = await Speaker.open(two, "b", forsaken=session)
+    await thief.hear("opened")
+    assert (await thief.hear("observed")).observed.token == token
+    again = await Speaker.open(two, "a", forsaken=session)
+    await again.hear("opened")
+    assert (await thief.hear("elected")).elected.token > token
+    (term, _) = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
+    assert term.reason == "stood down unanswered"
+
+
+async def test_a_leader_that_asks_two_servers_keeps_its_token(serve: Serve, storage: Storage) -> None:
+    """It did not wait for the answer of one of them, which takes its key over all the same."""
+    servers = [await serve() for _ in range(3)]
+    session, token = await (await Speaker.open(servers[0], "a")).lead()
+    speakers = await asyncio.gather(*(Speaker.open(server, "a", session, token) for server in servers[1:]))
+    assert [await speaker.lead() for speaker in speakers] == [(session, token)] * 2
+    record = await storage.get(KEY)
+    assert record is not None and record.create_revision == token
+
+
 async def test_only_the_holder_itself_can_resume(serve: Serve, storage: Storage) -> None:
     server = await serve()
     session, token = await (await Speaker.open(server, "a")).lead()

@@ -77,9 +77,9 @@ class Speaker:
         self._stream = stream
 
     @classmethod
-    async def open(cls, server: Server, holder: str, session: int = 0, token: int = 0) -> "Speaker":
+    async def open(cls, server: Server, holder: str, session: int = 0, token: int = 0, forsaken: int = 0) -> "Speaker":
         speaker = cls(await connect(server.address).duplex(METHOD, CampaignRequest, CampaignResponse))
-        opening = CampaignRequest.Open(election=ELECTION, holder=holder, session=session, token=token)
+        opening = CampaignRequest.Open(election=ELECTION, holder=holder, session=session, token=token, forsaken=forsaken)
         await speaker.say(CampaignRequest(open=opening))
         return speaker
 

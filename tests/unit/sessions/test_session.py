@@ -1,73 +1,151 @@
-"""A session renews its lease because of beats, seldom, and says so honestly."""
+"""A session renews its lease because of beats, never else, and answers them only then."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from apiserver.sessions import Session, Timing
-from apiserver.storage.interface import LeaseNotFound
+from apiserver.sessions import LATE, Session, Timing
+from apiserver.storage.interface import LeaseNotFound, Unavailable
 from apiserver.storage.memory import MemoryStorage
 from tests.clock import FakeClock
 
 TIMING = Timing(interval=0.2, silence=0.9, ttl=2)
 
 
-class CountingStorage(MemoryStorage):
+class SlowStorage(MemoryStorage):
+    """Answers renewals only when `well` is set; `away`: with an error."""
+
     renewals = 0
+    away = False
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock=clock)
+        self.well = asyncio.Event()
+        self.well.set()
 
     async def renew_lease(self, lease: int) -> float:
         self.renewals += 1
+        await self.well.wait()
+        if self.away:
+            raise Unavailable("away")
         return await super().renew_lease(lease)
 
 
-async def beat_for(session: Session, clock: FakeClock, seconds: float) -> None:
-    for _ in range(round(seconds / TIMING.interval)):
-        await clock.advance(TIMING.interval)
-        await session.beat()
+class Peer:
+    """Beats, and notes what is answered."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.storage = SlowStorage(self.clock)
+        self.session: Session
+        self.answered: list[int] = []
+        self.expired = False
+        self._sequence = 0
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator["Peer"]:
+        self.session = await Session.open(self.storage, TIMING, self.clock)
+        keeping = asyncio.create_task(self.session.keep(self.answered.append, self._expire))
+        yield self
+        keeping.cancel()
+
+    def _expire(self) -> None:
+        self.expired = True
+
+    async def beat(self) -> int:
+        self._sequence += 1
+        self.session.beat(self._sequence)
+        await settle()
+        return self._sequence
 
 
-async def test_beats_keep_the_lease_with_few_renewals() -> None:
-    clock = FakeClock()
-    storage = CountingStorage(clock=clock)
-    session = await Session.open(storage, TIMING, clock)
-    await beat_for(session, clock, 20.0)
-    assert 20.0 / TIMING.ttl < storage.renewals <= 20.0 / TIMING.renewal
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_each_beat_renews_the_lease_and_is_answered_then() -> None:
+    async with Peer().kept() as peer:
+        for _ in range(100):
+            await peer.clock.advance(TIMING.interval)
+            await peer.beat()
+        assert peer.answered == list(range(1, 101))
+        assert peer.storage.renewals == 100
+
+
+async def test_beats_share_a_renewal_while_the_store_is_slow() -> None:
+    """None is answered by a renewal that was sent before it came."""
+    async with Peer().kept() as peer:
+        peer.storage.well.clear()
+        for _ in range(3):
+            await peer.beat()
+        assert (peer.storage.renewals, peer.answered) == (1, [])
+        peer.storage.well.set()
+        await settle()
+        assert (peer.storage.renewals, peer.answered) == (2, [1, 3])
 
 
 async def test_nothing_renews_the_lease_of_a_silent_peer() -> None:
-    clock = FakeClock()
-    storage = CountingStorage(clock=clock)
-    session = await Session.open(storage, TIMING, clock)
-    await beat_for(session, clock, 4.0)
-    await clock.advance(TIMING.ttl + 0.1)
-    with pytest.raises(LeaseNotFound):
-        await session.beat()
+    async with Peer().kept() as peer:
+        await peer.beat()
+        await peer.clock.advance(TIMING.ttl + 0.1)
+        assert peer.storage.renewals == 1
+        with pytest.raises(LeaseNotFound):
+            await peer.storage.renew_lease(peer.session.id)
+
+
+async def test_a_beat_that_the_store_did_not_take_is_not_answered() -> None:
+    async with Peer().kept() as peer:
+        peer.storage.away = True
+        await peer.beat()
+        assert not peer.session.overdue
+        await peer.clock.advance(LATE + 0.1)
+        assert peer.session.overdue
+        peer.storage.away = False
+        await peer.beat()
+        assert (peer.answered, peer.session.overdue, peer.expired) == ([2], False, False)
+
+
+async def test_a_beat_after_the_end_tells_of_it() -> None:
+    async with Peer().kept() as peer:
+        await peer.clock.advance(TIMING.ttl + 0.1)
+        await peer.beat()
+        assert (peer.answered, peer.expired) == ([], True)
 
 
 async def test_an_answered_beat_is_worth_its_validity() -> None:
-    """Whenever the last answered beat was: the lease outlives the time for which the peer relies on it."""
-    for beats in range(12):
-        clock = FakeClock()
-        storage = CountingStorage(clock=clock)
-        session = await Session.open(storage, TIMING, clock)
-        await beat_for(session, clock, beats * TIMING.interval)
-        await clock.advance(TIMING.validity)
-        await storage.renew_lease(session.id)  # raises LeaseNotFound if it has run out
+    """However late the answer: the lease outlives the time for which the peer relies on the beat."""
+    async with Peer().kept() as peer:
+        await peer.beat()
+        peer.storage.well.clear()
+        await peer.clock.advance(TIMING.interval)
+        sent = peer.clock.monotonic()
+        await peer.beat()
+        await peer.clock.advance(TIMING.ttl / 2)
+        peer.storage.well.set()
+        await settle()
+        assert peer.answered == [1, 2]
+        await peer.clock.advance(sent + TIMING.validity - peer.clock.monotonic())
+        await peer.storage.renew_lease(peer.session.id)  # raises LeaseNotFound if it has run out
 
 
 async def test_a_session_goes_on_elsewhere() -> None:
     clock = FakeClock()
-    storage = CountingStorage(clock=clock)
+    storage = MemoryStorage(clock=clock)
     session = await Session.open(storage, TIMING, clock)
     await clock.advance(1.5)
-    resumed = await Session.resume(storage, TIMING, clock, session.id)
+    resumed = await Session.resume(storage, clock, session.id)
     assert resumed.id == session.id
     await clock.advance(1.5)
-    await resumed.beat()
+    await storage.renew_lease(session.id)
 
 
 async def test_a_session_that_has_run_out_cannot_be_resumed() -> None:
     clock = FakeClock()
-    storage = CountingStorage(clock=clock)
+    storage = MemoryStorage(clock=clock)
     session = await Session.open(storage, TIMING, clock)
     await clock.advance(TIMING.ttl + 0.1)
     with pytest.raises(LeaseNotFound):
-        await Session.resume(storage, TIMING, clock, session.id)
+        await Session.resume(storage, clock, session.id)

@@ -13,10 +13,14 @@ NAME, STATEMENT = "I1", "a pod UID is bound at most once, ever"
 def examine(history: History, found: Findings) -> None:
     bound: dict[str, tuple[str, int, int]] = {}  # uid -> node, token, revision
     for stored, now, before in history.pods:
-        if now is None or not now.node or (before is not None and (before.node, before.token) == (now.node, now.token)):
-            if now is not None and before is not None and before.node and not now.node:
+        if now is None:
+            continue
+        if not now.node:
+            if before is not None and before.node:
                 text = f"pod {stored.key} (uid {now.uid}) was on node {before.node}, and is on none any more"
                 found.violated(text, revision=stored.revision, at=stored.at)
+            continue
+        if before is not None and (before.node, before.token) == (now.node, now.token):
             continue
         found.examined += 1
         if earlier := bound.get(now.uid):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS
 from pinnace.check.facts import PodFacts
-from pinnace.check.history import Call, Compaction, Fault, Phase, Ran, Record, Run, Stored, Told
+from pinnace.check.history import Call, Fault, Phase, Ran, Record, Run, Stored, Told
 
 _revision = attrgetter("revision")
 
@@ -32,7 +32,6 @@ class History:
         self.nodes: list[Stored] = []
         self.elections: dict[str, list[Stored]] = {}
         """By name."""
-        self.compactions: list[Compaction] = []
         self.calls: list[Call] = []
         self.streams: dict[tuple[str, str], list[Told]] = {}
         """By (client, stream)."""
@@ -87,8 +86,6 @@ class History:
                 self.faults[record.id] = record
             case Phase():
                 self.phases.setdefault(record.name, record.at)
-            case Compaction():
-                self.compactions.append(record)
             case Run():
                 self.run = self.run or record
 

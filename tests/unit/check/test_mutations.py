@@ -8,7 +8,8 @@ import pytest
 
 from pinnace.check.check import NAMES, check
 from pinnace.check.history import Record
-from tests.unit.check.mutations import MUTATIONS, Mutation, unfired
+from tests.unit.check.mutations import MUTATIONS, Mutation
+from tests.unit.check.mutations.living import unfired
 from tests.unit.check.world import World
 
 SEEDS = 8

@@ -10,7 +10,8 @@ from pinnace.check.check import NAMES
 from pinnace.check.files import write
 from pinnace.check.history import Call, Record
 from pinnace.cli.main import run
-from tests.unit.check.mutations import a_second_bind, unfired
+from tests.unit.check.mutations.binding import a_second_bind
+from tests.unit.check.mutations.living import unfired
 from tests.unit.check.world import World
 
 

@@ -17,7 +17,8 @@ from pinnace.chaos.world import NotPossible, World
 from pinnace.check.history import Fault
 
 Say = Callable[[str], None]
-CRASH_POLL = 0.25
+CRASH_POLL = 1.0
+"""Seconds between looks: also those for which what has crashed stays down."""
 
 
 @dataclass(slots=True)
@@ -28,8 +29,8 @@ class Damage:
     """How often, by kind."""
     missed: list[str] = field(default_factory=list)
     """Faults that were due and not possible, and why."""
-    crashes: list[str] = field(default_factory=list)
-    """Processes that ended by themselves."""
+    misdeeds: list[str] = field(default_factory=list)
+    """Processes that ended by themselves, or did not when they were asked to."""
 
 
 class Engine:
@@ -51,6 +52,7 @@ class Engine:
             guarding.cancel()
         await self._world.heal()
         self._look_for_crashes(started)
+        self.damage.misdeeds += self._world.stuck
 
     async def _strike(self, number: int, strike: Strike, started: float) -> None:
         await asyncio.sleep(started + strike.at - time.monotonic())
@@ -88,8 +90,8 @@ class Engine:
     def _look_for_crashes(self, started: float) -> None:
         for name, code in self._world.crashed():
             found = f"{name} ended by itself, {time.monotonic() - started:.1f} s after the start: exit code {code}"
-            self.damage.crashes.append(found)
-            self._say(f"CRASH: {found}")
+            self.damage.misdeeds.append(found)
+            self._say(f"!! {found}")
             self._world.cluster.revive([name])
 
     def _tell(self, started: float, number: int, what: str) -> None:

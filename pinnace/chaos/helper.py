@@ -5,15 +5,23 @@ It runs in a session of its own, so that a Ctrl-C does not reach it before its w
 
 import asyncio
 import json
+import shutil
 import sys
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
+_SETPRIV = shutil.which("setpriv")
 ANSWER_TIMEOUT = 20.0
 """Seconds. Longer than any helper may take for anything that it is asked."""
 END_TIMEOUT = 5.0
+
+
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """The command, made to die when this process does, however it ends: for processes that do not look at their stdin. Where
+    there is no setpriv (util-linux) they stay when this one is killed."""
+    return [_SETPRIV, "--pdeathsig", "KILL", "--", *command] if _SETPRIV else list(command)
 
 
 class HelperError(Exception):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from pinnace.chaos.errors import ChaosError
+from pinnace.chaos.helper import dying_with_us
 
 POLL = 0.05
 END_TIMEOUT = 30.0
@@ -24,8 +25,9 @@ class Recorder:
 
     async def __aenter__(self) -> Self:
         with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "apiserver.storage.etcd.record", "--etcd", ",".join(self._etcd)]
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "apiserver.storage.etcd.record", "--etcd", ",".join(self._etcd), "--output", self.output,
+                *dying_with_us(command), "--output", self.output,
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         return self

@@ -6,10 +6,10 @@ A folder holds everything that is left of a run: the history (chaos.jsonl, etcd.
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pinnace.bench.scratch import scratch_cluster
+from pinnace.bench.scratch import START_TIMEOUT
 from pinnace.chaos.clocks import Clocks
 from pinnace.chaos.helper import Helper
 from pinnace.chaos.links import Links
@@ -22,6 +22,8 @@ from pinnace.cluster.fittings import Fittings
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, ClusterSpec
 
+CATCH_UP = 30.0
+"""Seconds that the recorder may take to get to the present, at the start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
 
 
@@ -49,19 +51,24 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
         return {} if clocks is None or process.startswith(ETCD) else clocks.environment(process)
 
     count = (spec.schedulers + spec.kubelets + spec.etcd_members) * spec.apiservers
-    async with Links(count) as links:
-        fittings = Fittings(links.wire, arguments, environment)
-        async with scratch_cluster(spec, progress, fittings=fittings) as cluster, cluster.client() as client:
+    data_dir = folder / "cluster"
+    async with Helper("pinnace.chaos.guardian", "--data-dir", str(data_dir)), Links(count) as links:
+        cluster = Cluster(replace(spec, data_dir=data_dir), Fittings(links.wire, arguments, environment))
+        await cluster.up(progress, timeout=START_TIMEOUT)
+        try:
             etcd = [record.plan.address for record in cluster.state.of(ETCD)]
-            try:
-                async with (
-                    Recorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
-                    Helper("apiserver.storage.etcd.surgery", "--etcd", ",".join(etcd)) as surgeon,
-                ):
-                    world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision, folder)
-                    yield Stage(cluster, world, recorder)
-            finally:
-                shutil.copytree(cluster.folder.log("").parent, folder / "logs", dirs_exist_ok=True)
+            async with (
+                cluster.client() as client,
+                Recorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
+                Helper("apiserver.storage.etcd.surgery", "--etcd", ",".join(etcd)) as surgeon,
+            ):
+                await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
+                world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision, folder)
+                yield Stage(cluster, world, recorder)
+        finally:
+            progress.waiting("the processes to end")
+            shutil.copytree(cluster.folder.logs, folder / "logs", dirs_exist_ok=True)
+            await cluster.down()
 
 
 def read(folder: Path) -> Iterator[Record]:

@@ -18,6 +18,8 @@ from pinnace.cluster.spec import ETCD, SCHEDULER
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
 """Targets that are processes by what they are at that moment, not by name."""
 READY_TIMEOUT = 60.0
+END_TIMEOUT = 15.0
+"""Seconds; our processes give themselves 11."""
 POLL = 0.1
 
 
@@ -45,6 +47,8 @@ class World:
         self.clocks = clocks
         self.recorded = recorded
         self.folder = folder
+        self.stuck: list[str] = []
+        """Processes that did not end when they were asked to."""
         self._downed: set[str] = set()
 
     async def find(self, target: str) -> str:
@@ -84,8 +88,12 @@ class World:
     async def revive(self, name: str) -> None:
         """Starts a process that was taken down, if it does not run. Does not wait until it is ready."""
         if name in self._downed:
-            ended = self.cluster.state.find(name).process
-            await processes.gone([ended] if ended else [], READY_TIMEOUT)
+            process = self.cluster.state.find(name).process
+            ending = [process] if process else []
+            if not await processes.gone(ending, END_TIMEOUT):
+                self.stuck.append(f"{name} had not ended {END_TIMEOUT:g} s after it was asked to")
+                procfs.send_signal(ending[0], signal.SIGKILL)
+                await processes.gone(ending, END_TIMEOUT)
             self.cluster.revive([name])
             self._downed.discard(name)
 
@@ -98,10 +106,10 @@ class World:
             await asyncio.sleep(POLL)
         return True
 
-    def crashed(self) -> list[tuple[str, int | None]]:
+    def crashed(self) -> list[tuple[str, int]]:
         """The processes that have ended though nobody here has asked them to, with their exit codes."""
-        ended = set(self.cluster.ended()) - self._downed
-        return [(name, self.cluster.exit_code(name)) for name in sorted(ended)]
+        ended = sorted(set(self.cluster.ended()) - self._downed)
+        return [(name, code) for name in ended if (code := self.cluster.exit_code(name)) is not None]
 
     async def heal(self) -> None:
         """Undoes what faults may have left: links pass, clocks are right, nothing is frozen or down, etcd takes writes."""

@@ -27,7 +27,7 @@ class Folder:
         self.path = path
         self._state = path / states.FILE
         self._lock = path / "lock"
-        self._logs = path / "logs"
+        self.logs = path / "logs"
 
     def create(self) -> list[Path]:
         """Makes sure that it is there and can be written to; the folders that had to be made, outermost first."""
@@ -96,19 +96,19 @@ class Folder:
     def claim(self, state: ClusterState) -> None:
         """Writes the first state of a cluster, and makes what it needs. Raises FolderError when data is there already that
         no state accounts for: it is not ours to remove."""
-        for folder in (etcd_folder(self.path), self._logs):
+        for folder in (etcd_folder(self.path), self.logs):
             if folder.exists():
                 raise FolderError(
                     f"{folder} is there already, and belongs to no cluster that pinnace knows",
                     hint="choose another folder with --data-dir, or remove it",
                 )
         self.write(state)
-        for folder in (etcd_folder(self.path), self._logs):
+        for folder in (etcd_folder(self.path), self.logs):
             folder.mkdir(mode=0o700)
 
     def remove(self) -> None:
         """Removes all that a cluster has left here. The folder itself stays: it holds the lock."""
-        for folder in (etcd_folder(self.path), self._logs):
+        for folder in (etcd_folder(self.path), self.logs):
             shutil.rmtree(folder, ignore_errors=True)
         self._state.unlink(missing_ok=True)
 
@@ -119,7 +119,7 @@ class Folder:
                 folder.rmdir()
 
     def log(self, name: str) -> Path:
-        return self._logs / f"{name}.log"
+        return self.logs / f"{name}.log"
 
     def log_tail(self, name: str, lines: int = 15) -> list[str]:
         try:

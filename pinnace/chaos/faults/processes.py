@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-import shutil
 import signal
 from pathlib import Path
 
+from pinnace.chaos.helper import dying_with_us
 from pinnace.chaos.world import World
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
@@ -82,11 +82,9 @@ class Twin:
         if RUN_LOG in argv:
             log = Path(argv[argv.index(RUN_LOG) + 1])
             argv[argv.index(RUN_LOG) + 1] = str(log.with_name(f"twin-{port}.{log.name}"))
-        if setpriv := shutil.which("setpriv"):  # so that it does not outlive us, however we end
-            argv = [setpriv, "--pdeathsig", "KILL", "--", *argv]
         with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *argv, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
 

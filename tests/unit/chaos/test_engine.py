@@ -21,13 +21,14 @@ class FakeWorld:
     def __init__(self) -> None:
         self.cluster = self
         self.healed = 0
-        self.ended: list[tuple[str, int | None]] = []
+        self.stuck: list[str] = []
+        self.ended: list[tuple[str, int]] = []
         self.revived: list[str] = []
 
     async def heal(self) -> None:
         self.healed += 1
 
-    def crashed(self) -> list[tuple[str, int | None]]:
+    def crashed(self) -> list[tuple[str, int]]:
         ended, self.ended = self.ended, []
         return ended
 
@@ -128,6 +129,6 @@ async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Sc
     scene.world.ended = [("kubelet-0", 1)]
     engine = await scene.run(scene.strike(0.0, 0.0))
     assert scene.world.revived == ["kubelet-0"]
-    (crash,) = engine.damage.crashes
+    (crash,) = engine.damage.misdeeds
     assert crash.startswith("kubelet-0 ended by itself")
     assert crash.endswith("exit code 1")

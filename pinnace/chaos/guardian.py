@@ -1,0 +1,30 @@
+"""Takes a cluster down when whoever started it has died without doing so: a process that waits for the end of its stdin
+(pinnace.chaos.helper). When the cluster has been taken down by then, there is nothing to do.
+"""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import NoCluster
+from pinnace.runtime import lines
+
+
+@click.command()
+@click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="The cluster's folder.")
+def main(data_dir: Path) -> None:
+    """Wait for the end of stdin, then take the cluster down if it is still there."""
+    asyncio.run(_guard(data_dir))
+
+
+async def _guard(data_dir: Path) -> None:
+    await lines.serve({})
+    with suppress(NoCluster):
+        await Cluster.load(data_dir).down()
+
+
+if __name__ == "__main__":
+    main()

@@ -37,8 +37,9 @@ from pinnace.runtime import logs, process
 log = logging.getLogger(__name__)
 
 ALL_KEYS = b"\0"
-ROOT = "/registry/"
-"""Other keys are other people's: their values are not looked into."""
+"""As key and as range_end: the whole key space."""
+ANY_KEY = b"/"
+"""For a read that is to be refused: it does not matter of what."""
 PROBE_INTERVAL = 1.0
 """Seconds of silence after which a member is asked for a sign of life; and between looks for a compaction."""
 SILENCE_LIMIT = 4.0
@@ -99,7 +100,7 @@ class Recorder:
         while True:
             await asyncio.sleep(PROBE_INTERVAL)
             member, known = self._members.current, max(1, self._compacted)
-            request = RangeRequest(key=ROOT.encode(), revision=known, count_only=True)
+            request = RangeRequest(key=ANY_KEY, revision=known, count_only=True)
             try:
                 if known < self.revision:
                     await member.kv.Range(request, timeout=SILENCE_LIMIT, metadata=REQUIRE_LEADER)

@@ -8,7 +8,7 @@ from pinnace.check.history import Record
 
 Records = list[Record]
 Mutate = Callable[[Records, random.Random], Records]
-"""Makes other records of these, and leaves the list as it is. StopIteration, IndexError or ValueError: it finds no place here."""
+"""Makes other records of these, and leaves the list as it is. StopIteration, IndexError or ValueError: no place here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,8 @@ class Campaign:
         self._conversation.post(Sign.EXPIRED)
 
     async def _abandon(self, why: str) -> None:
-        """The candidate has gone, or seems to have. If the store has left its beats without an answer it did so for good
-        reason, and is on its way to another server: then the key is left to it, and to its lease."""
+        """The candidate has gone, or seems to have. If the store has left its beats without an answer it had good reason,
+        and is on its way to another server: then the key is left to it, and to its lease."""
         if self._held and self._session.overdue:
             log.warning('election "%s": %s: %s, while the store is away', self._contest.name, self._opening.holder, why)
         else:

@@ -7,8 +7,8 @@
                    +-- a newer session claims a node: the fleet is told, and the node forgotten here
 
 Guarantees: a node's Lease object exists only while a session that beats holds it. An object that another server or session has
-written since is never deleted from here: every write compares mod_revision. A fresh session takes any node over; one that is
-resumed does not take nodes that a newer one has taken from it, so two fleets with one name do not flap.
+written since is never deleted from here: every write compares mod_revision. Only a fleet whose birth is later takes a node from
+another (see nodelease.py); a node that nobody holds is anybody's.
 """
 
 import logging
@@ -19,15 +19,14 @@ from itertools import islice
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import ShuttingDown
 from apiserver.services.conversation import Conversation, Sign
+from apiserver.services.nodelease import birth_of, lease_object, misnamed
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from apiserver.uids import new_uid
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.names import dns_subdomain
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
-from pinnace.api.times import to_micro_time, to_time
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.race import race
 
@@ -63,7 +62,8 @@ class Fleet:
         self._timing = timing
         self._clock = clock
         self._rng = rng
-        self._wanted = dict.fromkeys(opening.nodes, not opening.session)  # to be claimed; True: from whoever holds them
+        self._birth = opening.birth
+        self._wanted = dict.fromkeys(opening.nodes)  # to be claimed
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
         self._checked = clock.monotonic()
         self._session: Session
@@ -71,8 +71,13 @@ class Fleet:
     async def run(self) -> None:
         """To the end of the conversation. Raises StorageError when the session cannot be opened, ShuttingDown."""
         self._session = await self._open_session(self._opening.session)
+        if not self._birth and not self._opening.session:
+            self._birth = await self._storage.current_revision()
         opened = HeartbeatResponse.Opened(
-            session=self._session.id, interval_ms=round(self._timing.interval * 1000), ttl_ms=self._timing.ttl * 1000
+            session=self._session.id,
+            interval_ms=round(self._timing.interval * 1000),
+            ttl_ms=self._timing.ttl * 1000,
+            birth=self._birth,
         )
         self._conversation.say(HeartbeatResponse(opened=opened))
         await race(self._session.keep(self._acknowledge, self._expire), self._converse())
@@ -95,13 +100,14 @@ class Fleet:
             return True
         match await self._conversation.hear():
             case Sign.GONE:
-                await self._clock.sleep(GRACE)
-                await self._release("its stream broke")
+                if not self._session.overdue:
+                    await self._clock.sleep(GRACE)
+                await self._abandon("its stream broke")
                 return False
             case Sign.EXPIRED:
                 return self._lose("the session has run out")
             case Sign.SILENT:
-                await self._release("it fell silent")
+                await self._abandon("it fell silent")
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case Sign.DRAINED:
                 raise ShuttingDown
@@ -109,7 +115,7 @@ class Fleet:
                 self._beat(request.beat.sequence)
                 return True
             case HeartbeatRequest() as request if request.HasField("add") and not misnamed(request.add.nodes):
-                self._wanted.update(dict.fromkeys(request.add.nodes, True))
+                self._wanted.update(dict.fromkeys(request.add.nodes))
                 return True
             case HeartbeatRequest() as request if request.HasField("close"):
                 await self._release("it closed")
@@ -152,19 +158,20 @@ class Fleet:
                         log.warning("cannot write the lease of node %s yet: %s", node, outcome)
                         await self._clock.sleep(RETRY)
                         return True
-            self._evict([(node, kv.value) for node in conflicts if (kv := found[node]) and not self._may_take(node, kv)])
+            self._evict([(node, kv.value) for node in conflicts if (kv := found[node]) and not self._may_take(kv)])
             nodes = [node for node in conflicts if node in self._wanted]
         return True
 
-    def _may_take(self, node: str, found: KeyValue) -> bool:
-        return self._wanted[node] or found.lease in (0, self._session.id, self._opening.session)
+    def _may_take(self, found: KeyValue) -> bool:
+        return found.lease in (0, self._session.id, self._opening.session) or birth_of(found.value) < self._birth
 
     def _writing(self, node: str, found: KeyValue | None) -> Write:
         key = LEASES.key(NODE_LEASE_NAMESPACE, node)
         if found is not None and found.lease == self._session.id:
             value = found.value
         else:
-            value = lease_object(node, self._opening.holder, self._timing.ttl, self._clock.time(), new_uid(self._rng), found)
+            holder, ttl, now = self._opening.holder, self._timing.ttl, self._clock.time()
+            value = lease_object(node, holder, self._birth, ttl, now, new_uid(self._rng), found)
         return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
 
     def _check(self) -> None:
@@ -178,7 +185,7 @@ class Fleet:
                 continue
             del self._held[node]
             if found is None:
-                self._wanted[node] = False
+                self._wanted[node] = None
             else:
                 evicted.append((node, found.value))
         self._evict(evicted)
@@ -192,6 +199,14 @@ class Fleet:
         for holder, names in by_holder.items():
             log.warning("%s has lost %d nodes to %s", self._opening.holder, len(names), holder)
             self._conversation.say(HeartbeatResponse(evicted=HeartbeatResponse.Evicted(nodes=names, holder=holder)))
+
+    async def _abandon(self, why: str) -> None:
+        """The fleet has gone, or seems to have. If the store has left its beats without an answer it had good reason, and is on
+        its way to another server: then the Lease objects are left to it, and to their etcd lease."""
+        if self._session.overdue:
+            log.warning("%s: %s, while the store is away", self._opening.holder, why)
+        else:
+            await self._release(why)
 
     async def _release(self, why: str) -> None:
         """Deletes the Lease objects that are still at our mod_revision. Gives up when they must have run out anyway."""
@@ -212,23 +227,3 @@ class Fleet:
         """Ends the session; always False, the end."""
         self._conversation.say(HeartbeatResponse(lost=HeartbeatResponse.Lost(reason=reason)))
         return False
-
-
-def misnamed(nodes: Iterable[str]) -> bool:
-    """Is there one that no node can have as its name? A Lease object of it could not be read or deleted by its name."""
-    return any(dns_subdomain(node) for node in nodes)
-
-
-def lease_object(node: str, holder: str, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
-    """The Lease object of a node from now on; `found` is the one that it replaces, whose uid stays. `now` is Unix time."""
-    lease = Lease() if found is None else Lease.FromString(found.value)
-    if found is None:
-        lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, uid
-        lease.metadata.creationTimestamp.CopyFrom(to_time(now))
-    else:
-        lease.spec.leaseTransitions += 1
-    lease.spec.holderIdentity = holder
-    lease.spec.leaseDurationSeconds = ttl
-    lease.spec.acquireTime.CopyFrom(to_micro_time(now))
-    lease.spec.renewTime.CopyFrom(to_micro_time(now))
-    return lease.SerializeToString()

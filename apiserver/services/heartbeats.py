@@ -8,7 +8,8 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
-from apiserver.services.fleet import Fleet, misnamed
+from apiserver.services.fleet import Fleet
+from apiserver.services.nodelease import misnamed
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage

@@ -60,14 +60,16 @@ class NodeWatchResponse(_message.Message):
 class HeartbeatRequest(_message.Message):
     __slots__ = ("open", "add", "beat", "close")
     class Open(_message.Message):
-        __slots__ = ("holder", "nodes", "session")
+        __slots__ = ("holder", "nodes", "session", "birth")
         HOLDER_FIELD_NUMBER: _ClassVar[int]
         NODES_FIELD_NUMBER: _ClassVar[int]
         SESSION_FIELD_NUMBER: _ClassVar[int]
+        BIRTH_FIELD_NUMBER: _ClassVar[int]
         holder: str
         nodes: _containers.RepeatedScalarFieldContainer[str]
         session: int
-        def __init__(self, holder: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., session: _Optional[int] = ...) -> None: ...
+        birth: int
+        def __init__(self, holder: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., session: _Optional[int] = ..., birth: _Optional[int] = ...) -> None: ...
     class Add(_message.Message):
         __slots__ = ("nodes",)
         NODES_FIELD_NUMBER: _ClassVar[int]
@@ -94,14 +96,16 @@ class HeartbeatRequest(_message.Message):
 class HeartbeatResponse(_message.Message):
     __slots__ = ("opened", "ack", "evicted", "lost")
     class Opened(_message.Message):
-        __slots__ = ("session", "interval_ms", "ttl_ms")
+        __slots__ = ("session", "interval_ms", "ttl_ms", "birth")
         SESSION_FIELD_NUMBER: _ClassVar[int]
         INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
         TTL_MS_FIELD_NUMBER: _ClassVar[int]
+        BIRTH_FIELD_NUMBER: _ClassVar[int]
         session: int
         interval_ms: int
         ttl_ms: int
-        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+        birth: int
+        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., birth: _Optional[int] = ...) -> None: ...
     class Ack(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]

@@ -2,6 +2,8 @@
 
 FENCE_ANNOTATION = "pinnace.io/fence"
 """On a bound pod: "<election>/<token>" of the leader that bound it."""
+BIRTH_ANNOTATION = "pinnace.io/birth"
+"""On a node's Lease object: the birth of the fleet that holds it (see HeartbeatRequest.Open)."""
 FLEET_LABEL = "pinnace.io/fleet"
 """On a node: the kubelet fleet that plays it."""
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"

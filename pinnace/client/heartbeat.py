@@ -2,8 +2,8 @@
 
 A broken stream is resumed on another API server with the same session, so that the leases never vanish while one server is
 left. A session that is lost (its lease ran out while no server could be reached) is replaced by a new one, which makes the
-leases anew; it still says which one it was before, and does not take back what a newer session has taken meanwhile. Nodes that
-were taken are given up for good: `on_evicted` is told.
+leases anew; it still says when it was born, and does not take back what a fleet that was born later has taken meanwhile. Nodes
+that were taken are given up: `on_evicted` is told. Whoever wants them again adds them again, and gets them when they are free.
 """
 
 import asyncio
@@ -50,6 +50,7 @@ class NodeSession:
         self._on_evicted = on_evicted
         self._clock = clock
         self._session = 0
+        self._birth = 0
         self._stream: Stream | None = None
         self._open = False
         self._pulse = Pulse(1.0, PATIENCE, 0.0)
@@ -108,7 +109,7 @@ class NodeSession:
     async def _begin(self, stream: Stream) -> None:
         """Opens the session, or resumes the one that there was; the server knows whether it still lives."""
         self._added.clear()
-        opening = HeartbeatRequest.Open(holder=self._holder, nodes=self._nodes, session=self._session)
+        opening = HeartbeatRequest.Open(holder=self._holder, nodes=self._nodes, session=self._session, birth=self._birth)
         await stream.write(HeartbeatRequest(open=opening))
         self._stream = stream
         response = await stream.read(OPEN_TIMEOUT)
@@ -116,6 +117,7 @@ class NodeSession:
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         self._open = True
         self._session = response.opened.session
+        self._birth = response.opened.birth
         self._pulse = Pulse(response.opened.interval_ms / 1000, PATIENCE, self._clock.monotonic())
 
     async def _listen(self, stream: Stream) -> None:

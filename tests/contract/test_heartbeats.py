@@ -226,6 +226,45 @@ async def test_a_session_that_is_resumed_does_not_take_back_what_a_newer_one_has
     assert Lease.FromString((await cluster.leases())["n1"].value).spec.holderIdentity == "fleet-b"
 
 
+async def test_an_older_fleet_takes_nothing_from_a_newer_one(cluster: Cluster) -> None:
+    """Not with a new session, and not by adding nodes: else two processes of one name would evict each other for ever."""
+    server = await cluster.serve(TIMING)
+    older = await Speaker.open(server, "f", ["n1"])
+    birth = (await older.hear("opened")).opened.birth
+    before = await cluster.holding("n1")
+    newer = await Speaker.open(server, "f", ["n1", "n2"])
+    assert (await newer.hear("opened")).opened.birth > birth
+    found = await cluster.until(lambda found: "n2" in found and found["n1"].lease != before["n1"].lease)
+    again = await Speaker.open(server, "f", ["n1"], birth=birth)
+    assert (await again.hear("opened")).opened.birth == birth
+    assert list((await again.hear("evicted")).evicted.nodes) == ["n1"]
+    await again.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["n2"])))
+    assert list((await again.hear("evicted")).evicted.nodes) == ["n2"]
+    assert await cluster.leases() == found
+
+
+async def test_an_older_fleet_has_its_nodes_again_when_nobody_holds_them(cluster: Cluster) -> None:
+    await cluster.serve()
+    older = cluster.fleet("f", ["n1", "n2"])
+    await cluster.holding("n1", "n2")
+    newer = cluster.fleet("f", ["n1"])
+    await asyncio.wait_for(older.was_evicted.wait(), PATIENCE)
+    await newer.session.close()
+    await cluster.holding("n2")
+    older.session.add(["n1"])
+    await cluster.holding("n1", "n2")
+    assert older.evicted == {"n1": "f"}
+
+
+async def test_a_fleet_that_is_started_again_takes_its_nodes_over(cluster: Cluster) -> None:
+    """At once: the leases of the one that was killed are still there."""
+    server = await cluster.serve(Timing(interval=1.0, silence=60.0, ttl=60))
+    await Speaker.open(server, "f", ["n1"])
+    before = await cluster.holding("n1")
+    await Speaker.open(server, "f", ["n1"])
+    await cluster.until(lambda found: found["n1"].lease != before["n1"].lease)
+
+
 async def test_a_session_that_has_run_out_is_replaced(cluster: Cluster) -> None:
     server = await cluster.serve()
     cluster.fleet("fleet-a", ["n1"])
@@ -273,9 +312,10 @@ class Speaker:
         self._stream = stream
 
     @classmethod
-    async def open(cls, server: Server, holder: str, nodes: Sequence[str], session: int = 0) -> "Speaker":
+    async def open(cls, server: Server, holder: str, nodes: Sequence[str], session: int = 0, birth: int = 0) -> "Speaker":
         stream = await connect(server.address).duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
-        await stream.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session)))
+        opening = HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session, birth=birth)
+        await stream.write(HeartbeatRequest(open=opening))
         return cls(stream)
 
     async def say(self, request: HeartbeatRequest) -> None:

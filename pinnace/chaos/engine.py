@@ -43,16 +43,22 @@ class Engine:
         self._say = say
 
     async def run(self, strikes: Sequence[Strike]) -> None:
-        """Returns when all faults are over and undone."""
+        """Returns when all faults are over and undone. Raises what a fault raised that has a bug, or whose tools failed."""
         started = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            guarding = group.create_task(self._guard(started))
-            striking = [group.create_task(self._strike(number, strike, started)) for number, strike in enumerate(strikes, 1)]
-            await asyncio.wait(striking or [guarding])
-            guarding.cancel()
+        try:
+            await self._strike_all(strikes, started)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
         await self._world.heal()
         self._look_for_crashes(started)
         self.damage.misdeeds += self._world.stuck
+
+    async def _strike_all(self, strikes: Sequence[Strike], started: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            guarding = group.create_task(self._guard(started))
+            striking = [group.create_task(self._strike(number, strike, started)) for number, strike in enumerate(strikes, 1)]
+            await asyncio.gather(*striking)
+            guarding.cancel()
 
     async def _strike(self, number: int, strike: Strike, started: float) -> None:
         await asyncio.sleep(started + strike.at - time.monotonic())

@@ -124,6 +124,10 @@ def _judged(options: Options, folder: Path, steps: Steps, *, keep: bool) -> Chao
     """Removes the folder when nothing in it is worth keeping. Raises Failure."""
     try:
         report = local.run(run_chaos(options, folder, steps, steps.line), hangup=True)
+    except KeyboardInterrupt:
+        if not keep:
+            shutil.rmtree(folder)
+        raise
     except (ChaosError, LoadError, HelperError, HistoryError) as error:
         raise Failure(f"the run proves nothing: {error}", hint=f"history and logs are in {folder}") from error
     if keep or report.status != "holds":

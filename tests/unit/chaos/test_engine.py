@@ -120,9 +120,8 @@ async def test_a_fault_is_undone_when_the_run_is_broken_off(scene: Scene) -> Non
 
 async def test_a_bug_in_a_fault_ends_the_run_loudly(scene: Scene) -> None:
     scene.error = RuntimeError("a bug")
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(RuntimeError, match="a bug"):
         await scene.run(scene.strike(0.0, 0.0), scene.strike(60.0, 0.0))
-    assert caught.group_contains(RuntimeError, match="a bug")
 
 
 async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Scene) -> None:

@@ -106,7 +106,7 @@ class BatchWriter(Generic[M]):
             for key in list(batch)[len(items) :]:  # the call failed, or was cancelled
                 self._again.add(key)
             trouble = [self._land(key, item) for key, item in zip(batch, items, strict=False)]
-            for key in self._again.intersection(batch):
+            for key in [key for key in batch if key in self._again]:
                 self._again.discard(key)
                 self.mark(key)
         for error in trouble:

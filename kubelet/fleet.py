@@ -119,7 +119,7 @@ class Fleet:
             touched, self._touched = self._touched, set()
             self._play(touched)
             try:
-                await self._registrar.make_ready([self._informer.store[name] for name in touched & self._played])
+                await self._registrar.make_ready([self._informer.store[name] for name in sorted(touched & self._played)])
             except ApiError:
                 self._touched |= touched
                 raise

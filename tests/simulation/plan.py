@@ -66,7 +66,7 @@ class Plan:
 def plan(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     kind = rng.choices((Kind.ELECTION, Kind.STORAGE, Kind.WHOLE), (3, 3, 4))[0]
-    seconds = rng.uniform(4.0, 9.0)
+    seconds = rng.uniform(3.0, 6.0) if kind is Kind.WHOLE else rng.uniform(4.0, 9.0)
     choice = [*COMMON, *OWN[kind]]
     picked = rng.sample(choice, rng.choice((0, 1, 2, 3, 3, 4, 5)))
     count = rng.randint(len(picked), 2 * len(picked)) if picked else 0

@@ -1,0 +1,59 @@
+"""A bounded number of seeds, and that a seed is a run: exactly the same whenever and wherever it is played."""
+
+import os
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+
+from tests.simulation.__main__ import describe
+from tests.simulation.faults import FAULTS
+from tests.simulation.plan import COMMON, OWN, Kind, plan
+from tests.simulation.run import play
+
+SEEDS = 120
+BATCHES = 6
+"""So that workers share them."""
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_seeds_hold(batch: int) -> None:
+    outcomes = [play(seed) for seed in range(batch, SEEDS, BATCHES)]
+    assert not [describe(outcome) for outcome in outcomes if outcome.problems]
+    assert any(outcome.plan.blows for outcome in outcomes)
+    examined = [verdict.examined for outcome in outcomes for verdict in outcome.verdicts if verdict.status == "holds"]
+    assert sum(examined) > 1000
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_replay_is_exact(kind: Kind) -> None:
+    seed, other = [seed for seed in range(100) if plan(seed).kind is kind and plan(seed).blows][:2]
+    first = play(seed)
+    play(other)
+    assert play(seed).digest == first.digest != play(other).digest
+
+
+def test_a_replay_depends_on_no_hash_seed() -> None:
+    seeds = [next(seed for seed in range(100) if plan(seed).kind is kind and plan(seed).blows) for kind in Kind]
+    code = f"from tests.simulation.run import play; print(*(play(seed).digest for seed in {seeds}))"
+
+    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=50
+    )
+    assert elsewhere.stdout.split() == [play(seed).digest for seed in seeds]
+
+
+def test_every_fault_has_its_turn() -> None:
+    struck = {blow.fault for seed in range(500) for blow in plan(seed).blows}
+    assert struck == {*COMMON, *chain(*OWN.values())} <= FAULTS.keys()
+
+
+def test_a_trace_says_who_does_what() -> None:
+    lines: list[str] = []
+    seed = next(seed for seed in range(100) if plan(seed).kind is Kind.WHOLE and plan(seed).blows)
+    quiet = play(seed)
+    assert play(seed, say=lines.append).digest == quiet.digest
+    assert any("/pinnace.v1.Pods/BindBatch" in line for line in lines)
+    assert any("elected with token" in line for line in lines)

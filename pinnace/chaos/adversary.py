@@ -49,6 +49,14 @@ class Adversary:
         action = self._random.choice((self._act_for_a_deposed_leader, self._bind_twice, self._move, self._write_stale))
         await action()
 
+    async def act_for(self, deposed: int) -> bool:
+        """Binds with the token of a leader that is no more; was it refused by the fence? Raises ApiError."""
+        victim = await self._seize()
+        answer = await self._bind(victim, self._node(), deposed)
+        self._count(answer, "bound_by_deposed", "fenced", Fenced)
+        await self._remove(victim)
+        return answer.HasField("error") and isinstance(from_status(answer.error), Fenced)
+
     async def clean_up(self) -> None:
         """Deletes what failed steps have left. Raises ApiError."""
         for left in (await self._client.pods.list(SEIZED)).items:
@@ -58,10 +66,7 @@ class Adversary:
         election = await self._client.elections.get(ELECTION)
         if election.token not in self._tokens:
             self._tokens.append(election.token)
-        victim = await self._seize()
-        answer = await self._bind(victim, self._node(), self._random.choice(self._tokens[:-1]))
-        self._count(answer, "bound_by_deposed", "fenced", Fenced)
-        await self._remove(victim)
+        await self.act_for(self._random.choice(self._tokens[:-1]))
 
     async def _bind_twice(self) -> None:
         victim = await self._seize()

@@ -105,9 +105,15 @@ class Load:
         return self.calls.total() / ((self._stopped or time.monotonic()) - self._began)
 
     @property
+    def adversary(self) -> Adversary:
+        """Once the load has begun."""
+        assert self._adversary is not None
+        return self._adversary
+
+    @property
     def attempts(self) -> Counter[str]:
         """What became of the adversary's attempts; see adversary.py."""
-        return self._adversary.counts if self._adversary else Counter()
+        return self.adversary.counts
 
     async def __aenter__(self) -> Self:
         """Raises LoadError when its namespaces cannot be made."""
@@ -136,7 +142,7 @@ class Load:
         began = self._stopped = time.monotonic()
         self._journal.write(Phase(began, "quiet"))
         await self._stop(self._working)
-        client = self._client("settling")
+        client = self.client("settling")
         deadline = began + within
         lacking = await self._until_well(client, deadline)
         seconds = time.monotonic() - began
@@ -149,18 +155,19 @@ class Load:
         self._journal.write(Phase(time.monotonic(), "end"))
         return Settled(seconds, tuple(lacking), revision, pods)
 
-    # --- the parts
-
-    def _client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
+    def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
+        """A further client whose calls are in the history and count; of these servers, or of all. Closed with the load."""
         connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork())
         self._connections.append(connection)
         return Client(connection)
+
+    # --- the parts
 
     def _fork(self) -> random.Random:
         return random.Random(self._random.random())
 
     async def _make_namespaces(self) -> None:
-        client = self._client("preparing")
+        client = self.client("preparing")
         for name in (LOAD, CONTESTED, SEIZED):
             with suppress(AlreadyExists):
                 await client.namespaces.create(Namespace(metadata=ObjectMeta(name=name)))
@@ -180,14 +187,14 @@ class Load:
         def work(worker: Worker, rate: float) -> None:
             self._working.append(asyncio.create_task(_pace(worker, rate, self._random.random() / rate)))
 
-        self._adversary = Adversary(self._client("adversary"), self._nodes, self._fork())
+        self._adversary = Adversary(self.client("adversary"), self._nodes, self._fork())
         work(self._adversary, ADVERSARY_RATE / 3)  # calls, of which a step has three
         for i in range(RIVALS):
-            work(Rival(self._client(f"rival-{i}"), self._fork()), RIVAL_RATE)
+            work(Rival(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
         owners = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
         for i in range(OWNERS):
             name = f"owner-{i}"
-            work(Owner(name, self._client(name), self._live // OWNERS, self._fork()), owners / OWNERS)
+            work(Owner(name, self.client(name), self._live // OWNERS, self._fork()), owners / OWNERS)
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
         """Ends them in the middle of what they do. Raises LoadError when one had ended before: it has a bug."""
@@ -206,10 +213,9 @@ class Load:
 
     async def _until_well(self, client: Client, deadline: float) -> list[str]:
         """Waits until what should run does; what is lacking still at the deadline."""
-        assert self._adversary is not None
         while True:
             try:
-                await self._adversary.clean_up()
+                await self.adversary.clean_up()
                 lacking = unwell((await client.pods.list()).items)
             except ApiError as error:
                 lacking = [f"the API does not answer: {error}"]
@@ -222,7 +228,7 @@ class Load:
         Whether they told the truth is judged from the history."""
         pods, revision, lacking = 0, 0, list[str]()
         for endpoint in self._endpoints:
-            client = self._client(f"final-{endpoint}", [endpoint])
+            client = self.client(f"final-{endpoint}", [endpoint])
             while True:
                 try:
                     found = await client.pods.list()

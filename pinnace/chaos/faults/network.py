@@ -2,6 +2,7 @@
 scheduler or a kubelet to the API servers, of an API server to etcd."""
 
 import random
+from collections.abc import Sequence
 
 from pinnace.chaos.links import Link
 from pinnace.chaos.proxy import Mode
@@ -43,11 +44,19 @@ class _OnLinks:
 class Partition(_OnLinks):
     """Nothing passes, or nothing in one direction; what was sent meanwhile arrives at the end."""
 
+    directions: Sequence[str] = DIRECTIONS
+
     async def begin(self) -> None:
         await self._find()
-        direction = self._random.choice(DIRECTIONS)
+        direction = self._random.choice(self.directions)
         self.details += f", {direction}"
         await self._set(direction, Mode.HOLD)
+
+
+class Muted(Partition):
+    """It hears everything, and nothing that it says arrives before the end."""
+
+    directions = (REQUESTS,)
 
 
 class BlackHole(_OnLinks):

@@ -1,0 +1,71 @@
+"""What happened to an election and its leaders, moment by moment: read from etcd's history and from the logs. Pure.
+
+Times of what is in etcd are those at which the recorder was told: a millisecond or so after it happened.
+"""
+
+import re
+from calendar import timegm
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from time import strptime
+
+from pinnace.api.resources import election_key
+from pinnace.check.facts import ElectionFacts, PodFacts
+from pinnace.check.history import Record, Stored
+
+_LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z \S+ \S+ \S+: (.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """`at`: monotonic seconds. `hit`: it is what was done to the cluster, and not what came of it."""
+
+    at: float
+    what: str
+    hit: bool = False
+
+
+def of_election(records: Iterable[Record], election: str, since: float, reasons: Mapping[int, str]) -> Iterator[Moment]:
+    """Who lost the lead, who was elected, who went on elsewhere, and when each new leader bound its first pod. `reasons`: why
+    terms ended, by token, as far as it is known."""
+    holders: dict[int, str] = {}
+    bound: set[int] = set()
+    last = 0
+    key = election_key(election)
+    for record in records:
+        if not isinstance(record, Stored):
+            continue
+        if record.key == key:
+            if record.at >= since:
+                yield _of_the_key(record, last, holders.get(last, ""), reasons)
+            if isinstance(record.facts, ElectionFacts):
+                last = record.create_revision
+                holders[last] = record.facts.holder
+        elif isinstance(record.facts, PodFacts) and record.facts.election == election:
+            token = record.facts.token
+            if token not in bound and record.at >= since and token > min(holders, default=0):
+                yield Moment(record.at, f"{holders.get(token, 'nobody known')} binds its first pod")
+            bound.add(token)
+
+
+def _of_the_key(stored: Stored, token: int, holder: str, reasons: Mapping[int, str]) -> Moment:
+    if not isinstance(stored.facts, ElectionFacts):
+        why = reasons.get(token, "")
+        return Moment(
+            stored.at, f"the election's key is deleted, and with it {holder}'s token {token}" + (f": {why}" if why else "")
+        )
+    if stored.create_revision == stored.revision:
+        return Moment(stored.at, f"{stored.facts.holder} is elected; its fencing token is {stored.revision}")
+    return Moment(stored.at, f"{stored.facts.holder} goes on with another API server, and keeps token {stored.create_revision}")
+
+
+def of_log(lines: Iterable[str], name: str, since: float, offset: float, words: Iterable[str]) -> Iterator[Moment]:
+    """What the process `name` says in its log, of lines that hold one of the words. `offset`: of the monotonic clock to Unix
+    time, in seconds."""
+    wanted = tuple(words)
+    for line in lines:
+        found = _LINE.match(line)
+        if found and any(word in found[3] for word in wanted):
+            at = timegm(strptime(found[1], "%Y-%m-%dT%H:%M:%S")) + int(found[2]) / 1000 - offset
+            if at >= since:
+                yield Moment(at, f"{name} says: {found[3]}")

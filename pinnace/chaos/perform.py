@@ -1,0 +1,131 @@
+"""One scenario, from the start of its cluster to the verdict."""
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pinnace.chaos.journal import Journal
+from pinnace.chaos.load import PRIVATE, Load
+from pinnace.chaos.moments import Moment, of_election, of_log
+from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
+from pinnace.chaos.stage import JOURNAL, read, stage
+from pinnace.check import history
+from pinnace.check.check import check
+from pinnace.check.index import History
+from pinnace.check.verdict import Status, Verdict
+from pinnace.client.errors import ApiError
+from pinnace.cluster.progress import Progress
+from pinnace.cluster.spec import ELECTION
+
+STEADY = 1.0
+"""Seconds of load before the play begins."""
+SETTLE = 20.0
+"""Seconds after the fault within which all must be well."""
+CATCH_UP = 10.0
+WORDS = ("is lost", "is fenced", "given up", "took over", "are left to", "taken up again")
+"""What in the log of a scheduler or a kubelet is part of the story."""
+
+
+@dataclass(slots=True)
+class Performance:
+    """What became of a scenario. `moments`: in their order, with seconds after the first fault. `verdicts`: of all invariants;
+    those that the scenario puts to the test are shown first. `lacking`: what was not well again in time."""
+
+    name: str
+    moments: Sequence[Moment]
+    expectations: Sequence[Expectation]
+    verdicts: Sequence[Verdict]
+    shown: Sequence[str]
+    lacking: Sequence[str]
+    void: Sequence[str]
+    calls: Mapping[str, int]
+    rate: float
+    kept: str = ""
+
+    @property
+    def status(self) -> Status:
+        """Void: an invariant that the scenario puts to the test had nothing to be tried on."""
+        if self.lacking or any(not e.good for e in self.expectations) or any(v.status == "violated" for v in self.verdicts):
+            return "violated"
+        return "void" if self.void or any(v.status != "holds" for v in self.tested) else "holds"
+
+    @property
+    def tested(self) -> list[Verdict]:
+        """The verdicts that are shown: those that the scenario is about, and whatever was violated."""
+        return [v for v in self.verdicts if v.name in self.shown or v.status == "violated"]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scenario": self.name,
+            "status": self.status,
+            "timeline": [{"at_ms": round(m.at * 1000, 1), "what": m.what, "fault": m.hit} for m in self.moments],
+            "expectations": [asdict(expectation) for expectation in self.expectations],
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            "lacking": list(self.lacking),
+            "void": list(self.void),
+            "calls": dict(self.calls),
+            "calls_per_s": round(self.rate, 1),
+            "kept": self.kept,
+        }
+
+
+async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: int) -> Performance:
+    """Everything is in `folder` afterwards, and nothing of the cluster is left. Raises PlayError, ChaosError, LoadError,
+    HelperError, NotPossible, ClusterError, HistoryError."""
+    offset = time.time() - time.monotonic()
+    rng = random.Random(seed)
+    with Journal(folder / JOURNAL) as journal:
+        journal.write(history.Run(time.time(), seed, f"chaos {scenario.name}", private=PRIVATE, settle=SETTLE))
+        async with stage(scenario.spec, folder, progress) as on, on.cluster.client() as client:
+            async with Load(on.cluster.endpoints, journal, on.nodes, seed=seed) as load:
+                act = Act(on, load, journal, client, rng)
+                progress.waiting("load, and the fault")
+                await asyncio.sleep(STEADY)
+                try:
+                    await scenario.play(act)
+                except ApiError as error:
+                    raise PlayError(f"the cluster did not do as it was asked: {error}") from error
+                finally:
+                    await on.world.heal()
+                progress.waiting("all to be well again")
+                settled = await load.settle(within=SETTLE)
+                reasons = await _reasons(act)
+                calls, rate = load.calls, load.rate
+            await on.recorder.reached(settled.revision, CATCH_UP)
+    progress.waiting("the verdict")
+    return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, settled.lacking, calls, rate))
+
+
+async def _reasons(act: Act) -> dict[int, str]:
+    """Why terms of the schedulers' election ended, by token."""
+    try:
+        return {term.token: term.reason for term in await act.client.elections.history(ELECTION)}
+    except ApiError:
+        return {}
+
+
+def _judge(
+    scenario: Scenario,
+    folder: Path,
+    act: Act,
+    reasons: Mapping[int, str],
+    offset: float,
+    lacking: Sequence[str],
+    calls: Mapping[str, int],
+    rate: float,
+) -> Performance:
+    records = list(read(folder))
+    found, seen = check(records), History(records)
+    end = seen.phases.get("quiet", float("inf"))
+    moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons)]
+    for name in dict.fromkeys(act.watched):
+        with (folder / "logs" / f"{name}.log").open(errors="replace") as log:
+            moments += of_log(log, name, act.zero, offset, WORDS)
+    timeline = [Moment(m.at - act.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at) if m.at <= end]
+    return Performance(
+        scenario.name, timeline, scenario.judge(seen), found.verdicts, scenario.invariants, lacking, found.void, calls, rate
+    )

@@ -1,0 +1,10 @@
+"""Named faults, for people: one each, with a timeline of what came of it and a verdict.
+
+base.py        what a scenario is, and what it works with
+leaders.py     the leading scheduler dies, freezes, cannot make itself heard
+servers.py     API servers die
+stores.py      etcd loses its leader, its majority, its past
+kubelets.py    two kubelets with one name
+crowd.py       pods enough to keep a scheduler busy; figures.py: what a history says in one number
+table.py       all of them
+"""

@@ -1,0 +1,183 @@
+"""What a scenario is, and what it works with.
+
+up -> load, steady -> play: the fault, and what the scenario waits for -> all undone, all well again -> verdict
+"""
+
+import asyncio
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.bench import metrics
+from pinnace.bench.errors import BenchError
+from pinnace.chaos.faults.base import Fault
+from pinnace.chaos.faults.table import KINDS
+from pinnace.chaos.helper import HelperError
+from pinnace.chaos.journal import Journal
+from pinnace.chaos.load import Load
+from pinnace.chaos.moments import Moment
+from pinnace.chaos.stage import Stage
+from pinnace.chaos.world import ETCD_LEADER, NotPossible
+from pinnace.check import history
+from pinnace.check.index import History
+from pinnace.client.client import Client
+from pinnace.client.errors import ApiError
+from pinnace.cluster import startup, view
+from pinnace.cluster.spec import ClusterSpec
+
+T = TypeVar("T")
+
+POLL = 0.01
+PATIENCE = 15.0
+"""Seconds that anything may take that a scenario waits for."""
+
+
+class PlayError(Exception):
+    """Something that the scenario waited for did not happen: the run proves nothing. One line for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One line of the verdict beside the invariants: what this scenario is about."""
+
+    good: bool
+    what: str
+    figure: str
+
+
+class Scenario(ABC):
+    """`title` and `story` introduce it to people. `invariants`: those that it puts to the test; all are checked, these are
+    shown. One object plays once."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    story: ClassVar[str]
+    spec: ClassVar[ClusterSpec]
+    invariants: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    async def play(self, act: "Act") -> None:
+        """Returns when the fault is undone. Raises PlayError, and what the world raises."""
+
+    @abstractmethod
+    def judge(self, seen: History) -> list[Expectation]:
+        """What the history says of that play, beside the invariants. Pure."""
+
+
+class Act:
+    """`moments`: what the scenario itself did or saw; the rest of the timeline comes from the history and the logs. `zero`: the
+    moment of the first fault (monotonic seconds), to which all others are relative."""
+
+    def __init__(self, on: Stage, load: Load, journal: Journal, client: Client, rng: random.Random) -> None:
+        self.stage = on
+        self.world = on.world
+        self.cluster = on.cluster
+        self.load = load
+        self.client = client
+        self.moments: list[Moment] = []
+        self.watched: list[str] = []
+        """The processes whose logs are part of the story."""
+        self.zero = 0.0
+        self._journal = journal
+        self.random = rng
+        self._faults = 0
+
+    def saw(self, what: str) -> float:
+        """Now; returns when that is."""
+        self.moments.append(Moment(time.monotonic(), what))
+        return self.moments[-1].at
+
+    def did(self, what: str, at: float) -> None:
+        """The first time is `zero`."""
+        self.zero = self.zero or at
+        self.moments.append(Moment(at, what, hit=True))
+
+    @asynccontextmanager
+    async def fault(self, kind: str, target: str, before: str, after: str = "") -> AsyncIterator[Fault]:
+        """One of the kinds of `pinnace chaos faults`, on for as long as the context; `before` and `after` say what is done at
+        its begin and its end."""
+        async with self.hit(kind, target, KINDS[kind].make(self.world, target, self.random), before, after) as fault:
+            yield fault
+
+    @asynccontextmanager
+    async def hit(self, name: str, target: str, fault: Fault, before: str, after: str = "") -> AsyncIterator[Fault]:
+        """As `fault`, of any fault."""
+        self._faults += 1
+        number = self._faults
+        began = time.monotonic()
+        self._journal.write(history.Fault(number, name, target, began))
+        self.did(before, began)
+        await fault.begin()
+        try:
+            yield fault
+        finally:
+            ended = time.monotonic()
+            await fault.end()
+            if after:
+                self.did(after, ended)
+            self._journal.write(history.Fault(number, name, target, began, time.monotonic(), details=fault.details))
+
+    async def leader(self, after: int = 0) -> Election:
+        """Who leads, once somebody does with a token later than `after`. Raises PlayError."""
+
+        async def look() -> Election | None:
+            with suppress(ApiError):
+                found = await view.leader(self.client)
+                return found if found and found.token > after else None
+            return None
+
+        return await self.until(look, "a scheduler to lead")
+
+    async def ready(self, names: Iterable[str]) -> None:
+        """Waits until these processes are. Raises PlayError."""
+        records = [self.cluster.state.find(name) for name in names]
+
+        async def look() -> bool:
+            return await startup.readiness(records) is None
+
+        await self.until(look, f"{', '.join(record.name for record in records)} to be ready")
+
+    async def until(self, look: Callable[[], Awaitable[T | None]], what: str, patience: float = PATIENCE) -> T:
+        """Asks again and again until the answer is a true one. Raises PlayError."""
+        deadline = time.monotonic() + patience
+        while not (found := await look()):
+            if time.monotonic() > deadline:
+                raise PlayError(f"waited {patience:g} s in vain for {what}")
+            await asyncio.sleep(POLL)
+        return found
+
+    async def binds(self, name: str, result: str) -> int:
+        """Binds of a scheduler that have ended so ("bound", "fenced"), by its own count; 0 while it does not answer."""
+        with suppress(BenchError):
+            http = self.cluster.state.find(name).plan.http
+            return await metrics.read(http, "scheduler_bindings_total", result=result) or 0
+        return 0
+
+    async def etcd_leader(self, but: str) -> str | None:
+        """The member that leads etcd, if it is another one."""
+        with suppress(NotPossible, HelperError):
+            found = await self.world.find(ETCD_LEADER)
+            return found if found != but else None
+        return None
+
+    async def writable(self) -> None:
+        """Waits until the recorder of etcd is told of something new. Raises PlayError."""
+        before = self.stage.recorder.revision
+
+        async def look() -> bool:
+            return self.stage.recorder.revision > before
+
+        await self.until(look, "etcd to take writes")
+
+    async def said(self, name: str, word: str) -> None:
+        """Waits until a process has logged a line with the word. Raises PlayError."""
+
+        async def look() -> bool:
+            return any(word in line for line in self.cluster.folder.log_tail(name))
+
+        await self.until(look, f'{name} to say "{word}"')

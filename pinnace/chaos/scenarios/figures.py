@@ -1,0 +1,99 @@
+"""What a history says in one number. Pure; times are monotonic seconds."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.chaos.watching import MOVED
+from pinnace.check.facts import PodFacts
+from pinnace.check.history import Call
+from pinnace.check.index import History
+
+
+def binds(seen: History, election: str, token: int = 0) -> Iterator[float]:
+    """When pods were bound under this token of the election; without one, under any."""
+    for change in seen.pods:
+        now, before = change.now, change.before
+        if now is not None and now.election == election and (before is None or not before.node) and token in (0, now.token):
+            yield change.stored.at
+
+
+def first_bind(seen: History, election: str, token: int) -> float | None:
+    return next(binds(seen, election, token), None)
+
+
+def wait_for_bind(seen: History, election: str, token: int, since: float) -> float:
+    """From then to the next bind under this token; infinite when there was none."""
+    return next((at - since for at in binds(seen, election, token) if at > since), float("inf"))
+
+
+def longest_gap(times: Iterable[float], since: float, until: float) -> float:
+    """The longest time between two neighbours, and between them and the ends, within a span."""
+    inside = [since, *(at for at in times if since < at < until), until]
+    return max(later - earlier for earlier, later in pairwise(inside))
+
+
+def calls_within(seen: History, since: float, until: float) -> list[Call]:
+    """Those that began and ended within a span."""
+    return [call for call in seen.calls if call.began >= since and call.ended <= until]
+
+
+def succeeded(calls: Iterable[Call]) -> int:
+    """Calls that did, or told, something: of a batch at least one item."""
+    return sum(call.outcome == "ok" and (not call.items or any(item.outcome == "ok" for item in call.items)) for call in calls)
+
+
+def slowest(calls: Iterable[Call]) -> float:
+    return max((call.ended - call.began for call in calls), default=0.0)
+
+
+def lost_answers(seen: History) -> int:
+    return sum(call.outcome == "unknown" for call in seen.calls)
+
+
+def broken_watches(seen: History, since: float, until: float) -> list[str]:
+    """The codes of the streams that ended within a span, and not because their reader moved on."""
+    words = [word for stream in seen.streams.values() for word in stream]
+    return [word.code for word in words if word.kind == "ended" and word.code != MOVED and since <= word.at <= until]
+
+
+def stopped_unasked(seen: History, since: float, until: float) -> int:
+    """Pods that a kubelet stopped within a span, although nobody had deleted them."""
+    return sum(_lives(seen, ran.key, ran.uid, ran.at) for ran in seen.ran if ran.what == "stopped" and since <= ran.at <= until)
+
+
+def _lives(seen: History, key: str, uid: str, at: float) -> bool:
+    """Whether the pod is in etcd at that time, and is to stay."""
+    known = [stored.facts for stored in seen.keys.get(key, ()) if stored.at <= at]
+    return bool(known) and isinstance(known[-1], PodFacts) and known[-1].uid == uid and not known[-1].terminating
+
+
+def milliseconds(seconds: float) -> str:
+    return "never" if seconds == float("inf") else f"{seconds * 1000:,.0f} ms"
+
+
+def lease_writes(seen: History, since: float, until: float) -> Counter[str]:
+    """How often the lease of each node was taken (anew) within a span."""
+    counts: Counter[str] = Counter()
+    for key, versions in seen.keys.items():
+        if key.startswith(f"{LEASES.prefix}{NODE_LEASE_NAMESPACE}/"):
+            counts[key] = sum(since <= stored.at <= until and bool(stored.digest) for stored in versions)
+    return counts
+
+
+def longest_overlap(seen: History, since: float, until: float) -> float:
+    """The longest time within a span for which two kubelet processes ran one pod. Each runs it once at most."""
+    runs: dict[str, list[float]] = defaultdict(list)  # by uid: since when
+    longest = 0.0
+    for ran in sorted(seen.ran, key=lambda ran: ran.at):
+        if ran.at > until:
+            break
+        started = runs[ran.uid]
+        if ran.what == "started":
+            started.append(ran.at)
+        elif started:
+            if len(started) > 1 and ran.at >= since:
+                longest = max(longest, ran.at - started[-1])
+            started.pop(0)
+    return max([longest, *(until - started[-1] for started in runs.values() if len(started) > 1)])

@@ -1,0 +1,148 @@
+"""etcd loses its leader, its majority, or its past."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.chaos.faults.table import KINDS
+from pinnace.chaos.scenarios.base import Act, Expectation, Scenario
+from pinnace.chaos.scenarios.crowd import Crowd
+from pinnace.chaos.scenarios.figures import (
+    broken_watches,
+    calls_within,
+    longest_gap,
+    milliseconds,
+    slowest,
+    stopped_unasked,
+    succeeded,
+    wait_for_bind,
+)
+from pinnace.chaos.world import ETCD_LEADER
+from pinnace.check.index import History
+from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
+
+SPEC = ClusterSpec(nodes=40, etcd_members=3)
+ELECTING = 5.0
+"""Seconds without a write at most when etcd's leader dies: its members wait for 1 to 2 s before they vote."""
+BACK = 3.0
+"""Seconds from the majority's return to the first bind, at most; what etcd's own election takes is a part of it."""
+UNDER_WAY = 0.5
+"""Seconds after the loss for which answers may still be on their way."""
+HANG = 3.5
+"""Seconds that a call may take at most while etcd is away: the clients here give each 3 s."""
+
+
+class EtcdLeader(Scenario):
+    name = "etcd-leader"
+    title = "etcd loses its leader"
+    story = (
+        "Three members hold the state. The two that are left must notice, vote, and go on; until then nothing can be written,\n"
+        "and nobody is told otherwise."
+    )
+    spec = SPEC
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._hit = self._over = 0.0
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            name = await act.world.find(ETCD_LEADER)
+            act.watched += [(await act.leader()).holder]
+            what = f"kill -9 {act.cluster.pid(name)}: {name}, which leads etcd"
+            async with act.fault("kill-etcd-leader", name, what, f"{name} is started again"):
+                self._hit = act.zero
+                after = await act.until(lambda: act.etcd_leader(name), "etcd to have a leader again")
+                act.saw(f"{after} leads etcd")
+                await act.writable()
+                act.saw("etcd takes writes again")
+            await act.ready([name])
+            self._over = act.saw(f"{name} has joined again")
+
+    def judge(self, seen: History) -> list[Expectation]:
+        gap = longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
+        return [Expectation(gap <= ELECTING, "longest time without a write", milliseconds(gap))]
+
+
+class EtcdQuorum(Scenario):
+    name = "etcd-quorum"
+    title = "etcd loses its majority"
+    story = (
+        "Two of three members die. The one that is left may not write, and may not even read for certain. So nobody is\n"
+        "answered as if all were well: calls fail, by their deadline at the latest. What runs goes on running."
+    )
+    spec = SPEC
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "L1")
+
+    def __init__(self, seconds: float = 6.0) -> None:
+        self._seconds = seconds
+        self._lost = self._healed = self._back = 0.0
+        self._leader = Election()
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            act.watched += [(await act.leader()).holder]
+            names = [record.name for record in act.cluster.state.of(ETCD)][:2]
+            async with AsyncExitStack() as dead:
+                for name in names:
+                    what = f"kill -9 {act.cluster.pid(name)}: {name}"
+                    await dead.enter_async_context(act.fault("kill-etcd-member", name, what, f"{name} is started again"))
+                self._lost = act.moments[-1].at
+                await asyncio.sleep(self._seconds)
+                self._healed = time.monotonic()
+            await act.ready(names)
+            self._back = act.saw("etcd has a majority again")
+            await act.writable()
+            act.saw("it takes writes")
+            await act.ready(record.name for record in act.cluster.state.processes)
+            act.saw("every process says that it is ready; none was restarted but etcd's own")
+            self._leader = await act.leader()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        calls = calls_within(seen, self._lost + UNDER_WAY, self._healed)
+        answered, stopped = succeeded(calls), stopped_unasked(seen, self._lost, self._back)
+        away = f"{len(calls)} calls in {self._healed - self._lost:.0f} s without a majority"
+        bound = wait_for_bind(seen, ELECTION, self._leader.token, self._back)
+        return [
+            Expectation(answered == 0 and bool(calls), f"{away}: answered as if all were well", str(answered)),
+            Expectation(slowest(calls) <= HANG, "the slowest of them failed after", milliseconds(slowest(calls))),
+            Expectation(stopped == 0, "pods that were stopped meanwhile", str(stopped)),
+            Expectation(bound <= BACK, "from the majority's return to the first bind", milliseconds(bound)),
+        ]
+
+
+class CompactHistory(Scenario):
+    name = "compact"
+    title = "The past is removed from under a watch"
+    story = (
+        "An API server is cut off from etcd; the other one goes on. Meanwhile etcd's history is compacted: what the first\n"
+        "server has missed is gone for ever. It must not pretend otherwise: its watches end, and begin anew."
+    )
+    spec = ClusterSpec(nodes=40)
+    invariants = ("I1", "I6", "I7", "I8", "I9", "I12", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._hit = 0.0
+
+    async def play(self, act: Act) -> None:
+        server, *_ = (record.name for record in act.cluster.state.of(APISERVER))
+        async with Crowd(act.load.client("crowd")):
+            what = f"{server} is cut off from etcd: connections reset, new ones refused"
+            async with act.fault("reset-apiserver", server, what, f"{server} reaches etcd again"):
+                self._hit = act.zero
+                await asyncio.sleep(1.0)
+                compact = KINDS["compact"].make(act.world, ETCD, act.random)
+                async with act.hit("compact", ETCD, compact, "etcd's history is compacted, up to now"):
+                    pass
+                act.saw(f"compacted: {compact.details}; {act.load.words:,} watch events so far")
+                await asyncio.sleep(0.5)
+            await act.ready([server])
+            act.saw(f"{server} has loaded everything again, and serves")
+            await asyncio.sleep(1.0)
+
+    def judge(self, seen: History) -> list[Expectation]:
+        expired = broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
+        return [
+            Expectation(expired > 0, "watches that were told that their past is gone, and began anew", str(expired)),
+        ]

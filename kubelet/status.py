@@ -1,7 +1,8 @@
 """The status of a pod as a message, from its state and its containers. Built once per report, not once per step.
 
 What the kubelet does not own in a status (the condition PodScheduled, the QoS class, fields that this project does not model)
-is carried over. lastTransitionTime of a condition moves only when its `status` does.
+is carried over, and so is the startTime of whoever accepted the pod first. lastTransitionTime of a condition moves only when
+its `status` does.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,8 @@ def render(
     status = report.status
     status.CopyFrom(pod.status)
     status.phase, status.reason, status.message = state.phase, state.reason, state.message
-    status.startTime.seconds = int(state.accepted.unix)
+    if not status.HasField("startTime"):  # otherwise another process of this fleet has accepted it before us
+        status.startTime.seconds = int(state.accepted.unix)
     if state.reason:  # refused: there is nothing else to say
         return report
     if not status.podIP:

@@ -55,6 +55,12 @@ def test_a_running_pod() -> None:
     assert container.state.running.startedAt.seconds == 5_000
 
 
+def test_the_start_time_of_whoever_accepted_the_pod_first_stays() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    pod.status.startTime.seconds = 4_000
+    assert status(pod, state(Phase.RUNNING, ready=True), RUNNING).startTime.seconds == 4_000
+
+
 def test_reporting_again_repeats_nothing() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").condition("example.com/gate", "False").build()
     first = status(pod, state(Phase.RUNNING, ready=True), RUNNING)

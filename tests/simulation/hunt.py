@@ -1,0 +1,79 @@
+"""python -m tests.simulation.hunt [--bug NAME] [--seeds 1000] [--jobs 2]: is every planted bug found?
+
+For each, the first seed whose verdict names an invariant that should notice. Exit code 10 when one is not found.
+"""
+
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import click
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.run import play
+
+NOT_FOUND = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    bug: str
+    seed: int | None
+    """None: not found."""
+    by: tuple[str, ...]
+    """The invariants that were violated."""
+    elsewhere: tuple[int, ...]
+    """Seeds before that failed in another way."""
+    seconds: float
+
+
+def hunt(name: str, seeds: range) -> Find:
+    """The first seed that finds the bug."""
+    bug, began = BUGS[name], time.monotonic()
+    elsewhere: list[int] = []
+    logging.disable()  # a broken product complains
+    try:
+        with bug.planted():
+            for seed in seeds:
+                outcome = play(seed)
+                by = tuple(verdict.name for verdict in outcome.verdicts if verdict.violations)
+                if set(by) & set(bug.invariants):
+                    return Find(name, seed, by, tuple(elsewhere), time.monotonic() - began)
+                if outcome.problems:
+                    elsewhere.append(seed)
+    finally:
+        logging.disable(logging.NOTSET)
+    return Find(name, None, (), tuple(elsewhere), time.monotonic() - began)
+
+
+@click.command()
+@click.option("--bug", "names", multiple=True, type=click.Choice(list(BUGS)), help="Only this one; may be repeated.")
+@click.option("--seeds", default=1000, help="How many seeds to try for each.")
+@click.option("--first", default=0, help="The first of them.")
+@click.option("--jobs", default=2, type=click.IntRange(min=1), help="Processes.")
+def main(names: tuple[str, ...], seeds: int, first: int, jobs: int) -> None:
+    """Plants bugs, one at a time, and looks for a seed that finds each."""
+    tasks = [(name, range(first, first + seeds)) for name in names or BUGS]
+    missed = 0
+    with get_context("fork").Pool(min(jobs, len(tasks)), maxtasksperchild=1) as pool:
+        for find in pool.imap(_hunt, tasks):
+            missed += find.seed is None
+            print(describe(find), flush=True)
+    sys.exit(NOT_FOUND if missed else 0)
+
+
+def describe(find: Find) -> str:
+    where = f"seed {find.seed} ({', '.join(find.by)})" if find.seed is not None else "NOT FOUND"
+    others = f"; {len(find.elsewhere)} other seeds failed otherwise, first {find.elsewhere[0]}" if find.elsewhere else ""
+    expected = "/".join(BUGS[find.bug].invariants)
+    return f"{find.bug:34} {expected:8} {where}{others}; {find.seconds:.0f} s"
+
+
+def _hunt(task: tuple[str, range]) -> Find:
+    return hunt(*task)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 """The Lease object of a node: who plays it, and how old that one is. Pure.
 
 Sessions of fleets are ordered by their birth: the revision of the store when the fleet's process opened its first one. The
-newer of two may take nodes from the older, never the other way; so two processes with one name do not flap, and the one that was
-started last has the nodes. Of two that were born at one revision (nothing was written in between) neither takes from the other.
+newer of two may take nodes from the older, never the other way; so two processes with one name do not flap, and the one started
+last has the nodes. Of two that were born at one revision (nothing was written in between) neither takes from the other.
 """
 
 from collections.abc import Iterable

@@ -42,6 +42,10 @@ class Run:
     """L1: seconds after the last fault within which every feasible pod is bound and Running."""
     leaderless: float = 10.0
     """L2: most seconds without a leader, but for the time that faults are on."""
+    bearable: tuple[str, ...] = ()
+    """L2: names of faults that do not move leadership, while they come one at a time."""
+    freezing: tuple[str, ...] = ()
+    """L2: names of faults under which their target, the holder of an election, stands still."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,15 @@ Both need the phases of a run. L1 judges the pods that are there when the run en
 at the end: pods that ask for more than room are not judged. Nor is what is still within its time when the run ends.
 
 L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. A leader
-that is replaced must have been hit: some fault lasted until at most `leaderless` seconds before.
+that is replaced must have been hit: some fault lasted until at most `leaderless` seconds before, and not only one that the run
+calls bearable. One that stands still for longer than `leaderless` seconds, and there is no other fault, leads no more.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from pinnace.api.resources import NODES
-from pinnace.check.facts import NodeFacts, PodFacts
+from pinnace.check.facts import ElectionFacts, NodeFacts, PodFacts
 from pinnace.check.history import Fault, Run, Stored
 from pinnace.check.index import History
 from pinnace.check.verdict import Findings
@@ -64,19 +65,48 @@ def examine_leaders(history: History, found: Findings) -> None:
                 continue
             if token and stored.create_revision != token and load <= stored.at <= end:
                 found.examined += 1
-                _check_cause(name, token, stored, faults, limit, found)
+                _check_cause(name, token, stored, faults, _run(history), found)
             if vacant is not None:
                 _check_gap(name, max(vacant, load), min(stored.at, end), faults, limit, found)
             vacant, token = None, stored.create_revision
+        _check_frozen(name, versions, history, limit, found)
         if vacant is not None and vacant < end:
             _check_gap(name, max(vacant, load), end, faults, limit, found)
         found.examined += 1
 
 
-def _check_cause(name: str, token: int, stored: Stored, faults: Iterable[Fault], limit: float, found: Findings) -> None:
-    if not any(fault.began <= stored.at and stored.at <= _end(fault) + limit for fault in faults):
-        text = f'election "{name}": leadership moved from token {token} to {stored.create_revision}, and no fault was near'
-        found.violated(text, revision=stored.revision, at=stored.at)
+def _check_cause(name: str, token: int, stored: Stored, faults: Iterable[Fault], run: Run, found: Findings) -> None:
+    near = [fault for fault in faults if fault.began <= stored.at <= _end(fault) + run.leaderless]
+    if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
+        return
+    cause = f"the only fault near was {near[0].name} {near[0].target}, which is bearable" if near else "no fault was near"
+    text = f'election "{name}": leadership moved from token {token} to {stored.create_revision}, and {cause}'
+    found.violated(text, revision=stored.revision, at=stored.at)
+
+
+def _check_frozen(name: str, versions: list[Stored], history: History, limit: float, found: Findings) -> None:
+    """A leader that stands still is replaced, or leaves its place."""
+    freezing = _run(history).freezing
+    faults = [fault for fault in history.faults.values() if fault.fired]
+    for fault in faults:
+        due = fault.began + limit
+        alone = not any(each is not fault and each.began <= due and _end(each) + limit >= fault.began for each in faults)
+        if fault.name not in freezing or due > _end(fault) or not alone:
+            continue
+        leader, later = _leader(versions, fault.began), _leader(versions, due)
+        if leader is None or leader[1] != fault.target:
+            continue
+        found.examined += 1
+        if leader == later:
+            text = f"{fault.target} stands still, and leads with token {leader[0]} after {limit:g} s"
+            found.violated(f'election "{name}": {text}', at=due)
+
+
+def _leader(versions: list[Stored], at: float) -> tuple[int, str] | None:
+    """Token and holder."""
+    last = next((stored for stored in reversed(versions) if stored.at <= at), None)
+    facts = last.facts if last is not None else None
+    return (last.create_revision, facts.holder) if last is not None and isinstance(facts, ElectionFacts) else None
 
 
 def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, found: Findings) -> None:

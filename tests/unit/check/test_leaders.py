@@ -1,0 +1,63 @@
+"""L2: what moves leadership, and what may not."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from pinnace.api.resources import election_key
+from pinnace.check.check import check
+from pinnace.check.facts import ElectionFacts
+from pinnace.check.history import Fault, Phase, Record, Run, Stored
+
+RUN = Run(0.0, leaderless=3.0, bearable=("roll", "clock"), freezing=("pause",))
+
+
+def elected(revision: int, at: float, holder: str) -> Stored:
+    return Stored(at, revision, election_key("e"), "digest", revision, 1, ElectionFacts(holder, 1))
+
+
+def vacated(revision: int, at: float) -> Stored:
+    return Stored(at, revision, election_key("e"))
+
+
+def violations(*records: Record, faults: Sequence[Fault]) -> list[str]:
+    report = check([RUN, Phase(0.0, "load"), *faults, *records, Phase(20.0, "quiet"), Phase(30.0, "end")], ["L2"])
+    (verdict,) = report.verdicts
+    return [violation.text for violation in verdict.violations]
+
+
+MOVED = (elected(2, 0.0, "a"), vacated(3, 10.0), elected(4, 10.1, "b"))
+
+
+@pytest.mark.parametrize(
+    ("faults", "problem"),
+    [
+        ([], "no fault was near"),
+        ([Fault(1, "kill", "a", 9.9, 10.0)], ""),
+        ([Fault(1, "kill", "a", 2.0, 3.0)], "no fault was near"),
+        ([Fault(1, "roll", "s", 9.9, 10.0)], "roll s, which is bearable"),
+        ([Fault(1, "roll", "s", 9.9, 10.0), Fault(2, "roll", "t", 8.0, 9.0)], ""),
+        ([Fault(1, "roll", "s", 9.9, 10.0), Fault(2, "kill", "a", 8.0, 9.0)], ""),
+        ([Fault(1, "kill", "a", 9.9, 10.0, fired=False)], "no fault was near"),
+    ],
+)
+def test_what_moves_leadership(faults: list[Fault], problem: str) -> None:
+    found = violations(*MOVED, faults=faults)
+    assert bool(found) == bool(problem) and all(problem in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("faults", "violated"),
+    [
+        ([Fault(1, "pause", "a", 5.0, 9.0)], True),
+        ([Fault(1, "pause", "a", 5.0, 7.0)], False),  # for too short a time
+        ([Fault(1, "pause", "b", 5.0, 9.0)], False),  # it does not lead
+        ([Fault(1, "pause", "a", 5.0, 9.0), Fault(2, "clock", "s", 6.0, 6.1)], False),  # it was not the only fault
+    ],
+)
+def test_a_leader_that_stands_still_does_not_lead_on(faults: list[Fault], violated: bool) -> None:
+    assert bool(violations(elected(2, 0.0, "a"), faults=faults)) == violated
+
+
+def test_a_leader_that_stands_still_may_be_replaced() -> None:
+    assert not violations(*MOVED, faults=[Fault(1, "pause", "a", 8.5, 12.5)])

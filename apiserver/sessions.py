@@ -106,7 +106,3 @@ class Session:
             else:
                 self._owing_since = asked if self._latest > sequence else None
                 answered(sequence)
-
-    async def end(self) -> None:
-        """Revokes the lease: its keys go, and whatever write is still on its way fails. Raises StorageError."""
-        await self._storage.revoke_lease(self.id)

@@ -5,6 +5,7 @@
       |  |         |                        |  likewise, but the store has been away: leave the key to its lease
       |  |         |                        |  the key is gone or another's: tell the candidate that it has lost
       |  +-- resumed with session (and token) from another server: put the key again, under compare-and-swap
+      |  |         '-- the key turns out to be this session's: likewise
       +-- refused                           +  the server stops: leave the key alone, send the candidate on
 
 Guarantees: the key exists only while a session that beats holds it, and its create_revision is the token. A key that another
@@ -23,7 +24,7 @@ from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.terms import BROKE, NONSENSE, RAN_OUT, RESIGNED, SILENT, STOOD_DOWN, TermLog
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import KeyValue, LeaseNotFound, OutcomeUnknown, Storage, StorageError, Write
+from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.times import to_micro_time
@@ -61,6 +62,7 @@ class Campaign:
         self._held: Held | None = None
         self._term: Term
         self._observed = 0
+        self._observed_at = 0.0
         self._session: Session
 
     async def run(self) -> None:
@@ -151,6 +153,8 @@ class Campaign:
         record = self._contest.record()
         if record is not None:
             self._observe(record)
+            if self._is_own(record, self._session.id):
+                return await self._adopt(record)
             await self._consider(record)
         elif self._contest.may_stand(self._conversation, self._session.id):
             return await self._stand()
@@ -169,9 +173,27 @@ class Campaign:
 
     def _observe(self, record: KeyValue) -> None:
         if record.create_revision != self._observed:
-            self._observed = record.create_revision
+            self._observed, self._observed_at = record.create_revision, self._clock.monotonic()
             observed = CampaignResponse.Observed(holder=election_of(record).holder, token=record.create_revision)
             self._conversation.say(CampaignResponse(observed=observed))
+
+    async def _adopt(self, record: KeyValue) -> bool:
+        """Takes over a key that was created for this session, but not from here: by a server that has died, or by a create that
+        came late. Its session beats here, so its lease would never run out. Not at once: if the candidate leads with
+        another server, we shall hear soon that it has left us."""
+        if self._clock.monotonic() - self._observed_at < self._timing.silence or not self._conversation.recent:
+            return True
+        try:
+            self._held = await self._take_over(record)
+        except Conflict:
+            return True
+        except LeaseNotFound:
+            return self._lose("the session has run out")
+        except StorageError as error:
+            log.warning('election "%s": cannot take over the key: %s', self._contest.name, error)
+            return True
+        self._elected(self._held, election_of(record).since)
+        return True
 
     async def _consider(self, record: KeyValue) -> None:
         """Accepts a nomination that asks for this candidate, or for anybody and it is the first in line."""
@@ -198,11 +220,7 @@ class Campaign:
             return True
         except LeaseNotFound:
             return self._lose("the session has run out")
-        except OutcomeUnknown:  # it may lead, or may be about to: no, it must not
-            with suppress(StorageError):
-                await self._session.end()
-            return self._lose("etcd did not say whether the candidate was elected")
-        except StorageError as error:
+        except StorageError as error:  # also when its outcome is unknown: if it comes late, the key will be seen, and adopted
             log.warning('election "%s": %s', self._contest.name, error)
             return True
         self._held = Held(revision, revision)

@@ -1,0 +1,100 @@
+"""Elections whose outcome the API server does not know, or learns late."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+
+from apiserver.sessions import Timing
+from apiserver.storage.interface import Committed, KeyValue, OutcomeUnknown, Refused, Storage, Write
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.resources import election_key
+from tests.contract.servers import PATIENCE, Server, Severable
+from tests.contract.voters import ELECTION, Speaker
+
+KEY = election_key(ELECTION)
+HASTY = Timing(interval=0.05, silence=0.3, ttl=2)
+
+
+class Late(Severable):
+    """A write of somebody else takes effect right after the first look at its key."""
+
+    def __init__(self, inner: Storage, write: Write) -> None:
+        super().__init__(inner)
+        self._late: list[Write] = [write]
+
+    async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
+        found = await super().get(key, revision=revision)
+        if self._late and key == self._late[0].key:
+            await self.transact([self._late.pop()])
+        return found
+
+
+class Lossy(Severable):
+    """Loses the first attempt to create the election's key, and says only that there was no answer."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.lost = False
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        if not self.lost and any(write.key == KEY for write in writes):
+            self.lost = True
+            raise OutcomeUnknown("no answer")
+        return await super().transact(writes)
+
+
+@asynccontextmanager
+async def serving(storage: Storage) -> AsyncIterator[Server]:
+    server = await Server(storage, elections=HASTY).start()
+    try:
+        yield server
+    finally:
+        await server.kill()
+
+
+async def beat(speaker: Speaker) -> None:
+    for sequence in count(1):
+        await speaker.beat(sequence)
+        await asyncio.sleep(HASTY.interval)
+
+
+async def hear_elected(speaker: Speaker) -> int:
+    """The token. While it waits for it, it beats; that its session is over is not what it hopes to hear."""
+    beating = asyncio.create_task(beat(speaker))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while (response := await speaker.next()) is not None:
+                assert not response.HasField("lost"), response.lost.reason
+                if response.HasField("elected"):
+                    return response.elected.token
+    finally:
+        beating.cancel()
+    raise AssertionError("the stream ended")
+
+
+async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for(storage: Storage) -> None:
+    """The server where the candidate was has died, having sent the create of the key. It takes effect after the next server has
+    looked. That one renews the lease, for the candidate beats: without an heir the key would stay for ever, and nobody lead."""
+    session = await storage.grant_lease(HASTY.ttl)
+    election = Election(name=ELECTION, holder="a", session=session)
+    late = Write(KEY, election.SerializeToString(), expected=0, lease=session)
+    async with serving(Late(storage, late)) as server:
+        token = await hear_elected(await Speaker.open(server, "a", session))
+        record = await storage.get(KEY)
+        assert record is not None
+        assert (record.create_revision, record.lease) == (token, session)
+        assert record.mod_revision > token
+
+
+async def test_a_create_without_an_answer_does_not_end_the_session(storage: Storage) -> None:
+    """The candidate may have gone on to another server with it, and lead there."""
+    lossy = Lossy(storage)
+    async with serving(lossy) as server:
+        candidate = await Speaker.open(server, "a")
+        session = (await candidate.hear("opened")).opened.session
+        token = await hear_elected(candidate)
+        record = await storage.get(KEY)
+        assert lossy.lost
+        assert record is not None
+        assert (record.create_revision, record.lease) == (token, session)

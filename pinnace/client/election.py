@@ -232,7 +232,7 @@ class Candidate:
             return
         self._lose("elected anew")
         if token <= self._given_up:
-            self._session = 0
+            self._forsake()
             raise unavailable(f"elected with token {token}, which was given up")
         term = Term(token, self._answered + self._validity)
         if not term.valid(self._clock.monotonic()):

@@ -49,11 +49,6 @@ def alive(process: Identity) -> bool:
     return identify(process.pid) == process
 
 
-def on_cpu(pid: int) -> bool:
-    """Whether its main thread runs, or could, and does not wait for anything."""
-    return _stat(pid)[_STATE : _STATE + 1] == ["R"]
-
-
 def send_signal(process: Identity, number: signal.Signals) -> bool:
     """Signals this very process and no other that got its pid since. False: it is gone."""
     try:

@@ -5,12 +5,13 @@ import random
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.chaos.faults.network import Muted
+from pinnace.chaos.faults.processes import Freeze
 from pinnace.chaos.scenarios.base import Act, Expectation, Scenario
 from pinnace.chaos.scenarios.crowd import Crowd
 from pinnace.chaos.scenarios.figures import first_bind, milliseconds
+from pinnace.chaos.world import World
 from pinnace.check.index import History
 from pinnace.client.errors import ApiError
-from pinnace.cluster import procfs
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 
 SPEC = ClusterSpec(nodes=100)
@@ -18,13 +19,14 @@ INVARIANTS = ("I1", "I2", "I3", "I4", "I5", "I8", "L1", "L2")
 KILLED, UNHEARD = 1.0, 2.5
 """Seconds without a bind at most: after the leader's connection breaks, and after it falls silent (a second, to begin with).
 More than it takes: the machine may be busy. `pinnace bench failover` is strict."""
-ROUNDS = 4
-"""How often a leader is frozen until one is caught between a decision and its bind."""
-BACKLOG = 5
+BACKLOG = 4
 """Bursts of pods that wait when the leader freezes."""
-BUSY_POLL = 0.0005
-WAKING = 1.5
-"""Seconds for which a leader that was frozen or unheard is watched afterwards."""
+ROUNDS = 3
+"""How often a leader is frozen until one had anything on its way."""
+IN_THE_CARD = 0.25
+"""Seconds' worth of what the leader sends that is on its way when it freezes."""
+WAKING, COUNTING = 2.0, 0.1
+"""Seconds for which a leader that was frozen or unheard is watched afterwards, and between looks."""
 
 
 class _Succession(Scenario):
@@ -53,15 +55,14 @@ class _Succession(Scenario):
 
     async def _refusals(self, act: Act, before: int) -> None:
         """Waits for binds of the old leader that the fence refuses, for a while. `before`: its count at the hit."""
-        deadline = asyncio.get_running_loop().time() + WAKING
-        while asyncio.get_running_loop().time() < deadline:
-            refused = await act.binds(self._old.holder, "fenced") - before
-            if refused > self._refused:
-                self._refused = refused
-                binds = "one bind" if refused == 1 else f"{refused} binds"
-                act.saw(f"the fence has refused {binds} of {self._old.holder} with token {self._old.token}")
-                return
-            await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        began, last = loop.time(), 0
+        while loop.time() - began < WAKING and (not self._refused or self._refused > last):
+            last, self._refused = self._refused, max(await act.binds(self._old.holder, "fenced") - before, self._refused)
+            await asyncio.sleep(COUNTING)
+        if self._refused:
+            binds = "one bind" if self._refused == 1 else f"{self._refused:,} binds"
+            act.saw(f"so far the fence has refused {binds} of {self._old.holder} with token {self._old.token}")
 
     def judge(self, seen: History) -> list[Expectation]:
         bound = first_bind(seen, ELECTION, self._new.token)
@@ -99,8 +100,8 @@ class FreezeLeader(_Succession):
     name = "freeze-leader"
     title = "The leader freezes, and wakes up later"
     story = (
-        "Hundreds of pods wait when SIGSTOP hits it. Its connections stay open; it merely says nothing any more.\n"
-        "When it wakes it does not know that time has passed: it sends the binds that it had decided on."
+        "Its whole machine stands still, as when a virtual one is moved: SIGSTOP, and what it has just sent is still in its\n"
+        "network card. Its connections stay open. When it wakes, nothing has told it that it was replaced."
     )
 
     async def play(self, act: Act) -> None:
@@ -109,10 +110,20 @@ class FreezeLeader(_Succession):
                 await self._freeze(act, crowd)
                 if self._refused:
                     break
-                act.saw(f"{self._old.holder} had decided nothing that was not sent: once more")
-                await crowd.leave()
             await act.ready([self._old.holder])
             await act.until(lambda: self._leads_again(act), f"{self._old.holder} to lead again")
+
+    async def _freeze(self, act: Act, crowd: Crowd) -> None:
+        old = await act.leader()
+        before, pid = await act.binds(old.holder, "fenced"), act.cluster.pid(old.holder)
+        waiting = asyncio.create_task(crowd.burst(BACKLOG))
+        await crowd.burst(1)
+        what = f"kill -STOP {pid}: {old.holder}, which leads with token {old.token}"
+        wakes = f"kill -CONT {pid}: {old.holder} wakes, and believes that it leads"
+        async with act.hit("freeze-leader", old.holder, _FrozenMachine(act.world, old.holder), what, wakes):
+            await self._succeeded(act, old)
+            await waiting
+        await self._refusals(act, before)
 
     async def _leads_again(self, act: Act) -> bool:
         """Asks for it."""
@@ -124,19 +135,23 @@ class FreezeLeader(_Succession):
             act.saw(f"{after.holder} is asked to lead again, and does, with token {after.token}")
         return after.holder == self._old.holder
 
-    async def _freeze(self, act: Act, crowd: Crowd) -> None:
-        old = await act.leader()
-        before, pid = await act.binds(old.holder, "fenced"), act.cluster.pid(old.holder)
-        waiting = asyncio.create_task(crowd.burst(BACKLOG))
-        await crowd.burst(1)
-        await _at_work(pid)
-        what = f"kill -STOP {pid}: {old.holder}, which leads with token {old.token}"
-        async with act.fault(
-            "freeze-leader", old.holder, what, f"kill -CONT {pid}: {old.holder} wakes, and believes that it leads"
-        ):
-            await self._succeeded(act, old)
-            await waiting
-        await self._refusals(act, before)
+
+class _FrozenMachine:
+    """A process stands still, and what it sent in the last moments arrives when it goes on."""
+
+    def __init__(self, world: World, target: str) -> None:
+        self._card = Muted(world, target, random.Random())
+        self._process = Freeze(world, target, random.Random())
+        self.details = target
+
+    async def begin(self) -> None:
+        await self._card.begin()
+        await asyncio.sleep(IN_THE_CARD)
+        await self._process.begin()
+
+    async def end(self) -> None:
+        await self._process.end()
+        await self._card.end()
 
 
 class PartitionLeader(_Succession):
@@ -158,12 +173,3 @@ class PartitionLeader(_Succession):
             await self._refusals(act, before)
             await act.ready([old.holder])
             act.saw(f"{old.holder} is ready to lead again, and stands by")
-
-
-async def _at_work(pid: int) -> None:
-    """Returns when the process is seen to run, and not to wait; or after a while."""
-    deadline = asyncio.get_running_loop().time() + WAKING
-    while asyncio.get_running_loop().time() < deadline:
-        if procfs.on_cpu(pid):
-            return
-        await asyncio.sleep(BUSY_POLL)

@@ -48,6 +48,11 @@ IMPATIENCE = 2.0
 """Seconds after which a transaction that may be sent again is given up. When etcd's leader dies, what had been handed to it is
 lost and nobody says so; the next leader is there within two seconds. Others wait for as long as there is."""
 
+ROUNDS = 3
+"""How often each member may refuse what is repeated, such as for want of a leader."""
+PAUSE = 0.05
+"""Seconds after a refusal: a connection that is given up refuses what comes before the next one is there."""
+
 Attempt = Callable[[Member, float], Any]
 """Starts one call to a member, with a timeout in seconds; awaitable."""
 
@@ -170,17 +175,19 @@ class EtcdStorage:
 
     async def _ask_around(self, attempt: Attempt) -> Any:
         """For what is answered at once or not at all, and may be repeated: every member has QUICK seconds in turn, again and
-        again. Gives up in time, and sooner when members refuse instead of hanging: two rounds are enough then."""
+        again. Gives up in time, and sooner when members refuse instead of hanging: ROUNDS of that are enough."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         refusals, failure = 0, ""
-        while refusals < 2 * len(self._members.all) and (left := deadline - asyncio.get_running_loop().time()) > 0:
+        while refusals < ROUNDS * len(self._members.all) and (left := deadline - asyncio.get_running_loop().time()) > 0:
             member = self._members.current
             try:
                 return await self._ask(attempt, member, min(QUICK, left))
             except grpc.aio.AioRpcError as error:
                 self._blame(member, error)
                 failure = f"{member.endpoint}: {describe(error)}"
-                refusals += error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    refusals += 1
+                    await asyncio.sleep(PAUSE)
         raise Unavailable(failure)
 
     async def _write(self, attempt: Attempt, timeout: float | None = None) -> Any:

@@ -266,8 +266,9 @@ class TestLeases:
         lease = await storage.grant_lease(60)
         assert 55 < await storage.renew_lease(lease) <= 60
 
-    async def test_it_is_granted_two_seconds_at_least(self, storage: Storage) -> None:
-        assert 1 < await storage.renew_lease(await storage.grant_lease(1)) <= 2
+    async def test_a_short_one_may_be_granted_longer(self, storage: Storage) -> None:
+        """etcd grants one and a half of its election timeouts at least, in whole seconds: 2 with its default, 1 with ours."""
+        assert 0.9 < await storage.renew_lease(await storage.grant_lease(1)) <= 2
 
     async def test_revoking_deletes_its_keys_at_one_revision(self, storage: Storage) -> None:
         lease = await storage.grant_lease(60)

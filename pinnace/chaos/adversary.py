@@ -9,6 +9,8 @@ client with an old copy would do. Every attempt is a call in the history, so the
     moved             ... and could: must be none
     stale_refused     second writes on the condition of a version that the first had replaced, refused
     stale_written     ... and carried out: must be none
+    status_kept       statuses of pods that run, sent by a kubelet that has them Pending still, refused
+    rewound           ... and carried out: must be none
 """
 
 import asyncio
@@ -24,14 +26,14 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.chaos.workers import LABEL, LOAD, NOBODY, pod
 from pinnace.client.client import Client
-from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, from_status
+from pinnace.client.errors import ApiError, Conflict, Fenced, Invalid, NotFound, from_status
 from pinnace.cluster.spec import ELECTION
 
 SEIZED = "seized"
 """The namespace of its pods."""
 FIRST_TOKEN = 1
 """etcd's first revision is never a leader's: until one has been deposed this is the old token."""
-MUST_BE_NONE = ("bound_by_deposed", "bound_twice", "moved", "stale_written")
+MUST_BE_NONE = ("bound_by_deposed", "bound_twice", "moved", "stale_written", "rewound")
 
 
 class Adversary:
@@ -46,8 +48,8 @@ class Adversary:
         self._tokens: list[int] = [FIRST_TOKEN]
 
     async def step(self) -> None:
-        action = self._random.choice((self._act_for_a_deposed_leader, self._bind_twice, self._move, self._write_stale))
-        await action()
+        actions = (self._act_for_a_deposed_leader, self._bind_twice, self._move, self._write_stale, self._rewind)
+        await self._random.choice(actions)()
 
     async def act_for(self, deposed: int) -> bool:
         """Binds with the token of a leader that is no more; was it refused by the fence? Raises ApiError."""
@@ -97,6 +99,20 @@ class Adversary:
         else:
             self.counts["stale_written"] += 1
         await self._remove(seized)
+
+    async def _rewind(self) -> None:
+        page = await self._client.pods.list(LOAD, fields="status.phase=Running")
+        if not page.items:
+            return
+        past = self._random.choice(page.items)
+        past.status.phase = "Pending"
+        past.metadata.resourceVersion = ""
+        try:
+            await self._client.pods.update_status(past)
+        except Invalid:
+            self.counts["status_kept"] += 1
+        else:
+            self.counts["rewound"] += 1
 
     async def _seize(self) -> Pod:
         """A pod that no scheduler looks at."""

@@ -179,12 +179,12 @@ class Rival:
             await self._pods.delete(known.name, CONTESTED, uid=known.uid, resource_version=known.resourceVersion)
 
     async def _list(self, name: str) -> None:
-        await self._pods.list(CONTESTED, page_size=2)
+        await self._pods.list(CONTESTED, page_size=1)
 
     _actions: Sequence[Callable[["Rival", str], Awaitable[None]]] = (
         _create, _get, _increment, _overwrite, _write_stale, _delete, _delete_known, _list,
     )  # fmt: skip
-    _weights = (20, 20, 30, 6, 6, 6, 6, 6)
+    _weights = (20, 20, 30, 6, 6, 6, 6, 10)
 
 
 def _gone(deletion: BatchItem) -> bool:

@@ -1,18 +1,23 @@
 """Pods: the standard verbs, and binding."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.registry import binding
+from apiserver.registry import binding, errors
 from apiserver.registry.errors import Rejected
-from apiserver.registry.mutation import Mutation
+from apiserver.registry.mutation import Mutation, Outcome
 from apiserver.registry.store import Store, single
 from apiserver.services.resource import ResourceService, batch, bounded
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import BindBatchRequest, BindRequest, Fence
-from pinnace.api.status import Refusal
+from pinnace.api.resources import election_key
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
 from pinnace.runtime.clock import Clock
+
+_LOST = (Code.ABORTED, Code.NOT_FOUND)
+"""How a bind ends that comes too late for its pod."""
 
 
 class PodService(ResourceService[Pod]):
@@ -21,12 +26,25 @@ class PodService(ResourceService[Pod]):
         self._clock = clock
 
     async def bind(self, request: BindRequest, context: Any) -> BatchItem:
-        stored = single(await self.store.mutate([self._mutation(request.binding, _fence(request))]))
+        stored = single(await self._bind([request.binding], _fence(request)))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def bind_batch(self, request: BindBatchRequest, context: Any) -> BatchResponse:
-        fence = _fence(request)
-        return batch(await self.store.mutate([self._mutation(item, fence) for item in bounded(request.items)]))
+        return batch(await self._bind(bounded(request.items), _fence(request)))
+
+    async def _bind(self, items: Iterable[Binding], fence: Fence | None) -> list[Outcome]:
+        """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have
+        bound it already."""
+        outcomes = await self.store.mutate([self._mutation(item, fence) for item in items])
+        if fence is None or not self._is_deposed(fence):
+            return outcomes
+        refusal = errors.fenced(fence.election, fence.token)
+        return [refusal if isinstance(outcome, Refusal) and outcome.code in _LOST else outcome for outcome in outcomes]
+
+    def _is_deposed(self, fence: Fence) -> bool:
+        """Whether the cache has seen the end of the fence. It may have ended when it has not."""
+        record = self._cacher.raw(election_key(fence.election))
+        return self._cacher.revision >= fence.token > 0 and (record is None or record.create_revision != fence.token)
 
     def _mutation(self, item: Binding, fence: Fence | None) -> Mutation[Pod] | Refusal:
         try:

@@ -233,6 +233,15 @@ async def test_a_bind_with_an_old_token_is_fenced(client: Client) -> None:
     assert not (await client.pods.get("a", "default")).spec.nodeName
 
 
+async def test_a_deposed_leader_is_told_so_also_where_its_successor_was_faster(client: Client) -> None:
+    await client.pods.create(new_pod("a"))
+    await client.pods.bind_batch(bindings("a"), None)
+    (bound,) = await client.pods.bind_batch(bindings("a"), None)
+    assert decode(bound.error).reason == "AlreadyBound"
+    items = await client.pods.bind_batch(bindings("a", "gone"), Fence(election="scheduler", token=1))
+    assert [decode(item.error).reason for item in items] == ["Fenced", "Fenced"]
+
+
 async def test_writers_race_and_none_is_lost(client: Client) -> None:
     await client.pods.create(new_pod("a"))
 

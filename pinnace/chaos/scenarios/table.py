@@ -1,14 +1,12 @@
 """All scenarios, in the order in which a person would try them."""
 
-from collections.abc import Callable
-
 from pinnace.chaos.scenarios.base import Scenario
 from pinnace.chaos.scenarios.kubelets import DuplicateKubelet
 from pinnace.chaos.scenarios.leaders import FreezeLeader, KillLeader, PartitionLeader
 from pinnace.chaos.scenarios.servers import KillApiServer
 from pinnace.chaos.scenarios.stores import CompactHistory, EtcdLeader, EtcdQuorum
 
-SCENARIOS: dict[str, Callable[[], Scenario]] = {
+SCENARIOS: dict[str, type[Scenario]] = {
     KillLeader.name: KillLeader,
     FreezeLeader.name: FreezeLeader,
     PartitionLeader.name: PartitionLeader,

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 
 import click
@@ -20,6 +19,7 @@ from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, did_you_mean, verb
 from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.playing import new_folder, scenario_verbs
 from pinnace.cli.settings import Settings
 from pinnace.cluster.spec import ClusterSpec
 
@@ -57,7 +57,9 @@ def faults_verb(settings: Settings) -> None:
     "--report", "output", type=click.Choice(["text", "json", "junit"]), default="text", help="How to print the result."
 )
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep history and logs in DIR.")
-@click.option("--nodes", type=POSITIVE, default=20, show_default=True, help="Virtual nodes.")
+@click.option(
+    "--nodes", type=click.IntRange(min=10), default=20, show_default=True, help="Virtual nodes; the load fills eight."
+)
 @click.option("--kubelets", type=POSITIVE, default=2, show_default=True, help="Kubelet processes that share the nodes.")
 @click.option("--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="One leads, the others stand by.")
 @click.option("--apiservers", type=click.IntRange(min=2), default=2, show_default=True, help="All serve.")
@@ -80,7 +82,7 @@ def run_verb(
     spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members=3)
     repeat = f"pinnace chaos run --faults {names} --minutes {minutes:g} --seed {seed}"
     options = Options(spec, chosen(names), minutes * 60, seed, repeat)
-    folder = _folder(save, seed)
+    folder = new_folder(save, f"pinnace-chaos-{seed}-")
     with local.translated(), Steps(settings) as steps:
         report = _judged(options, folder, steps, keep=save is not None)
     text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
@@ -91,6 +93,8 @@ def run_verb(
 
 chaos.add_command(faults_verb)
 chaos.add_command(run_verb)
+for command in scenario_verbs():
+    chaos.add_command(command)
 
 
 def chosen(names: str) -> list[Kind]:
@@ -106,18 +110,6 @@ def chosen(names: str) -> list[Kind]:
     if not wanted:
         raise usage("no fault is named", hint="`pinnace chaos faults` lists them")
     return [kind for kind in KINDS.values() if kind.name in wanted]
-
-
-def _folder(save: Path | None, seed: int) -> Path:
-    if save is None:
-        return Path(tempfile.mkdtemp(prefix=f"pinnace-chaos-{seed}-"))
-    try:
-        save.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise usage(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
-    if any(save.iterdir()):
-        raise usage(f"{save} is not empty", hint="name another folder with --save")
-    return save.resolve()
 
 
 def _judged(options: Options, folder: Path, steps: Steps, *, keep: bool) -> ChaosReport:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.manifest import load as load_manifests
@@ -24,6 +22,7 @@ from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
+from pinnace.cli.story import Story
 from pinnace.cli.table import Table
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
@@ -67,23 +66,6 @@ class Judgement:
     figure: str
 
 
-class Story:
-    """How it is told: chapters and lines on stdout, colours only on a terminal."""
-
-    def __init__(self, settings: Settings, steps: Steps) -> None:
-        self.steps = steps
-        self._console = Console(no_color=settings.no_color or None, highlight=False, soft_wrap=True)
-
-    def chapter(self, title: str, text: str) -> None:
-        self.steps.quiet()
-        self._console.print(Text(f"\n{title}", style="bold"))
-        self._console.print(Text(text))
-
-    def line(self, text: str, style: str = "") -> None:
-        self.steps.quiet()
-        self._console.print(Text(f"  {text}" if text else "", style=style))
-
-
 async def _failover(story: Story) -> list[Judgement]:
     story.chapter(
         "A cluster",
@@ -107,7 +89,7 @@ async def _failover(story: Story) -> list[Judgement]:
     verdict = judge(witness.history, applied + load.uids, failovers, fenced)
     story.chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
     for line in verdict:
-        story.line(f"{'✓' if line.good else '✗'} {line.what:<38}{line.figure}", "green" if line.good else "bold red")
+        story.judgement(line.good, line.what, line.figure)
     story.line("")
     program = "pinnace" if shutil.which("pinnace") else sys.argv[0]
     story.line(f"Yours to play with: {program} up, then kill -9 whom you like.")

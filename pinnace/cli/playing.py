@@ -1,0 +1,148 @@
+"""The scenarios of `pinnace chaos` as commands: one each, that plays it, tells its timeline, and judges it."""
+
+import json
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pinnace.chaos.errors import ChaosError
+from pinnace.chaos.helper import HelperError
+from pinnace.chaos.load import LoadError
+from pinnace.chaos.moments import Moment
+from pinnace.chaos.perform import Performance, perform
+from pinnace.chaos.scenarios.base import PlayError, Scenario
+from pinnace.chaos.scenarios.stores import EtcdQuorum
+from pinnace.chaos.scenarios.table import SCENARIOS
+from pinnace.chaos.world import NotPossible
+from pinnace.check.files import HistoryError
+from pinnace.cli import local
+from pinnace.cli.command import Verb, verb
+from pinnace.cli.local import Steps
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.settings import Settings
+from pinnace.cli.story import Story
+
+COLUMN = 74
+"""Width of what is judged, before the figures."""
+SHOWN = 3
+"""Violations of one invariant that are told."""
+SECONDS = click.option(
+    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long there is no majority."
+)
+
+
+def scenario_verbs() -> Iterator[Verb]:
+    for name, scenario in SCENARIOS.items():
+        yield _verb(name, scenario)
+
+
+def _verb(name: str, scenario: type[Scenario]) -> Verb:
+    def play(settings: Settings, output: str, seed: int, save: Path | None, **options: Any) -> None:
+        _play(settings, scenario(**options), output, seed, save)
+
+    play.__doc__ = f"""{scenario.title}.
+
+    {scenario.story}
+
+    Plays on a cluster of its own, in a temporary folder, under load. Exit code 10 when something did not hold.
+    """
+    for option in _options(scenario):
+        play = option(play)
+    return verb(name, examples=f"pinnace chaos {name}", short_help=f"{scenario.title}.")(play)
+
+
+def _options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
+    folder = click.Path(path_type=Path, file_okay=False)
+    shared = [
+        click.option("--save", type=folder, metavar="DIR", help="Keep history and logs in DIR."),
+        click.option("--seed", type=int, default=1, show_default=True, help="Of the load and of what chance decides."),
+        click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print the result."),
+    ]
+    return [*shared, SECONDS] if scenario is EtcdQuorum else shared
+
+
+def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: Path | None) -> None:
+    folder = new_folder(save, f"pinnace-{scenario.name}-")
+    with local.translated(), Steps(settings) as steps:
+        story = Story(settings, steps)
+        if output == "text":
+            story.chapter(scenario.title, scenario.story)
+        found = _performed(scenario, folder, steps, seed, keep=save is not None)
+        if output == "text":
+            _tell(story, found)
+    if output == "json":
+        click.echo(json.dumps(found.to_json(), indent=2))
+    if found.status != "holds":
+        raise Failure(f"the verdict is {found.status}", hint=f"history and logs are in {found.kept}", code=ExitCode.VERDICT)
+
+
+def _performed(scenario: Scenario, folder: Path, steps: Steps, seed: int, *, keep: bool) -> Performance:
+    """Removes the folder when nothing in it is worth keeping. Raises Failure."""
+    try:
+        found = local.run(perform(scenario, folder, steps, seed), hangup=True)
+    except KeyboardInterrupt:
+        if not keep:
+            shutil.rmtree(folder)
+        raise
+    except (ChaosError, LoadError, HelperError, HistoryError, PlayError, NotPossible) as error:
+        raise Failure(f"the run proves nothing: {error}", hint=f"history and logs are in {folder}") from error
+    if keep or found.status != "holds":
+        found.kept = str(folder)
+    else:
+        shutil.rmtree(folder)
+    return found
+
+
+def _tell(story: Story, found: Performance) -> None:
+    story.line("")
+    for moment in found.moments:
+        story.line(moment_line(moment), "bold" if moment.hit else "")
+    calls = f"{sum(found.calls.values()):,} calls ({found.rate:.0f}/s)"
+    story.chapter(
+        "Verdict",
+        f"By checkers that compare etcd's own history with the answers to {calls} and with all that watchers were told:",
+    )
+    for expectation in found.expectations:
+        story.judgement(expectation.good, expectation.what, expectation.figure, COLUMN)
+    for verdict in found.tested:
+        good = verdict.status == "holds"
+        story.judgement(
+            good,
+            f"{verdict.name:<4}{shortened(verdict.statement)}",
+            f"{verdict.status}, tried {verdict.examined:,} times",
+            COLUMN,
+        )
+        for violation in verdict.violations[:SHOWN]:
+            story.line(f"      {violation.text}")
+    for lacking in found.lacking[:SHOWN]:
+        story.judgement(False, "not well again in time", lacking, COLUMN)
+    for reason in found.void:
+        story.judgement(False, "the run proves nothing", reason, COLUMN)
+
+
+def moment_line(moment: Moment) -> str:
+    """Milliseconds after the fault, in a column, and what happened."""
+    return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"
+
+
+def shortened(statement: str) -> str:
+    """What fits into the column."""
+    return textwrap.shorten(statement, COLUMN - 6, placeholder=" ...")
+
+
+def new_folder(save: Path | None, prefix: str) -> Path:
+    """The folder that is named, which must be empty, or a temporary one. Raises Failure."""
+    if save is None:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        save.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise usage(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
+    if any(save.iterdir()):
+        raise usage(f"{save} is not empty", hint="name another folder with --save")
+    return save.resolve()

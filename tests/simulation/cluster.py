@@ -21,8 +21,8 @@ from tests.simulation.network import Network
 from tests.simulation.process import Process
 from tests.simulation.server import SimServer
 
-CAPACITY = {"cpu": Quantity(string="2"), "memory": Quantity(string="8Gi"), "pods": Quantity(string="16")}
-"""Of a node."""
+MEMORY = 500
+"""MiB that a pod of an owner takes."""
 FLEET = "fleet"
 
 Main = Callable[[Process, "Member"], Awaitable[None]]
@@ -58,8 +58,14 @@ class Cluster:
         self.rng = rng
         self.odds = Odds()
         self.ports: dict[str, Port] = {}
+        self.schedulers: dict[str, Scheduler] = {}
+        """By process, of those that have been started; the latest of each."""
         self.endpoints = [f"apiserver-{index}:7480" for index in range(servers)]
         self.members: dict[str, Member] = {}
+        self.nodes = 0
+        """Of the fleet."""
+        self.pods = 0
+        """That a node has memory for."""
 
     def of(self, role: str) -> list[Member]:
         """Those that live."""
@@ -84,16 +90,23 @@ class Cluster:
         for index in range(replicas):
             self.start("scheduler", f"scheduler-{index}", self._schedule)
 
-    def start_fleet(self, nodes: int) -> None:
+    def start_fleet(self, nodes: int, pods: int, name: str = "kubelet-0") -> Member:
+        """A process that plays these nodes, each with memory for so many pods. A second one is a twin: it takes them over."""
+        self.nodes, self.pods = nodes, pods
+        capacity = {
+            "cpu": Quantity(string="8"),
+            "memory": Quantity(string=f"{pods * MEMORY}Mi"),
+            "pods": Quantity(string="110"),
+        }
         names = [f"{FLEET}-{index}" for index in range(nodes)]
 
         async def play(process: Process, member: Member) -> None:
             runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), self.journal.write, process.clock)
-            fleet = Fleet(FLEET, names, CAPACITY, self.client(), runtime, clock=process.clock)
+            fleet = Fleet(FLEET, names, capacity, self.client(), runtime, clock=process.clock)
             member.stop = fleet.close
             await fleet.run()
 
-        self.start("kubelet", "kubelet-0", play)
+        return self.start("kubelet" if name == "kubelet-0" else "twin", name, play)
 
     def client(self) -> Client:
         """A client of the process that runs now."""
@@ -118,4 +131,5 @@ class Cluster:
         configuration = Configuration(seed=seed, initial_backoff=0.2, max_backoff=1.0)
         scheduler = Scheduler(self.client(), process.name, configuration, clock=process.clock)
         member.stop = scheduler.stop
+        self.schedulers[process.name] = scheduler
         await scheduler.run()

@@ -80,6 +80,14 @@ def _kill(role: str) -> Strike:
     return strike
 
 
+@asynccontextmanager
+async def _kill_and_compact(cluster: Cluster) -> AsyncIterator[str | None]:
+    """An API server starts anew when what its clients have not seen is compacted."""
+    async with _kill("apiserver")(cluster) as target:
+        yield target
+        cluster.etcd.compact_all()
+
+
 def _stop(role: str) -> Strike:
     @asynccontextmanager
     async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
@@ -117,6 +125,22 @@ def _partition(one_way: bool) -> Strike:
         finally:
             for way in ways:
                 network.unblock(*way)
+
+    return strike
+
+
+def _twin(polite: bool) -> Strike:
+    @asynccontextmanager
+    async def strike(cluster: Cluster) -> AsyncIterator[str | None]:
+        """A second kubelet with the name and the nodes of the first: the newest has them, as long as it lives."""
+        if cluster.of("twin"):
+            yield None
+            return
+        twin = cluster.start_fleet(cluster.nodes, cluster.pods, f"twin-{len(cluster.members)}")
+        yield twin.name
+        if polite and twin.stop is not None:
+            await twin.process.start(twin.stop)
+        twin.process.crash()
 
     return strike
 
@@ -213,6 +237,20 @@ async def _cut_etcd(cluster: Cluster) -> AsyncIterator[str | None]:
 
 
 @asynccontextmanager
+async def _compact_behind(cluster: Cluster) -> AsyncIterator[str | None]:
+    """What an API server misses while it is cut off from etcd is compacted."""
+    name = cluster.rng.choice(list(cluster.ports))
+    port = cluster.ports[name]
+    port.block()
+    try:
+        yield name
+    finally:
+        cluster.etcd.compact_all()
+        port.reset()
+        port.heal()
+
+
+@asynccontextmanager
 async def _reset_etcd(cluster: Cluster) -> AsyncIterator[str | None]:
     name = cluster.rng.choice(list(cluster.ports))
     cluster.ports[name].reset()
@@ -231,6 +269,8 @@ for _role in ("apiserver", "scheduler", "candidate", "kubelet"):
     FAULTS[f"kill-{_role}"] = _kill(_role)
     FAULTS[f"stop-{_role}"] = _stop(_role)
 FAULTS |= {
+    "twin-kubelet": _twin(polite=True),
+    "twin-kubelet-killed": _twin(polite=False),
     "partition": _partition(one_way=False),
     "partition-one-way": _partition(one_way=True),
     "reset": _reset,
@@ -238,6 +278,8 @@ FAULTS |= {
     "lossy-network": _weather(loss=0.1, jitter=0.0),
     "set-clock": _set_clock,
     "compact": _compact,
+    "compact-behind": _compact_behind,
+    "kill-apiserver-and-compact": _kill_and_compact,
     "etcd-away": _etcd_away,
     "etcd-full": _etcd_full,
     "etcd-slow": _etcd_odds(loss=0.0, latency=0.05, watch_latency=0.0),

@@ -18,6 +18,7 @@ import heapq
 import logging
 import random
 import sys
+import warnings
 from asyncio import events
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -282,11 +283,11 @@ def _in_silence() -> Iterator[None]:
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     disabled = logging.root.manager.disable
     logging.disable()
-    try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         yield
-    finally:
-        sys.unraisablehook = hook
-        logging.disable(disabled)
+    sys.unraisablehook = hook
+    logging.disable(disabled)
 
 
 def _close(coroutine: Any) -> None:

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 from enum import Enum
+from math import ceil
 
 Fault = str
 """A key of tests.simulation.faults.FAULTS."""
@@ -22,13 +23,32 @@ class Kind(Enum):
 COMMON: tuple[Fault, ...] = (
     "pause-apiserver", "kill-apiserver", "stop-apiserver", "reset", "partition", "partition-one-way", "slow-network",
     "lossy-network", "set-clock", "compact", "etcd-away", "etcd-slow", "etcd-full", "etcd-lossy", "etcd-watch-late", "etcd-cut",
-    "etcd-reset", "etcd-watch-stalls",
+    "etcd-reset", "etcd-watch-stalls", "compact-behind", "kill-apiserver-and-compact",
 )  # fmt: skip
 OWN: dict[Kind, tuple[Fault, ...]] = {
     Kind.ELECTION: ("pause-candidate", "kill-candidate", "stop-candidate"),
     Kind.STORAGE: (),
-    Kind.WHOLE: ("pause-scheduler", "kill-scheduler", "stop-scheduler", "pause-kubelet", "kill-kubelet", "stop-kubelet"),
+    Kind.WHOLE: (
+        "pause-scheduler",
+        "kill-scheduler",
+        "stop-scheduler",
+        "pause-kubelet",
+        "kill-kubelet",
+        "stop-kubelet",
+        "twin-kubelet",
+        "twin-kubelet-killed",
+    ),
 }
+
+
+BEARABLE = ("set-clock", "compact")
+"""Faults that do not move leadership, while they come one at a time."""
+BEARABLE_WITH_OTHERS = ("stop-apiserver", "kill-apiserver", "pause-apiserver", "kill-apiserver-and-compact")
+"""Likewise, where there is another API server to go on with."""
+ROOM = 6
+"""Pods of an owner that are alive at once, at most."""
+FREEZING = ("pause-candidate", "pause-scheduler")
+"""Faults under which their target stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +68,8 @@ class Plan:
     replicas: int
     """Schedulers, or candidates."""
     nodes: int
+    capacity: int
+    """Pods of owners that a node has memory for: all of them, taken together, have little more than what is needed."""
     owners: int
     """Clients that create, change and delete pods of their own."""
     rivals: int
@@ -71,13 +93,16 @@ def plan(seed: int) -> Plan:
     picked = rng.sample(choice, rng.choice((0, 1, 2, 3, 3, 4, 5)))
     count = rng.randint(len(picked), 2 * len(picked)) if picked else 0
     blows = [Blow(rng.choice(picked), rng.uniform(0.5, seconds), _duration(rng)) for _ in range(count)]
+    nodes = rng.randint(1, 5) if kind is Kind.WHOLE else 0
+    owners = 0 if kind is Kind.ELECTION else rng.randint(1, 2)
     return Plan(
         seed=seed,
         kind=kind,
         servers=rng.choice((1, 2, 2, 2, 3)),
         replicas=0 if kind is Kind.STORAGE else rng.choice((1, 2, 2, 3)),
-        nodes=rng.randint(1, 5) if kind is Kind.WHOLE else 0,
-        owners=0 if kind is Kind.ELECTION else rng.randint(1, 2),
+        nodes=nodes,
+        capacity=ceil(ROOM * owners / nodes) + rng.choice((0, 0, 1, 4)) if nodes else 0,
+        owners=owners,
         rivals=0 if kind is Kind.ELECTION else rng.randint(0, 2),
         followers=rng.randint(0, 2) if kind is not Kind.STORAGE else rng.randint(1, 4),
         pace=rng.choice((0.05, 0.1, 0.2)),

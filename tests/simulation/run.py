@@ -19,12 +19,14 @@ from tests.simulation.faults import Nemesis
 from tests.simulation.journal import MemoryJournal
 from tests.simulation.loop import START, SimLoop, Stuck
 from tests.simulation.network import Frame, Network
-from tests.simulation.plan import Kind, Plan, plan
+from tests.simulation.plan import BEARABLE, BEARABLE_WITH_OTHERS, FREEZING, Kind, Plan, plan
 from tests.simulation.process import EPOCH, PROCESS, Process
 from tests.simulation.workload import PATIENCE, Workload
 
 SETTLING = 2.5
 """Seconds, at least, between the last fault and the end: whoever is going to lead leads by then."""
+LEADERLESS = 3.0
+"""Seconds without a leader, at most: a lease that runs out, and a little more."""
 JUDGED: dict[Kind, tuple[str, ...]] = {
     Kind.ELECTION: tuple(name for name in NAMES if name not in ("I2", "L1")),  # candidates bind to nodes that nobody has
     Kind.STORAGE: tuple(name for name in NAMES if name != "L1"),
@@ -127,11 +129,21 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
     """What was lacking at the end."""
     clock, journal = cluster.loop.world.clock, cluster.journal
     names = tuple(dict.fromkeys(blow.fault for blow in made.blows))
-    journal.write(Run(EPOCH, made.seed, f"simulation of {made.kind.value}: {', '.join(names)}", settle=PATIENCE))
+    journal.write(
+        Run(
+            EPOCH,
+            made.seed,
+            f"simulation of {made.kind.value}: {', '.join(names)}",
+            settle=PATIENCE,
+            leaderless=LEADERLESS,
+            bearable=BEARABLE + (BEARABLE_WITH_OTHERS if made.servers > 1 else ()),
+            freezing=FREEZING,
+        )
+    )
     cluster.start_servers()
     if made.kind is Kind.WHOLE:
         cluster.start_schedulers(made.replicas)
-        cluster.start_fleet(made.nodes)
+        cluster.start_fleet(made.nodes, made.capacity)
     workload = Workload(cluster, made)
     operator = Process("operator", cluster.loop)
     await operator.start(workload.prepare)

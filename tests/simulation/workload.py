@@ -22,16 +22,15 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.client.errors import AlreadyExists, ApiError
+from scheduler.scheduler import Scheduler
 from tests.simulation.cluster import FLEET, Cluster, Member
 from tests.simulation.journal import RecordedInformer
-from tests.simulation.plan import Kind, Plan
+from tests.simulation.plan import ROOM, Kind, Plan
 from tests.simulation.process import Process
 
 ELECTION = "scheduler"
 STUBBORN = 2.5
 """Seconds for which a candidate goes on with a token that it has lost."""
-ROOM = 6
-"""Pods of an owner that are alive at once, at most."""
 PATIENCE = 30.0
 """Seconds within which all must be well when the faults are over."""
 MAKE_TIMEOUT = 20.0
@@ -100,7 +99,27 @@ class Workload:
             reaching = process.context.copy().run(loop.create_task, follower.reached(revision, PATIENCE))
             if not await reaching:
                 lacking.append(f"{follower.name} has not been told everything up to revision {revision}")
+        for name, scheduler in self._cluster.schedulers.items():
+            lacking += [f"{name}: {problem}" for problem in await self._mistaken(scheduler, revision)]
         return lacking
+
+    async def _mistaken(self, scheduler: Scheduler, revision: int) -> list[str]:
+        """What a scheduler, leading or not, believes wrongly: its cache must be the state when nothing moves any more."""
+        try:
+            await scheduler._pods.wait_for(revision, PATIENCE)
+        except TimeoutError as error:
+            return [str(error)]
+        cache, pods = scheduler._cache, self._cluster.journal.pods
+        problems = [f"still assumes pod {info.key}" for info in cache.assumed()]
+        placed = {facts.uid: facts.node for facts in pods.values() if facts.node and not facts.finished}
+        problems += [
+            f"takes pod {uid} to be on {cache.node_of(uid) or 'no node'}, not on {node}"
+            for uid, node in placed.items()
+            if cache.node_of(uid) != node
+        ]
+        if not problems and len(cache) != len(placed):
+            problems.append(f"counts {len(cache)} pods on nodes, not {len(placed)}")
+        return problems
 
     def _lacking(self) -> list[str]:
         """Pods that should run and do not, and those that do not go although somebody sees to it."""

@@ -1,0 +1,270 @@
+"""What an API server does for one candidate: apiserver/services/campaign.py, with etcd's answers.
+
+A request to etcd is one action that sends it and one in which it takes effect and is answered; between the two anything else
+may happen.
+"""
+
+from typing import Any
+
+from tests.model.candidates import put
+from tests.model.checker import Step
+from tests.model.protocol import NO_CAMPAIGN, NO_KEY, NOBODY, Campaign, Key, Message, Orphan, Phase, Sent, State
+from tests.model.rules import NAMES, Fault, Guard, Rules, Steps, server
+
+LOST = (Message.LOST, 0)
+
+
+def campaign_steps(rules: Rules, state: State, number: int, place: int, campaign: Campaign) -> Steps:
+    """`place`: NOBODY for the candidate's current stream, else where it is among those that it has left."""
+    who = _Who(rules, state, number, place, campaign)
+    match campaign.phase:
+        case Phase.OPENING:
+            yield from _open(who)
+        case Phase.CLEARING:
+            yield from _cleared(who)
+        case Phase.RESUMING:
+            yield from _resume(who)
+        case Phase.TAKING | Phase.ADOPTING:
+            yield from _taken(who)
+        case Phase.WAITING:
+            yield from _wait(who)
+        case Phase.CREATING:
+            yield from _created(who)
+        case Phase.UNKNOWN:
+            yield from _find_out(who)
+        case Phase.LEADING:
+            yield from _lead(who)
+        case Phase.DEPOSING:
+            yield from _deleted(who)
+
+
+class _Who:
+    """One campaign in one state, and what may become of it."""
+
+    def __init__(self, rules: Rules, state: State, number: int, place: int, campaign: Campaign) -> None:
+        self.rules = rules
+        self.state = state
+        self.number = number
+        self.place = place
+        self.campaign = campaign
+        self.names = (server(campaign.server), NAMES[number])
+
+    @property
+    def alive(self) -> bool:
+        """Does the lease live?"""
+        return self.campaign.lease in self.state.leases
+
+    @property
+    def ended(self) -> bool:
+        """Has the stream ended?"""
+        return self.place != NOBODY or self.campaign.cut
+
+    @property
+    def noticed(self) -> bool:
+        """Will the server hear that the stream has ended?"""
+        return self.ended and Guard.NOTICE in self.rules.guards
+
+    def step(
+        self, action: str, *subjects: object, state: State | None = None, fault: bool = False, **changes: Any
+    ) -> Step[State]:
+        """Goes on with these changes of the campaign."""
+        action_ = (action, *self.names, *map(str, subjects))
+        return Step(action_, self._with(state or self.state, self.campaign._replace(**changes)), fault)
+
+    def say(self, *messages: tuple[Message, int]) -> tuple[tuple[Message, int], ...]:
+        """All that is said, with these; nothing on a stream that has ended."""
+        return () if self.ended else self.campaign.said + messages
+
+    def over(
+        self, action: str, *subjects: object, state: State | None = None, fault: bool = False, lost: bool = True
+    ) -> Step[State]:
+        """The campaign ends, and tells the candidate, `lost`, that its session is over."""
+        action_ = (action, *self.names, *map(str, subjects))
+        over = NO_CAMPAIGN
+        if self.place == NOBODY:
+            over = self.campaign._replace(
+                phase=Phase.OVER, lease=0, token=0, mod=0, forsaken=0, said=self.say(LOST) if lost else self.campaign.said
+            )
+        return Step(action_, self._with(state or self.state, over), fault)
+
+    def _with(self, state: State, campaign: Campaign) -> State:
+        candidate = state.candidates[self.number]
+        if self.place == NOBODY:
+            return put(state, self.number, candidate._replace(current=campaign))
+        left = list(candidate.left)
+        left[self.place : self.place + 1] = [campaign] if campaign.phase else []
+        return put(state, self.number, candidate._replace(left=tuple(left)))
+
+
+def _open(who: _Who) -> Steps:
+    """Reads the key, if there is a session to be resumed; else opens one."""
+    campaign, key = who.campaign, who.state.key
+    if who.place != NOBODY:
+        yield who.over("never")
+    if campaign.forsaken and campaign.forsaken == key.lease:
+        yield who.step("clear", phase=Phase.CLEARING, mod=key.mod)
+        return
+    if not campaign.lease:
+        yield _new_session(who)
+        return
+    own = key if key.lease == campaign.lease else NO_KEY
+    if campaign.token and own.token != campaign.token and Guard.RESUME_TOKEN in who.rules.guards:
+        yield who.over("refuse")
+    else:
+        found = f"token {own.token}" if own.token else "not its own"
+        yield who.step("read", found, phase=Phase.RESUMING, token=own.token, mod=own.mod)
+
+
+def _cleared(who: _Who) -> Steps:
+    """The delete of the key of a session that the candidate has forsaken; then it goes on with the opening."""
+    if who.state.key.token and who.state.key.mod == who.campaign.mod:
+        yield who.step("cleared", state=_without_key(who), phase=Phase.OPENING, mod=0, forsaken=0)
+    else:
+        yield who.step("spared", phase=Phase.OPENING, mod=0, forsaken=0)
+
+
+def _without_key(who: _Who) -> State:
+    """The key is deleted from here; that is wrong if its holder leads by it on another stream."""
+    wrong = "a server deletes the key of a session that leads from another stream" if _leads_elsewhere(who) else ""
+    return who.state._replace(revision=who.state.revision + 1, key=NO_KEY, wrong=wrong)
+
+
+def _resume(who: _Who) -> Steps:
+    """Resumes the session, if its lease lives; then there is a key to be put again, or not."""
+    campaign = who.campaign
+    if who.alive and campaign.token:
+        if Guard.TAKE_OVER in who.rules.guards:
+            yield who.step("resume", campaign.lease, phase=Phase.TAKING)
+        else:
+            said = who.say((Message.OPENED, campaign.lease), (Message.ELECTED, campaign.token))
+            yield who.step("resume", campaign.lease, phase=Phase.LEADING, said=said)
+    elif who.alive:
+        yield who.step("resume", campaign.lease, phase=Phase.WAITING, said=who.say((Message.OPENED, campaign.lease)))
+    elif campaign.token:
+        yield who.over("too-late")
+    else:
+        yield _new_session(who)
+
+
+def _new_session(who: _Who) -> Step[State]:
+    lease = 1 + _highest_lease(who.state)
+    granted = who.state._replace(leases=(*who.state.leases, lease))
+    said = who.say((Message.OPENED, lease))
+    return who.step("open", lease, state=granted, phase=Phase.WAITING, lease=lease, said=said)
+
+
+def _highest_lease(state: State) -> int:
+    campaigns = (each for candidate in state.candidates for each in (candidate.current, *candidate.left))
+    orphans = (orphan.lease for orphan in state.orphans)
+    sessions = (max(candidate.session, candidate.forsaken) for candidate in state.candidates)
+    return max(0, state.key.lease, *state.leases, *sessions, *(max(each.lease, each.forsaken) for each in campaigns), *orphans)
+
+
+def _taken(who: _Who) -> Steps:
+    """The put of a key that exists, at the mod_revision at which it was read."""
+    campaign, key = who.campaign, who.state.key
+    adopting = campaign.phase == Phase.ADOPTING
+    if key.token and key.mod == campaign.mod:
+        revision = who.state.revision + 1
+        moved = who.state._replace(revision=revision, key=key._replace(mod=revision, lease=campaign.lease))
+        elected = (Message.ELECTED, campaign.token)
+        said = who.say(elected) if adopting else who.say((Message.OPENED, campaign.lease), elected)
+        yield who.step("taken", revision, state=moved, phase=Phase.LEADING, mod=revision, said=said)
+    elif key.token == campaign.token:
+        yield who.step("moved", phase=campaign.phase, mod=key.mod)
+    elif adopting:
+        yield who.step("not-taken", phase=Phase.WAITING, token=0, mod=0)
+    else:
+        yield who.over("not-taken")
+    if after := who.rules.after(Fault.LOST, who.state):
+        orphan = Orphan(Sent.PUT, who.number, campaign.lease, campaign.mod)
+        yield who.over("put-unknown", state=after._replace(orphans=(*after.orphans, orphan)), fault=True, lost=False)
+
+
+def _wait(who: _Who) -> Steps:
+    campaign, key = who.campaign, who.state.key
+    if who.noticed:
+        yield who.over("gone")
+    elif not who.alive:
+        yield who.over("expired")
+    if not key.token:
+        yield who.step("stand", phase=Phase.CREATING)
+    elif key.lease == campaign.lease and not who.ended and Guard.ADOPTION in who.rules.guards:
+        yield who.step("adopt", phase=Phase.ADOPTING, token=key.token, mod=key.mod)
+    if not who.ended:
+        yield from _accept(who)
+
+
+def _accept(who: _Who) -> Steps:
+    """A nomination for a transfer from another candidate becomes the transfer's delete."""
+    for place, sent in enumerate(who.state.orphans):
+        if sent.kind == Sent.NOMINATION and sent.holder != who.number:
+            transfer = sent._replace(kind=Sent.TRANSFER, holder=who.number)
+            orphans = (*who.state.orphans[:place], transfer, *who.state.orphans[place + 1 :])
+            yield who.step("accept", state=who.state._replace(orphans=orphans))
+
+
+def _created(who: _Who) -> Steps:
+    """The create of the key, if it does not exist, attached to the lease."""
+    campaign, state = who.campaign, who.state
+    if state.key.token:
+        yield who.step("beaten", phase=Phase.WAITING)
+    elif not who.alive:
+        yield who.over("no-lease")
+    else:
+        token = state.revision + 1
+        created = state._replace(revision=token, key=Key(token, token, campaign.lease, who.number, NOBODY))
+        said = who.say((Message.ELECTED, token))
+        yield who.step("created", token, state=created, phase=Phase.LEADING, token=token, mod=token, said=said)
+    if after := who.rules.after(Fault.LOST, state):
+        orphan = Orphan(Sent.CREATE, who.number, campaign.lease, campaign.server)
+        sent = after._replace(orphans=(*after.orphans, orphan))
+        yield who.step("create-unknown", state=sent, fault=True, phase=Phase.UNKNOWN)
+
+
+def _find_out(who: _Who) -> Steps:
+    """After a create without an answer: is the key there, with the bytes that were sent?"""
+    campaign, key = who.campaign, who.state.key
+    if key.lease == campaign.lease and key.maker == campaign.server:
+        said = who.say((Message.ELECTED, key.token))
+        yield who.step("found", phase=Phase.LEADING, token=key.token, mod=key.token, said=said)
+        return
+    yield who.step("in-doubt", phase=Phase.WAITING)
+    if Guard.NO_REVOCATION not in who.rules.guards:
+        lost = "a server ends a session that leads from another stream"
+        wrong = lost if key.lease == campaign.lease and _leads_elsewhere(who) else ""
+        alive = tuple(each for each in who.state.leases if each != campaign.lease)
+        left = NO_KEY if key.lease == campaign.lease else key
+        yield who.over("revoke", state=who.state._replace(leases=alive, key=left, wrong=wrong))
+
+
+def _lead(who: _Who) -> Steps:
+    campaign, key = who.campaign, who.state.key
+    if key.token != campaign.token or key.mod != campaign.mod:
+        yield who.over("verdict")
+    if who.noticed:
+        yield who.step("depose", phase=Phase.DEPOSING)
+        if after := who.rules.after(Fault.SLOW, who.state):
+            yield who.over("abandon", state=after, fault=True)
+    elif not who.ended and (after := who.rules.after(Fault.SLOW, who.state)):
+        yield who.step("silent", state=after, fault=True, phase=Phase.DEPOSING)
+
+
+def _deleted(who: _Who) -> Steps:
+    campaign, key = who.campaign, who.state.key
+    guarded = Guard.DEPOSE_COMPARE in who.rules.guards
+    if key.token and (key.mod == campaign.mod or not guarded):
+        yield who.over("deleted", state=_without_key(who))
+    else:
+        yield who.over("spared")
+
+
+def _leads_elsewhere(who: _Who) -> bool:
+    """Does anybody lead by the key as it is now, on a stream other than this one?"""
+    key = who.state.key
+    return any(
+        each.phase == Phase.LEADING and each.token == key.token and each.mod == key.mod
+        for number, candidate in enumerate(who.state.candidates)
+        for place, each in ((NOBODY, candidate.current),)
+        if (number, place) != (who.number, who.place)
+    )

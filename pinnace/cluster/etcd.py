@@ -30,7 +30,7 @@ than this, and a member that the machine does not let run in time is taken for d
 on it: a frozen leader is found by 1.0 s of silence.
 
 An etcd leader that was frozen for longer than our leases and then goes on revokes them all, although others have renewed them
-(etcd#15247, until 3.4.31 and 3.5.13). Then our leader is replaced within some 30 ms.
+(etcd#15247; etcd#16822 and its backports of 2024 mend it). Then our leader is replaced within some 30 ms.
 """
 POLL_INTERVAL = 0.02
 _direct = build_opener(ProxyHandler({}))

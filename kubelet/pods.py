@@ -12,6 +12,8 @@ Guarantees:
   earlier process had accepted are counted before any new one is considered, and are never refused.
 * A status is written against the resourceVersion that this process knows, so one that is outdated is refused. On a Conflict
   the pod is reported again on top of what the informer brings.
+* Of two processes that accept a pod (twins: one has taken the nodes over from the other) the one whose report is stored first
+  has accepted it; the other adopts it from there.
 * A pod is deleted (grace 0, its uid as precondition) only when its final status has been acknowledged.
 
 Events are recorded for refusals, failures and kills only: a Started event for each pod would cost a write for each pod.
@@ -131,6 +133,11 @@ class Pods:
 
     def _refresh(self, uid: str, record: Record, pod: Pod) -> None:
         if not record.refresh(pod):
+            return
+        if record.is_anothers:
+            self._forget(uid)
+            self._returning[uid] = pod
+            self._queue.add(uid)
             return
         if record.waiting:
             record.waiting = False

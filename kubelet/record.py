@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubelet.lifecycle import PodState, Wanted
+from kubelet.lifecycle import Phase, PodState, Wanted, accepted
 from kubelet.runtime import ContainerView
 from kubelet.status import Addresses, render
 from kubelet.template import Template, template_of
@@ -42,6 +42,16 @@ class Record:
     @property
     def reported(self) -> bool:
         return self.acknowledged == self.changes
+
+    @property
+    def is_anothers(self) -> bool:
+        """Has another process, a twin of this fleet, accepted the pod before any report of ours was stored? Its word counts:
+        our own would set the pod back."""
+        if self.acknowledged or self.state is None or not accepted(self.pod):
+            return False
+        status = self.pod.status
+        ahead = self.state.phase is Phase.PENDING and status.phase not in ("", Phase.PENDING)
+        return ahead or status.startTime.seconds != int(self.state.accepted.unix)
 
     def refresh(self, pod: Pod) -> bool:
         """Takes a newer version of the pod, or an echo of our own write. False: it is an older one."""

@@ -89,6 +89,13 @@ class FakeApi:
         pod.metadata.labels["touched"] = str(self._revision)
         self._changed(pod, WatchEventType.MODIFIED)
 
+    def report_by_another(self, name: str, phase: Phase) -> None:
+        """A twin of the fleet accepted the pod a minute ago, and says what it has come to."""
+        pod = self.pod(name)
+        pod.status.phase = phase
+        pod.status.startTime.CopyFrom(to_time(self.clock.time() - 60))
+        self._changed(pod, WatchEventType.MODIFIED)
+
     def pod(self, name: str) -> Pod:
         (found,) = (pod for pod in self.pods.values() if pod.metadata.name == name)
         return found

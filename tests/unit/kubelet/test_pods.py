@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kubelet.lifecycle import Phase
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -164,6 +165,21 @@ async def test_a_report_that_is_outdated_is_repeated_on_the_newer_version(api: F
     await api.clock.advance(0.0)
     assert api.phases("a") == ["Running"]
     assert "touched" in api.pod("a").metadata.labels
+
+
+async def test_a_pod_that_a_twin_has_accepted_meanwhile_goes_on_from_there(api: FakeApi) -> None:
+    api.deaf = True
+    api.create(declare(small("a"), start_seconds="5"))
+    api.fleet.handle(api.undelivered())
+    api.report_by_another("a", Phase.RUNNING)  # which the fleet does not see yet
+    started = api.pod("a").status.startTime.seconds
+    await api.clock.advance(0.0)
+    assert api.phases("a") == []
+    api.deliver()
+    await api.clock.advance(6.0)
+    assert set(api.phases("a")) <= {"Running"}
+    assert api.pod("a").status.startTime.seconds == started
+    assert api.fleet.unreported == 0
 
 
 async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:

@@ -232,6 +232,11 @@ class Port:
             stream.stalled = True
         return len(self._streams)
 
+    @property
+    def stalled(self) -> bool:
+        """Is there a watch that tells nothing any more?"""
+        return any(stream.stalled for stream in self._streams)
+
     # --- the way there and back
 
     async def _read(self, operation: Operation) -> Any:

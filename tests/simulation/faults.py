@@ -5,12 +5,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from itertools import count
 
+from apiserver.storage.etcd.watch import SILENCE_LIMIT
 from pinnace.check.history import Fault
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.plan import Blow
 
 RESTART = 0.3
 """Seconds, at least, after which a process that died is started again."""
+NOTICED = SILENCE_LIMIT + 2.0
+"""Seconds within which an API server notices that etcd tells it nothing, if there is anything to tell."""
 MAX_CLOCK_STEP = 7200.0
 
 Strike = Callable[[Cluster], AbstractAsyncContextManager[str | None]]
@@ -259,9 +262,16 @@ async def _reset_etcd(cluster: Cluster) -> AsyncIterator[str | None]:
 
 @asynccontextmanager
 async def _stall_watch(cluster: Cluster) -> AsyncIterator[str | None]:
-    """etcd tells an API server nothing any more, and does not say so."""
+    """etcd tells an API server nothing any more, and does not say so. Over when that was noticed; without anything to tell there
+    is nothing to notice."""
     name = cluster.rng.choice(list(cluster.ports))
-    yield name if cluster.ports[name].stall_watches() else None
+    port, clock = cluster.ports[name], cluster.loop.world.clock
+    yield name if port.stall_watches() else None
+    deadline = clock.monotonic() + NOTICED
+    while port.stalled and clock.monotonic() < deadline:
+        await clock.sleep(0.1)
+    if port.stalled:
+        port.reset()
 
 
 for _role in ("apiserver", "scheduler", "candidate", "kubelet"):

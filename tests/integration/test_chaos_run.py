@@ -1,0 +1,51 @@
+"""`pinnace chaos run` with real processes: faults happen, the verdict is good, and nothing is left, however it ends."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinnace.cluster import processes, state
+
+COMMAND = (sys.executable, "-m", "pinnace.cli.main", "chaos", "run", "--nodes", "10", "--kubelets", "1")
+PATIENCE = 30.0
+
+
+@pytest.mark.timeout(150)
+def test_a_short_run_holds_and_says_what_it_did(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    names = "kill-leader,partition-apiserver,compact,nospace,freeze-kubelet"
+    ended = subprocess.run(
+        [*COMMAND, "--faults", names, "--minutes", "0.3", "--report", "json", "--save", kept],
+        capture_output=True, text=True, timeout=140, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = json.loads(ended.stdout)
+    assert report["status"] == "holds"
+    assert set(report["faults"]["fired"]) <= set(names.split(","))
+    assert sum(report["faults"]["fired"].values()) >= 2
+    assert report["calls"]["outcomes"]["ok"] > 100
+    assert {path.name for path in kept.iterdir()} >= {"chaos.jsonl", "etcd.jsonl", "kubelet-0.run.jsonl", "logs", "report.json"}
+    assert not (kept / "cluster").exists()
+
+
+@pytest.mark.timeout(150)
+async def test_nothing_runs_on_when_the_command_is_killed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    command = await asyncio.create_subprocess_exec(
+        *COMMAND, "--faults", "freeze-apiserver", "--minutes", "5", "--save", kept, stderr=asyncio.subprocess.PIPE
+    )
+    assert command.stderr is not None
+    async for line in command.stderr:
+        if b"freeze-apiserver" in line:
+            break
+    cluster = state.decode((kept / "cluster" / "cluster.json").read_text())
+    command.kill()
+    left = [record.process for record in cluster.processes if record.process]
+    assert len(left) == len(cluster.processes)
+    assert await processes.gone(left, PATIENCE)
+    async with asyncio.timeout(PATIENCE):
+        await command.communicate()  # until nobody holds its stderr any more

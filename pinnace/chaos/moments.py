@@ -1,4 +1,4 @@
-"""What happened to an election and its leaders, moment by moment: read from etcd's history and from the logs. Pure.
+"""What came of a fault, moment by moment: read from the history and from the logs. Pure.
 
 Times of what is in etcd are those at which the recorder was told: a millisecond or so after it happened.
 """
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from time import strptime
 
 from pinnace.api.resources import election_key
+from pinnace.api.status import Code
 from pinnace.check.facts import ElectionFacts, PodFacts
-from pinnace.check.history import Record, Stored
+from pinnace.check.history import Record, Stored, Told
 
 _LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z \S+ \S+ \S+: (.*)")
 
@@ -57,6 +58,13 @@ def _of_the_key(stored: Stored, token: int, holder: str, reasons: Mapping[int, s
     if stored.create_revision == stored.revision:
         return Moment(stored.at, f"{stored.facts.holder} is elected; its fencing token is {stored.revision}")
     return Moment(stored.at, f"{stored.facts.holder} goes on with another API server, and keeps token {stored.create_revision}")
+
+
+def of_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
+    """Who was told that the past it wanted to go on from is gone."""
+    for record in records:
+        if isinstance(record, Told) and record.kind == "ended" and record.code == Code.OUT_OF_RANGE.name and record.at >= since:
+            yield Moment(record.at, f"{record.client} is told {record.code}: what it has missed is gone; it begins anew")
 
 
 def of_log(lines: Iterable[str], name: str, since: float, offset: float, words: Iterable[str]) -> Iterator[Moment]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import PRIVATE, Load
-from pinnace.chaos.moments import Moment, of_election, of_log
+from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
 from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
 from pinnace.chaos.stage import JOURNAL, read, stage
 from pinnace.check import history
@@ -121,7 +121,7 @@ def _judge(
     records = list(read(folder))
     found, seen = check(records), History(records)
     end = seen.phases.get("quiet", float("inf"))
-    moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons)]
+    moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons), *of_watches(records, act.zero)]
     for name in dict.fromkeys(act.watched):
         with (folder / "logs" / f"{name}.log").open(errors="replace") as log:
             moments += of_log(log, name, act.zero, offset, WORDS)

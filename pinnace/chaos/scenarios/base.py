@@ -133,6 +133,15 @@ class Act:
 
         return await self.until(look, "a scheduler to lead")
 
+    async def binding(self, name: str) -> None:
+        """Waits until a scheduler has bound one more pod. Raises PlayError."""
+        before = await self.binds(name, "bound")
+
+        async def look() -> bool:
+            return await self.binds(name, "bound") > before
+
+        await self.until(look, f"{name} to bind")
+
     async def ready(self, names: Iterable[str]) -> None:
         """Waits until these processes are. Raises PlayError."""
         records = [self.cluster.state.find(name) for name in names]

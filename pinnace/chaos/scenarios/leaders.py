@@ -46,12 +46,7 @@ class _Succession(Scenario):
         self._old, self._hit = old, act.moments[-1].at
         act.watched.append(old.holder)
         self._new = await act.leader(after=old.token)
-        before = await act.binds(self._new.holder, "bound")
-
-        async def look() -> bool:
-            return await act.binds(self._new.holder, "bound") > before
-
-        await act.until(look, f"{self._new.holder} to bind")
+        await act.binding(self._new.holder)
 
     async def _refusals(self, act: Act, before: int) -> None:
         """Waits for binds of the old leader that the fence refuses, for a while. `before`: its count at the hit."""

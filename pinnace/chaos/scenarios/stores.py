@@ -59,6 +59,7 @@ class EtcdLeader(Scenario):
                 act.saw("etcd takes writes again")
             await act.ready([name])
             self._over = act.saw(f"{name} has joined again")
+            await act.binding((await act.leader()).holder)
 
     def judge(self, seen: History) -> list[Expectation]:
         gap = longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
@@ -98,6 +99,7 @@ class EtcdQuorum(Scenario):
             await act.ready(record.name for record in act.cluster.state.processes)
             act.saw("every process says that it is ready; none was restarted but etcd's own")
             self._leader = await act.leader()
+            await act.binding(self._leader.holder)
 
     def judge(self, seen: History) -> list[Expectation]:
         calls = calls_within(seen, self._lost + UNDER_WAY, self._healed)
@@ -135,7 +137,6 @@ class CompactHistory(Scenario):
                 compact = KINDS["compact"].make(act.world, ETCD, act.random)
                 async with act.hit("compact", ETCD, compact, "etcd's history is compacted, up to now"):
                     pass
-                act.saw(f"compacted: {compact.details}; {act.load.words:,} watch events so far")
                 await asyncio.sleep(0.5)
             await act.ready([server])
             act.saw(f"{server} has loaded everything again, and serves")

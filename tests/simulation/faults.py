@@ -262,7 +262,7 @@ async def _reset_etcd(cluster: Cluster) -> AsyncIterator[str | None]:
 
 @asynccontextmanager
 async def _stall_watch(cluster: Cluster) -> AsyncIterator[str | None]:
-    """etcd tells an API server nothing any more, and does not say so. Over when that was noticed; without anything to tell there
+    """etcd tells an API server nothing any more, and does not say so. Over when that was noticed; with nothing to tell there
     is nothing to notice."""
     name = cluster.rng.choice(list(cluster.ports))
     port, clock = cluster.ports[name], cluster.loop.world.clock

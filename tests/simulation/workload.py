@@ -122,13 +122,17 @@ class Workload:
         return problems
 
     def _lacking(self) -> list[str]:
-        """Pods that should run and do not, and those that do not go although somebody sees to it."""
-        if self._plan.kind is not Kind.WHOLE:
+        """Pods that should run and do not, and those that do not go although somebody sees to it. Owners may ask for more pods
+        than there is room for: then some wait."""
+        plan = self._plan
+        if plan.kind is not Kind.WHOLE:
             return []
+        pods = {key: facts for key, facts in self._cluster.journal.pods.items() if key.startswith(f"{PODS.prefix}{LOAD}/")}
+        full = sum(bool(facts.node) for facts in pods.values()) >= plan.nodes * plan.capacity
         return [
             f"{key} is {facts.phase} on {facts.node or 'no node'}{', terminating' if facts.terminating else ''}"
-            for key, facts in self._cluster.journal.pods.items()
-            if key.startswith(f"{PODS.prefix}{LOAD}/") and (facts.phase != "Running" or facts.terminating)
+            for key, facts in pods.items()
+            if facts.terminating or (facts.phase != "Running" and (facts.node or not full))
         ]
 
     def _work(self, name: str, make: Any) -> None:

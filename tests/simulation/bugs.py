@@ -358,6 +358,17 @@ def _assumed_pods_take_no_room(stack: ExitStack) -> None:
     replace(stack, Cache, "assume", lambda self, info, node: None)
 
 
+@bug("assumed-pods-expire", "I2")
+def _assumed_pods_expire(stack: ExitStack) -> None:
+    """A decision that is not confirmed soon is forgotten by a timer (kubernetes#106361)."""
+
+    def assume(self: Cache, info: Any, node: str) -> None:
+        original(self, info, node)
+        asyncio.get_running_loop().call_later(0.01, self.forget, info.uid)
+
+    original = replace(stack, Cache, "assume", assume)
+
+
 @bug("no-barrier", "I2")
 def _no_barrier(stack: ExitStack) -> None:
     """A new leader begins before its informers have seen the binds of its predecessors."""

@@ -1,0 +1,22 @@
+"""A scenario with real processes: the one in which the old leader's own binds reach etcd, and must be refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_a_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    ended = subprocess.run(
+        [sys.executable, "-m", "pinnace.cli.main", "chaos", "partition-leader", "-o", "json", "--save", kept],
+        capture_output=True, text=True, timeout=55, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["status"] == "holds"
+    told = [moment["what"] for moment in found["timeline"]]
+    assert sum("is elected; its fencing token is" in what for what in told) == 1
+    assert any("the fence has refused" in what for what in told)
+    assert found["timeline"][0]["fault"] and found["timeline"][0]["at_ms"] == 0
+    assert {"chaos.jsonl", "etcd.jsonl", "logs"} <= {path.name for path in kept.iterdir()}

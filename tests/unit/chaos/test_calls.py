@@ -1,0 +1,82 @@
+"""What a call says in a history: the objects that it names, and whether it may have happened."""
+
+import pytest
+
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.pods_pb2 import BindBatchRequest, CreatePodBatchRequest, UpdatePodRequest
+from pinnace.api.resources import NODES, PODS
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
+from pinnace.chaos.calls import answered, asked, outcome_of, parse
+from pinnace.check.facts import digest
+from pinnace.check.history import Item, Outcome
+from pinnace.client.client import delete_request
+from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
+from tests.builders import make_pod
+
+KEY = "/registry/pods/default/a"
+
+
+def test_methods_are_verbs_of_resources() -> None:
+    assert parse("/pinnace.v1.Pods/BindBatch") == ("bind", PODS)
+    assert parse("/pinnace.v1.Nodes/UpdateStatusBatch") == ("update_status", NODES)
+    assert parse("/pinnace.v1.Elections/Get") is None
+    assert parse("/pinnace.v1.Pods/Watch") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (unavailable("cannot connect"), "refused"),
+        (timed_out("no connection in time"), "refused"),
+        (from_refusal(Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd: no answer", retry_after=0.1)), "refused"),
+        (from_refusal(Refusal(Code.ABORTED, "Conflict", "stale")), "refused"),
+        (from_refusal(Refusal(Code.FAILED_PRECONDITION, "Fenced", "stand down")), "refused"),
+        (from_refusal(Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "perhaps")), "unknown"),
+        (outcome_unknown(unavailable("Socket closed")), "unknown"),
+        (from_refusal(Refusal(Code.INTERNAL, "InternalError", "a bug")), "unknown"),
+        (from_refusal(Refusal(Code.RESOURCE_EXHAUSTED, "", "received message larger than max")), "unknown"),
+    ],
+)
+def test_only_what_certainly_did_not_happen_is_refused(error: ApiError, outcome: Outcome) -> None:
+    assert outcome_of(error) == outcome
+
+
+def test_a_request_names_its_objects() -> None:
+    assert asked("get", PODS, GetRequest(name="a")) == (Item(KEY),)
+    assert asked("get", NODES, GetRequest(name="n")) == (Item("/registry/nodes/n"),)
+    assert asked("delete", PODS, delete_request("a", "default", uid="u", resource_version="7")) == (
+        Item(KEY, uid="u", expected=7),
+    )
+    pod = make_pod("a").version(7).build()
+    assert asked("update", PODS, UpdatePodRequest(object=pod), "refused") == (
+        Item(KEY, uid=pod.metadata.uid, outcome="refused", expected=7),
+    )
+
+
+def test_an_answer_tells_the_object() -> None:
+    pod = make_pod("a").version(9).build()
+    request = UpdatePodRequest(object=make_pod("a").version(7).build())
+    assert answered("update", PODS, request, pod) == (Item(KEY, 9, pod.metadata.uid, digest(pod), expected=7),)
+
+
+def test_each_item_of_a_batch_ends_for_itself() -> None:
+    request = BindBatchRequest()
+    for name in ("a", "b", "c"):
+        request.items.add(metadata=ObjectMeta(namespace="default", name=name, uid=f"uid-{name}"))
+    fenced = encode(Refusal(Code.FAILED_PRECONDITION, "Fenced", "stand down"))
+    perhaps = encode(Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "perhaps"))
+    response = BatchResponse(
+        items=[BatchItem(name="a", uid="uid-a", resourceVersion="12"), BatchItem(error=fenced), BatchItem(error=perhaps)]
+    )
+    assert answered("bind", PODS, request, response) == (
+        Item(KEY, 12, "uid-a"),
+        Item("/registry/pods/default/b", uid="uid-b", outcome="refused"),
+        Item("/registry/pods/default/c", uid="uid-c", outcome="unknown"),
+    )
+
+
+def test_a_batch_of_creates_knows_its_keys_when_nothing_was_answered() -> None:
+    request = CreatePodBatchRequest(items=[make_pod("a", "load").build()])
+    (item,) = asked("create", PODS, request, "unknown")
+    assert (item.key, item.outcome) == ("/registry/pods/load/a", "unknown")

@@ -1,0 +1,106 @@
+"""The timeline of a scenario, and its figures, from a history."""
+
+from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
+from pinnace.chaos.scenarios.figures import (
+    broken_watches,
+    first_bind,
+    longest_gap,
+    longest_overlap,
+    stopped_unasked,
+    succeeded,
+    wait_for_bind,
+)
+from pinnace.check.facts import ElectionFacts, PodFacts
+from pinnace.check.history import Call, Item, Ran, Record, Stored, Told
+from pinnace.check.index import History
+
+KEY = "/registry/elections/scheduler"
+
+
+def led(at: float, revision: int, holder: str, create: int = 0) -> Stored:
+    return Stored(at, revision, KEY, "d", create or revision, facts=ElectionFacts(holder))
+
+
+def bound(at: float, revision: int, name: str, token: int) -> Stored:
+    facts = PodFacts(f"uid-{name}", node="n", election="scheduler", token=token)
+    return Stored(at, revision, f"/registry/pods/default/{name}", f"d{revision}", 1, facts=facts)
+
+
+FAILOVER: list[Record] = [
+    led(0.5, 5, "s0"),
+    bound(0.6, 6, "a", 5),
+    led(1.2, 7, "s0", create=5),
+    Stored(2.0, 9, KEY),
+    led(2.1, 10, "s1"),
+    bound(2.2, 11, "b", 10),
+    bound(2.3, 12, "c", 10),
+]
+
+
+def test_a_failover_moment_by_moment() -> None:
+    assert list(of_election(FAILOVER, "scheduler", 1.0, {5: "fell silent"})) == [
+        Moment(1.2, "s0 goes on with another API server, and keeps token 5"),
+        Moment(2.0, "the election's key is deleted, and with it s0's token 5: fell silent"),
+        Moment(2.1, "s1 is elected; its fencing token is 10"),
+        Moment(2.2, "s1 binds its first pod"),
+    ]
+
+
+def test_a_log_is_told_from_the_fault_on_and_only_what_matters() -> None:
+    lines = [
+        "1970-01-01T00:01:40.100Z W s0 pinnace.client.election: token 5 is lost: before",
+        "1970-01-01T00:01:42.250Z W s0 pinnace.client.election: token 10 is lost: no heartbeat",
+        "1970-01-01T00:01:43.000Z I s0 scheduler.scheduler: 100 nodes",
+        "Traceback (most recent call last):",
+    ]
+    assert list(of_log(lines, "s0", 1.0, 100.0, ("is lost",))) == [Moment(2.25, "s0 says: token 10 is lost: no heartbeat")]
+
+
+def test_watchers_that_must_begin_anew_are_told() -> None:
+    words = [
+        Told("w", "w", at, "ended", code=code)
+        for at, code in ((0.5, "OUT_OF_RANGE"), (2.0, "OUT_OF_RANGE"), (3.0, "CANCELLED"))
+    ]
+    assert [moment.at for moment in of_watches(words, 1.0)] == [2.0]
+    assert broken_watches(History(words), 0.0, 4.0) == ["OUT_OF_RANGE", "OUT_OF_RANGE"]
+
+
+def test_binds() -> None:
+    seen = History(FAILOVER)
+    assert first_bind(seen, "scheduler", 10) == 2.2
+    assert first_bind(seen, "scheduler", 11) is None
+    assert round(wait_for_bind(seen, "scheduler", 10, since=2.25), 3) == 0.05
+    assert wait_for_bind(seen, "scheduler", 10, since=3.0) == float("inf")
+
+
+def test_the_longest_gap_counts_the_ends() -> None:
+    assert longest_gap([1.0, 2.0, 2.5], since=0.0, until=3.0) == 1.0
+    assert longest_gap([1.0, 2.0], since=0.0, until=5.0) == 3.0
+    assert longest_gap([], since=1.0, until=3.0) == 2.0
+
+
+def test_a_batch_of_which_nothing_was_done_has_not_succeeded() -> None:
+    refused, done = Item("/registry/pods/default/a", outcome="refused"), Item("/registry/pods/default/b", 7)
+    calls = [
+        Call("c", i, "s", "bind", "pods", 0.0, 1.0, items=items) for i, items in enumerate([(refused,), (refused, done), ()])
+    ]
+    assert succeeded(calls) == 2
+    assert succeeded([Call("c", 1, "s", "get", "pods", 0.0, 1.0, "unknown")]) == 0
+
+
+def ran(at: float, what: str, uid: str = "uid-a") -> Ran:
+    return Ran(at, "n", uid, "/registry/pods/default/a", what)  # type: ignore[arg-type]
+
+
+def test_pods_that_were_stopped_although_nobody_had_deleted_them() -> None:
+    terminating = Stored(3.0, 8, "/registry/pods/default/a", "e", 1, facts=PodFacts("uid-a", "n", terminating=True))
+    seen = History([bound(1.0, 6, "a", 5), terminating, ran(2.0, "stopped"), ran(4.0, "stopped"), ran(2.0, "stopped", "uid-z")])
+    assert stopped_unasked(seen, 0.0, 5.0) == 1
+    assert stopped_unasked(seen, 2.5, 5.0) == 0
+
+
+def test_how_long_two_ran_one_pod() -> None:
+    handed_over = [ran(1.0, "started"), ran(2.0, "started"), ran(2.25, "stopped"), ran(9.0, "stopped")]
+    assert longest_overlap(History(handed_over), 0.0, 5.0) == 0.25
+    assert longest_overlap(History(handed_over[:2]), 0.0, 5.0) == 3.0
+    assert longest_overlap(History([handed_over[0], handed_over[2]]), 0.0, 5.0) == 0.0

@@ -1,0 +1,60 @@
+"""What a scenario found: when it is bad, when it proves nothing, and how its moments look."""
+
+import pytest
+
+from pinnace.chaos.moments import Moment
+from pinnace.chaos.perform import Performance
+from pinnace.chaos.scenarios.base import Expectation
+from pinnace.chaos.scenarios.table import SCENARIOS
+from pinnace.check.check import NAMES
+from pinnace.check.verdict import Status, Verdict
+from pinnace.cli.playing import moment_line
+
+MET, FAILED = Expectation(True, "the gap", "20 ms"), Expectation(False, "binds refused", "0")
+
+
+def a_performance(
+    *verdicts: Verdict,
+    expectations: tuple[Expectation, ...] = (MET,),
+    lacking: tuple[str, ...] = (),
+    void: tuple[str, ...] = (),
+) -> Performance:
+    return Performance(
+        "kill-leader", [Moment(0.0, "kill -9", hit=True)], expectations, verdicts, ["I1"], lacking, void, {"ok": 9}, 250.0
+    )
+
+
+def verdict(name: str, status: Status) -> Verdict:
+    return Verdict(name, "a statement", status, 10)
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (a_performance(verdict("I1", "holds"), verdict("I12", "void")), "holds"),
+        (a_performance(verdict("I1", "void")), "void"),
+        (a_performance(verdict("I1", "holds"), void=("nothing was written to etcd",)), "void"),
+        (a_performance(verdict("I1", "holds"), verdict("I12", "violated")), "violated"),
+        (a_performance(verdict("I1", "holds"), expectations=(MET, FAILED)), "violated"),
+        (a_performance(verdict("I1", "holds"), lacking=("pod a is Pending",)), "violated"),
+    ],
+)
+def test_its_status(found: Performance, status: Status) -> None:
+    assert found.status == status
+    assert found.to_json()["status"] == status
+
+
+def test_what_is_violated_is_shown_even_if_the_scenario_is_about_something_else() -> None:
+    found = a_performance(verdict("I1", "holds"), verdict("I2", "holds"), verdict("I12", "violated"))
+    assert [each.name for each in found.tested] == ["I1", "I12"]
+
+
+def test_moments_stand_in_columns() -> None:
+    assert moment_line(Moment(0.0, "kill -9", hit=True)) == "t =      0 ms  kill -9"
+    assert moment_line(Moment(1.2345, "x is elected")) == "  +  1,234 ms  x is elected"
+
+
+def test_scenarios_name_invariants_that_there_are() -> None:
+    for name, scenario in SCENARIOS.items():
+        assert scenario.name == name
+        assert scenario.invariants and set(scenario.invariants) <= set(NAMES)

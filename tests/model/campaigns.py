@@ -239,15 +239,17 @@ def _find_out(who: _Who) -> Steps:
 
 
 def _lead(who: _Who) -> Steps:
+    """A candidate that has gone, or seems to have, is deposed; or, while the store is away, its key is left to the lease."""
     campaign, key = who.campaign, who.state.key
     if key.token != campaign.token or key.mod != campaign.mod:
         yield who.over("verdict")
+    slow = who.rules.after(Fault.SLOW, who.state)
     if who.noticed:
         yield who.step("depose", phase=Phase.DEPOSING)
-        if after := who.rules.after(Fault.SLOW, who.state):
-            yield who.over("abandon", state=after, fault=True)
-    elif not who.ended and (after := who.rules.after(Fault.SLOW, who.state)):
-        yield who.step("silent", state=after, fault=True, phase=Phase.DEPOSING)
+    elif slow and not who.ended:
+        yield who.step("silent", state=slow, fault=True, phase=Phase.DEPOSING)
+    if slow:
+        yield who.over("abandon", state=slow, fault=True)
 
 
 def _deleted(who: _Who) -> Steps:

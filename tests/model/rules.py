@@ -54,6 +54,7 @@ class Action(NamedTuple):
 
 
 _CAMPAIGN = "apiserver.services.campaign.Campaign."
+_LEADERSHIP = "apiserver.services.leadership.Leadership."
 _CANDIDATE = "pinnace.client.election.Candidate."
 _DRAIN = "apiserver.services.elections.ElectionsService.drain"
 _TRANSACT = "apiserver.storage.interface.Storage.transact"
@@ -73,21 +74,21 @@ ACTIONS = {
     "decide": Action("{0} decides, and sends a bind under token {1}", "scheduler.binding.Binder._send"),
     "bind": Action("etcd: the bind under token {0} commits at revision {1}", "apiserver.registry.binding.guards"),
     "fenced": Action("etcd: the bind under token {0} is refused", "apiserver.registry.binding.guards"),
-    "read": Action("{0} hears {1}'s opening, and reads the key: {2}", _CAMPAIGN + "_own_record"),
+    "read": Action("{0} hears {1}'s opening, and reads the key: {2}", _LEADERSHIP + "find"),
     "refuse": Action("{0} hears {1}'s opening, and finds the key not to be its: lost", _CAMPAIGN + "_open"),
     "never": Action("{1}'s opening never reaches {0}", "apiserver.services.conversation.Conversation.listen"),
-    "clear": Action("{0} hears {1}'s opening, and that it has forsaken the key", _CAMPAIGN + "_delete_forsaken"),
-    "cleared": Action("etcd: {0}'s delete of the key that {1} has forsaken commits", _CAMPAIGN + "_delete"),
+    "clear": Action("{0} hears {1}'s opening, and that it has forsaken the key", _LEADERSHIP + "delete_forsaken"),
+    "cleared": Action("etcd: {0}'s delete of the key that {1} has forsaken commits", _LEADERSHIP + "_delete"),
     "open": Action("{0} opens session {2} for {1}", _CAMPAIGN + "_open_session"),
     "resume": Action("{0} resumes session {2} for {1}", _CAMPAIGN + "_open_session"),
     "too-late": Action("{0} cannot resume {1}'s session, its lease has run out: lost", _CAMPAIGN + "_open_session"),
-    "taken": Action("etcd: {0}'s put of the key for {1} commits at revision {2}", _CAMPAIGN + "_take_over"),
-    "not-taken": Action("etcd: {0}'s put of the key for {1} fails: lost", _CAMPAIGN + "_take_over"),
-    "moved": Action("etcd: {0}'s put of the key for {1} fails, another was faster: again", _CAMPAIGN + "_take_over"),
-    "put-unknown": Action("{0} gets no answer to its put of the key for {1}, and ends the stream", _CAMPAIGN + "_take_over"),
+    "taken": Action("etcd: {0}'s put of the key for {1} commits at revision {2}", _LEADERSHIP + "take_over"),
+    "not-taken": Action("etcd: {0}'s put of the key for {1} fails: lost", _LEADERSHIP + "take_over"),
+    "moved": Action("etcd: {0}'s put of the key for {1} fails, another was faster: again", _LEADERSHIP + "take_over"),
+    "put-unknown": Action("{0} gets no answer to its put of the key for {1}, and ends the stream", _LEADERSHIP + "take_over"),
     "stand": Action("{0} sends the create of the key for {1}", _CAMPAIGN + "_stand"),
-    "created": Action("etcd: {0}'s create for {1} commits at revision {2}", _CAMPAIGN + "_stand"),
-    "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _CAMPAIGN + "_stand"),
+    "created": Action("etcd: {0}'s create for {1} commits at revision {2}", _LEADERSHIP + "create"),
+    "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _LEADERSHIP + "create"),
     "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has run out: lost", _CAMPAIGN + "_stand"),
     "create-unknown": Action("{0} gets no answer to its create for {1}", "apiserver.storage.committer.Committer._commit_group"),
     "found": Action("{0} finds that its create for {1} has happened", "apiserver.storage.resolution.resolve"),
@@ -98,10 +99,10 @@ ACTIONS = {
     "verdict": Action("{0} sees that the key is not {1}'s from here any more: lost", _CAMPAIGN + "_check"),
     "gone": Action("{0} hears that the stream of {1} has ended", "apiserver.services.conversation.Conversation.hear"),
     "depose": Action("{0} hears that the stream of {1} has ended, and sends the delete of the key", _CAMPAIGN + "_react"),
-    "abandon": Action("{0} hears that the stream of {1} has ended, and leaves the key to its lease", _CAMPAIGN + "_abandon"),
+    "abandon": Action("{0} hears no more of {1}, and etcd is away: leaves the key to its lease", _CAMPAIGN + "_abandon"),
     "silent": Action("{0} hears nothing from {1} for too long, and sends the delete of the key", _CAMPAIGN + "_react"),
-    "deleted": Action("etcd: {0}'s delete commits: {1} is deposed", _CAMPAIGN + "_delete"),
-    "spared": Action("etcd: {0}'s delete fails, the key has moved or gone ({1})", _CAMPAIGN + "_delete"),
+    "deleted": Action("etcd: {0}'s delete commits: {1} is deposed", _LEADERSHIP + "_delete"),
+    "spared": Action("etcd: {0}'s delete fails, the key has moved or gone ({1})", _LEADERSHIP + "_delete"),
     "restart": Action("{0} is killed and comes back, knowing nothing", _DRAIN),
     "drain": Action("{0} stops, deletes the keys of its leaders, and comes back", _DRAIN),
     "cut": Action("the stream between {0} and {1} breaks", "apiserver.services.conversation.Conversation.listen"),

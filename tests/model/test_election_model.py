@@ -5,13 +5,14 @@ import importlib
 import pytest
 
 from apiserver.services.elections import TIMING
-from pinnace.client.election import PATIENCE
+from pinnace.client.election import OPEN_TIMEOUT, PATIENCE
 from tests.model.checker import check
 from tests.model.election import Election
 from tests.model.lease import LeaseModel, Rule
 from tests.model.rules import ACTIONS, Guard
 from tests.model.runs import BREAKS, PAIR, SMALL, SPARE, TWO_LEADERS, Run, describe
 
+pytestmark = pytest.mark.timeout(300)  # they only compute: seconds, but many on a machine that is busy
 SHORT = 20
 """Steps of a counterexample that a person can follow."""
 
@@ -59,6 +60,7 @@ def test_a_leader_may_believe_in_itself_for_as_long_as_the_lease_lives(ttl: int)
 def test_the_code_keeps_the_inequalities() -> None:
     """docs/design/election.md, "Timing", says what each is for."""
     assert TIMING.interval < PATIENCE < TIMING.silence < TIMING.validity < TIMING.ttl
+    assert TIMING.validity > PATIENCE + OPEN_TIMEOUT
     assert 2 * TIMING.interval < TIMING.recent < TIMING.silence
 
 

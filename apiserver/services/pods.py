@@ -8,6 +8,7 @@ from apiserver.registry import binding, errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Outcome
 from apiserver.registry.store import Store, single
+from apiserver.services import metrics
 from apiserver.services.resource import ResourceService, batch, bounded
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import BindBatchRequest, BindRequest, Fence
@@ -36,10 +37,11 @@ class PodService(ResourceService[Pod]):
         """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have
         bound it already."""
         outcomes = await self.store.mutate([self._mutation(item, fence) for item in items])
-        if fence is None or not self._is_deposed(fence):
-            return outcomes
-        refusal = errors.fenced(fence.election, fence.token)
-        return [refusal if isinstance(outcome, Refusal) and outcome.code in _LOST else outcome for outcome in outcomes]
+        if fence is not None and self._is_deposed(fence):
+            refusal = errors.fenced(fence.election, fence.token)
+            outcomes = [refusal if isinstance(each, Refusal) and each.code in _LOST else each for each in outcomes]
+        metrics.FENCED.inc(sum(isinstance(each, Refusal) and each.reason == "Fenced" for each in outcomes))
+        return outcomes
 
     def _is_deposed(self, fence: Fence) -> bool:
         """Whether the cache has seen the end of the fence. It may have ended when it has not."""

@@ -28,7 +28,7 @@ from pinnace.check.index import History
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.cluster import startup, view
-from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.spec import APISERVER, ClusterSpec
 
 T = TypeVar("T")
 
@@ -166,6 +166,12 @@ class Act:
             http = self.cluster.state.find(name).plan.http
             return await metrics.read(http, "scheduler_bindings_total", result=result) or 0
         return 0
+
+    async def fenced(self) -> int:
+        """Binds that the fence has refused, by the API servers' count; without those of the adversary."""
+        https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
+        counts = [await metrics.read(http, "apiserver_fenced_bindings_total") or 0 for http in https]
+        return sum(counts) - self.load.attempts["fenced"]
 
     async def etcd_leader(self, but: str) -> str | None:
         """The member that leads etcd, if it is another one."""

@@ -39,7 +39,7 @@ class _Succession(Scenario):
     def __init__(self) -> None:
         self._old = self._new = Election()
         self._hit = 0.0
-        self._refused = 0
+        self._refused = self._refused_there = 0
 
     async def _succeeded(self, act: Act, old: Election) -> None:
         """Waits until another leads, and has bound."""
@@ -55,6 +55,7 @@ class _Succession(Scenario):
         while loop.time() - began < WAKING and (not self._refused or self._refused > last):
             last, self._refused = self._refused, max(await act.binds(self._old.holder, "fenced") - before, self._refused)
             await asyncio.sleep(COUNTING)
+        self._refused_there = await act.fenced()
         if self._refused:
             binds = "one bind" if self._refused == 1 else f"{self._refused:,} binds"
             act.saw(f"so far the fence has refused {binds} of {self._old.holder} with token {self._old.token}")
@@ -64,8 +65,12 @@ class _Succession(Scenario):
         gap = bound - self._hit if bound else float("inf")
         return [
             Expectation(gap <= self.limit, "from the fault to the next leader's first bind", milliseconds(gap)),
-            Expectation(self._refused > 0, "binds of the old leader refused by the fence", f"{self._refused:,}"),
+            Expectation(self._refused > 0, "binds of the old leader refused by the fence", self._counts()),
         ]
+
+    def _counts(self) -> str:
+        there = f"; {self._refused_there:,} by the API servers' count" if self._refused_there else ""
+        return f"{self._refused:,}{there}"
 
 
 class KillLeader(_Succession):

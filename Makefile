@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak simulate check format proto up down bench chaos compose-test compose-bench clean
+.PHONY: help setup demo test soak simulate check format proto up down bench chaos scenarios compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -55,6 +55,10 @@ bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
 
 chaos: setup ## Break a cluster for three minutes, and judge it (make chaos ARGS="--minutes 60 --seed 7")
 	@$(BIN)/pinnace chaos run $(ARGS)
+
+scenarios: setup ## Play every scenario of `pinnace chaos`, one after the other
+	@for name in kill-leader freeze-leader partition-leader kill-apiserver etcd-leader etcd-quorum compact duplicate-kubelet; do \
+		$(BIN)/pinnace chaos $$name || exit; done
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
 	@$(BIN)/python tools/standins.py

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.chaos.faults.network import Muted
@@ -41,9 +42,9 @@ class _Succession(Scenario):
         self._hit = 0.0
         self._refused = self._refused_there = 0
 
-    async def _succeeded(self, act: Act, old: Election) -> None:
-        """Waits until another leads, and has bound."""
-        self._old, self._hit = old, act.moments[-1].at
+    async def _succeeded(self, act: Act, old: Election, hit: float) -> None:
+        """Waits until another leads, and has bound. `hit`: when it was (monotonic seconds)."""
+        self._old, self._hit = old, hit
         act.watched.append(old.holder)
         self._new = await act.leader(after=old.token)
         await act.binding(self._new.holder)
@@ -88,7 +89,7 @@ class KillLeader(_Succession):
             pid = act.cluster.pid(old.holder)
             what = f"kill -9 {pid}: {old.holder}, which leads with token {old.token}"
             async with act.fault("kill-leader", old.holder, what, f"{old.holder} is started again"):
-                await self._succeeded(act, old)
+                await self._succeeded(act, old, act.zero)
                 self._refused = int(await act.load.adversary.act_for(old.token))
                 if self._refused:
                     act.saw(f"a bind in its name, with token {old.token}, is refused by the fence")
@@ -100,8 +101,8 @@ class FreezeLeader(_Succession):
     name = "freeze-leader"
     title = "The leader freezes, and wakes up later"
     story = (
-        "Its whole machine stands still, as when a virtual one is moved: SIGSTOP, and what it has just sent is still in its\n"
-        "network card. Its connections stay open. When it wakes, nothing has told it that it was replaced."
+        "As when a virtual machine is moved: SIGSTOP, and what it has just sent is still in its network card. Its connections\n"
+        "stay open. When it wakes, its binds arrive, and nothing has told it that it was replaced."
     )
 
     async def play(self, act: Act) -> None:
@@ -118,10 +119,12 @@ class FreezeLeader(_Succession):
         before, pid = await act.binds(old.holder, "fenced"), act.cluster.pid(old.holder)
         waiting = asyncio.create_task(crowd.burst(BACKLOG))
         await crowd.burst(1)
-        what = f"kill -STOP {pid}: {old.holder}, which leads with token {old.token}"
+        what = f"what {old.holder} sends stays in its network card; it leads with token {old.token}"
         wakes = f"kill -CONT {pid}: {old.holder} wakes, and believes that it leads"
         async with act.hit("freeze-leader", old.holder, _FrozenMachine(act.world, old.holder), what, wakes):
-            await self._succeeded(act, old)
+            hit = act.moments[-1].at
+            act.did(f"kill -STOP {pid}: {old.holder} stands still", time.monotonic())
+            await self._succeeded(act, old, hit)
             await waiting
         await self._refusals(act, before)
 
@@ -169,7 +172,7 @@ class PartitionLeader(_Succession):
             muted = Muted(act.world, old.holder, random.Random())
             what = f"nothing that {old.holder} sends arrives any more; it leads with token {old.token}"
             async with act.hit("partition-scheduler", old.holder, muted, what, "the partition heals: what it has sent arrives"):
-                await self._succeeded(act, old)
+                await self._succeeded(act, old, act.zero)
             await self._refusals(act, before)
             await act.ready([old.holder])
             act.saw(f"{old.holder} is ready to lead again, and stands by")

@@ -1,7 +1,7 @@
 """Wall clocks that can be stepped, for one process each, through libfaketime. Monotonic clocks are left alone.
 
 A process reads its offset from a file, at most once a second. libfaketime leaves shared memory behind for each process that is
-killed; `close` removes it.
+killed; `sweep` removes it. (A new process that happened to get the pid of a dead one would otherwise refuse to start.)
 
 Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
 """
@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from glob import glob
 from pathlib import Path
+from typing import Self
 
 LIBRARIES = (
     "/usr/lib/*/faketime/libfaketimeMT.so.1",
@@ -27,7 +28,7 @@ def find_library() -> Path | None:
 
 
 class Clocks:
-    """`environment` is what a process must be started with to have a clock in `folder`."""
+    """A context manager. `environment` is what a process must be started with to have a clock in `folder`."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         self._library = library
@@ -54,7 +55,13 @@ class Clocks:
         for process in self._files:
             self.step(process, 0)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sweep()
+
+    def sweep(self) -> None:
         """Removes what dead processes have left."""
         for left in _SHARED.glob("*faketime_s?m_*"):
             pid = left.name.rpartition("_")[2]

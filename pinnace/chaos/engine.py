@@ -1,15 +1,18 @@
 """Lets a schedule happen to a cluster, and writes down what happened.
 
 Each fault is on for the time that the schedule says, and is undone whatever becomes of the run. One that is not possible at its
-moment (there is no leader to kill) is left out, and recorded as not fired.
+moment (there is no leader to kill) is left out, and recorded as not fired. One whose area is still taken, because the fault
+before it took longer to happen or to undo than the schedule thought, waits for that.
 """
 
 import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from pinnace.chaos.faults.base import Area
 from pinnace.chaos.helper import HelperError
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.schedule import Strike
@@ -41,6 +44,7 @@ class Engine:
         self._world = world
         self._journal = journal
         self._say = say
+        self._areas: dict[Area, asyncio.Lock] = {area: asyncio.Lock() for area in Area if area is not Area.NONE}
 
     async def run(self, strikes: Sequence[Strike]) -> None:
         """Returns when all faults are over and undone. Raises what a fault raised that has a bug, or whose tools failed."""
@@ -50,7 +54,7 @@ class Engine:
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
         await self._world.heal()
-        self._look_for_crashes(started)
+        await self._look_for_crashes(started)
         self.damage.misdeeds += self._world.stuck
 
     async def _strike_all(self, strikes: Sequence[Strike], started: float) -> None:
@@ -62,6 +66,10 @@ class Engine:
 
     async def _strike(self, number: int, strike: Strike, started: float) -> None:
         await asyncio.sleep(started + strike.at - time.monotonic())
+        async with self._areas.get(strike.kind.area) or nullcontext():
+            await self._happen(number, strike, started)
+
+    async def _happen(self, number: int, strike: Strike, started: float) -> None:
         fault = strike.kind.make(self._world, strike.target, random.Random(strike.draw))
         began = time.monotonic()
 
@@ -90,15 +98,15 @@ class Engine:
     async def _guard(self, started: float) -> None:
         """Starts again what has ended by itself, as any supervisor would, and keeps that it has."""
         while True:
-            self._look_for_crashes(started)
+            await self._look_for_crashes(started)
             await asyncio.sleep(CRASH_POLL)
 
-    def _look_for_crashes(self, started: float) -> None:
+    async def _look_for_crashes(self, started: float) -> None:
         for name, code in self._world.crashed():
             found = f"{name} ended by itself, {time.monotonic() - started:.1f} s after the start: exit code {code}"
             self.damage.misdeeds.append(found)
             self._say(f"!! {found}")
-            self._world.cluster.revive([name])
+            await self._world.start(name)
 
     def _tell(self, started: float, number: int, what: str) -> None:
         self._say(f"{time.monotonic() - started:6.1f} s  #{number} {what}")

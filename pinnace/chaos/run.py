@@ -6,7 +6,7 @@ links -> cluster, every connection through a link -> recorder -> load -> faults 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,7 +52,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     strikes = schedule(options.seed, options.seconds, kinds, options.spec)
     clocks = Clocks(library, folder) if library and any(kind.name in CLOCKS for kind in kinds) else None
     started = datetime.now(UTC)
-    with closing(clocks) if clocks else nullcontext(), Journal(folder / JOURNAL) as journal:
+    with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
         what = f"{len(strikes)} faults in {options.seconds:g} s"
         faults = tuple(sorted({strike.kind.name for strike in strikes}))
         journal.write(history.Run(started.timestamp(), options.seed, what, faults=faults, private=PRIVATE, settle=SETTLE))

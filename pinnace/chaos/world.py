@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from pinnace.cluster.spec import ETCD, SCHEDULER
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
 """Targets that are processes by what they are at that moment, not by name."""
 READY_TIMEOUT = 60.0
-END_TIMEOUT = 15.0
+END_TIMEOUT = 25.0
 """Seconds; our processes give themselves 11."""
 POLL = 0.1
 
@@ -50,6 +51,7 @@ class World:
         self.stuck: list[str] = []
         """Processes that did not end when they were asked to."""
         self._downed: set[str] = set()
+        self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def find(self, target: str) -> str:
         """The name of the process that a target is now. Raises NotPossible."""
@@ -87,15 +89,34 @@ class World:
 
     async def revive(self, name: str) -> None:
         """Starts a process that was taken down, if it does not run. Does not wait until it is ready."""
-        if name in self._downed:
-            process = self.cluster.state.find(name).process
-            ending = [process] if process else []
-            if not await processes.gone(ending, END_TIMEOUT):
-                self.stuck.append(f"{name} had not ended {END_TIMEOUT:g} s after it was asked to")
-                procfs.send_signal(ending[0], signal.SIGKILL)
-                await processes.gone(ending, END_TIMEOUT)
-            self.cluster.revive([name])
-            self._downed.discard(name)
+        async with self._reviving[name]:
+            if name in self._downed:
+                await self._until_gone(name)
+                await self.start(name)
+                self._downed.discard(name)
+
+    async def _until_gone(self, name: str) -> None:
+        process = self.cluster.state.find(name).process
+        ending = [process] if process else []
+        if not await processes.gone(ending, END_TIMEOUT):
+            self.stuck.append(f"{name} had not ended {END_TIMEOUT:g} s after it was asked to")
+            procfs.send_signal(ending[0], signal.SIGKILL)
+            await processes.gone(ending, END_TIMEOUT)
+
+    async def start(self, name: str) -> None:
+        """Starts a process that has ended, and does not wait until it is ready. Tries for a while: another program may have
+        taken its address meanwhile."""
+        if self.clocks:
+            self.clocks.sweep()
+        deadline = time.monotonic() + READY_TIMEOUT
+        while True:
+            try:
+                self.cluster.revive([name])
+                return
+            except ClusterError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(POLL)
 
     async def ready(self, name: str) -> bool:
         """Waits until it is. False: not in time."""

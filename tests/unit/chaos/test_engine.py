@@ -19,7 +19,6 @@ class FakeWorld:
     """The part of a World that the engine uses itself."""
 
     def __init__(self) -> None:
-        self.cluster = self
         self.healed = 0
         self.stuck: list[str] = []
         self.ended: list[tuple[str, int]] = []
@@ -32,8 +31,8 @@ class FakeWorld:
         ended, self.ended = self.ended, []
         return ended
 
-    def revive(self, names: list[str]) -> None:
-        self.revived += names
+    async def start(self, name: str) -> None:
+        self.revived.append(name)
 
 
 class Scene:
@@ -54,11 +53,11 @@ class Scene:
     def faults(self) -> list[Fault]:
         return [record for record in files.read(self.path) if isinstance(record, Fault)]
 
-    def strike(self, at: float, seconds: float, name: str = "shake", draw: int = 1) -> Strike:
+    def strike(self, at: float, seconds: float, draw: int = 1, area: Area = Area.NONE) -> Strike:
         def make(world: object, target: str, rng: random.Random) -> "Shake":
             return Shake(self, rng)
 
-        return Strike(at, Kind(name, "", Area.NONE, roles("it"), make, (0, 0)), "it", seconds, draw)
+        return Strike(at, Kind("shake", "", area, roles("it"), make, (0, 0)), "it", seconds, draw)
 
 
 class Shake:
@@ -107,6 +106,16 @@ async def test_what_is_not_possible_is_undone_and_has_not_fired(scene: Scene) ->
     assert not scene.faults()[-1].fired
     assert not engine.damage.fired
     assert engine.damage.missed == ["shake it: nobody leads"]
+
+
+async def test_a_fault_waits_for_the_one_before_it_in_its_area(scene: Scene) -> None:
+    await scene.run(scene.strike(0.0, 0.1, area=Area.ETCD), scene.strike(0.01, 0.0, area=Area.ETCD))
+    assert scene.done == ["begin", "end", "begin", "end"]
+
+
+async def test_faults_of_different_areas_overlap(scene: Scene) -> None:
+    await scene.run(scene.strike(0.0, 0.1, area=Area.ETCD), scene.strike(0.01, 0.2, area=Area.KUBELETS))
+    assert scene.done == ["begin", "begin", "end", "end"]
 
 
 async def test_a_fault_is_undone_when_the_run_is_broken_off(scene: Scene) -> None:

@@ -1,0 +1,47 @@
+"""What is done to etcd behind the API servers' back, as those who do it say it: a line of JSON on stdin."""
+
+import pytest
+
+from apiserver.storage.etcd import EtcdStorage
+from apiserver.storage.interface import Compacted, OutOfSpace, Write
+from pinnace.chaos.helper import Helper, HelperError
+from tests.conftest import EtcdServer
+from tests.contract.steps import put
+
+
+def surgeon(etcd: EtcdServer) -> Helper:
+    return Helper("apiserver.storage.etcd.surgery", "--etcd", f"127.0.0.1:1,{etcd.endpoint}")
+
+
+async def test_the_leader_is_the_member_that_says_so(etcd: EtcdServer) -> None:
+    async with surgeon(etcd) as helper:
+        assert await helper.ask("leader") == etcd.endpoint
+
+
+async def test_an_alarm_stops_writes_until_it_is_cleared(etcd: EtcdServer, etcd_storage: EtcdStorage) -> None:
+    async with surgeon(etcd) as helper:
+        await helper.ask("alarm", on=True)
+        try:
+            with pytest.raises(OutOfSpace):
+                await etcd_storage.transact([Write("a", b"", 0)])
+        finally:
+            await helper.ask("alarm", on=False)
+        await put(etcd_storage, "a")
+
+
+async def test_history_is_gone_after_a_compaction(etcd: EtcdServer, etcd_storage: EtcdStorage) -> None:
+    first = await put(etcd_storage, "a")
+    last = await put(etcd_storage, "b")
+    async with surgeon(etcd) as helper:
+        await helper.ask("compact", revision=last)
+        with pytest.raises(Compacted):
+            await etcd_storage.get("a", revision=first)
+        with pytest.raises(HelperError, match="compacted"):
+            await helper.ask("compact", revision=first)
+
+
+async def test_what_cannot_be_done_is_refused_in_words(etcd: EtcdServer) -> None:
+    async with Helper("apiserver.storage.etcd.surgery", "--etcd", "127.0.0.1:1") as helper:
+        assert await helper.ask("leader") is None
+        with pytest.raises(HelperError, match="no leader"):
+            await helper.ask("alarm", on=True)

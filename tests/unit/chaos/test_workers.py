@@ -1,0 +1,111 @@
+"""The load keeps within its bounds, whatever becomes of its calls; and knows what is not well."""
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.chaos.load import unwell
+from pinnace.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod
+from pinnace.client.client import Listing
+from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
+
+GONE = Refusal(Code.NOT_FOUND, "NotFound", "no such pod")
+ROOM = 20
+
+
+class FakePods:
+    """Pods by name. Each call fails with the chance `failing`: half of those have happened all the same."""
+
+    def __init__(self, failing: float, rng: random.Random) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.calls = 0
+        self._failing = failing
+        self._random = rng
+
+    async def create(self, wanted: Pod) -> Pod:
+        self._call(lambda: self.pods.update({wanted.metadata.name: wanted}))
+        return wanted
+
+    async def create_batch(self, wanted: list[Pod]) -> list[BatchItem]:
+        self._call(lambda: self.pods.update({each.metadata.name: each for each in wanted}))
+        return [BatchItem() for _ in wanted]
+
+    async def get(self, name: str, namespace: str) -> Pod:
+        self._call(lambda: None)
+        if name not in self.pods:
+            raise NotFound(GONE)
+        return self.pods[name]
+
+    async def update(self, changed: Pod) -> Pod:
+        self._call(lambda: None)
+        raise Conflict(Refusal(Code.ABORTED, "Conflict", "stale"))
+
+    async def delete(self, name: str, namespace: str, **_: Any) -> Pod:
+        there = name in self.pods
+        self._call(lambda: self.pods.pop(name, None))
+        if not there:
+            raise NotFound(GONE)
+        return Pod()
+
+    async def delete_batch(self, requests: list[DeleteRequest]) -> list[BatchItem]:
+        there = [request.name in self.pods for request in requests]
+        self._call(lambda: [self.pods.pop(request.name, None) for request in requests])
+        return [BatchItem() if was else BatchItem(error=encode(GONE)) for was in there]
+
+    async def list(self, namespace: str, **_: Any) -> Listing[Pod]:
+        self._call(lambda: None)
+        return Listing(list(self.pods.values()), 1)
+
+    def _call(self, happens: Any) -> None:
+        self.calls += 1
+        fate = self._random.random()
+        if fate < self._failing / 2:
+            raise unavailable("not sent")
+        happens()
+        if fate < self._failing:
+            raise outcome_unknown(unavailable("Socket closed"))
+
+
+class FakeClient:
+    def __init__(self, pods: FakePods) -> None:
+        self.pods = pods
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.3])
+async def test_an_owner_keeps_a_bounded_number_of_pods_alive_and_always_some(failing: float) -> None:
+    pods = FakePods(failing, random.Random(1))
+    owner = Owner("o", FakeClient(pods), ROOM, random.Random(2))  # type: ignore[arg-type]
+    alive = []
+    for _ in range(3000):
+        with suppress(ApiError):
+            await owner.step()
+        alive.append(len(pods.pods))
+    assert max(alive) <= ROOM
+    assert min(alive[100:]) > 0
+    assert sum(alive[100:]) / len(alive[100:]) > ROOM / 4
+    assert pods.calls >= 3000
+
+
+def a_pod(phase: str, *, scheduler: str = "", deleting: bool = False) -> Pod:
+    made = pod(LOAD, "a", scheduler=scheduler)
+    made.status.phase = phase
+    if deleting:
+        made.metadata.deletionTimestamp.seconds = 1
+    return made
+
+
+def test_what_is_not_well() -> None:
+    assert not unwell([a_pod("Running"), a_pod("Pending", scheduler=NOBODY)])
+    assert len(unwell([a_pod("Pending"), a_pod("Failed"), a_pod("Running", deleting=True)])) == 3
+    assert len(unwell([a_pod("Pending", scheduler=NOBODY, deleting=True)])) == 1
+
+
+def test_pods_that_nobody_schedules_take_no_room() -> None:
+    assert not pod(LOAD, "a", scheduler=NOBODY).spec.containers[0].resources.requests
+    assert pod(LOAD, "a").spec.containers[0].resources.requests["cpu"].string == "100m"
+    assert ROOM > 2 * BATCH

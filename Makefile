@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak simulate check format proto up down bench chaos scenarios compose-test compose-bench clean
+.PHONY: help setup demo test soak simulate simulate-bugs check format proto up down bench chaos scenarios compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test: setup ## Run the unit, contract and integration tests (real etcd, real pro
 
 simulate: setup ## Simulate clusters, one for each seed (make simulate SEEDS=10000 FIRST=0; replay: .venv/bin/python -m tests.simulation --seed N -v)
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
+
+simulate-bugs: setup ## Plant bugs in the code, one at a time: each must be found within SEEDS=1000 simulated clusters
+	@$(BIN)/python -m tests.simulation.hunt --seeds $(or $(SEEDS),1000)
 
 soak: setup ## Roll the API servers 20 times; lose etcd's quorum for 30 s, ten times (ten minutes)
 	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 $(BIN)/pytest -s tests/integration/test_rolling.py tests/integration/test_etcd_trouble.py

@@ -3,7 +3,6 @@
 For each, the first seed whose verdict names an invariant that should notice. Exit code 10 when one is not found.
 """
 
-import logging
 import sys
 import time
 from dataclasses import dataclass
@@ -33,18 +32,14 @@ def hunt(name: str, seeds: range) -> Find:
     """The first seed that finds the bug."""
     bug, began = BUGS[name], time.monotonic()
     elsewhere: list[int] = []
-    logging.disable()  # a broken product complains
-    try:
-        with bug.planted():
-            for seed in seeds:
-                outcome = play(seed)
-                by = tuple(verdict.name for verdict in outcome.verdicts if verdict.violations)
-                if set(by) & set(bug.invariants):
-                    return Find(name, seed, by, tuple(elsewhere), time.monotonic() - began)
-                if outcome.problems:
-                    elsewhere.append(seed)
-    finally:
-        logging.disable(logging.NOTSET)
+    with bug.planted():
+        for seed in seeds:
+            outcome = play(seed)
+            by = tuple(verdict.name for verdict in outcome.verdicts if verdict.violations)
+            if set(by) & set(bug.invariants):
+                return Find(name, seed, by, tuple(elsewhere), time.monotonic() - began)
+            if outcome.problems:
+                elsewhere.append(seed)
     return Find(name, None, (), tuple(elsewhere), time.monotonic() - began)
 
 

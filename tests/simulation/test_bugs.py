@@ -1,0 +1,40 @@
+"""Planted bugs are found: the simulation, its workload and the checkers are worth something.
+
+Here those that a few seeds find; all of them, each within 1,000 seeds, with `make simulate-bugs`.
+"""
+
+import pytest
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.hunt import hunt
+
+SEEDS = 80
+FOUND_FAST = (
+    "bind-without-fence",
+    "bind-twice",
+    "elected-over-a-leader",
+    "answer-before-commit",
+    "unknown-is-done",
+    "stale-update",
+    "status-goes-backward",
+    "feed-skips-an-event",
+    "dispatch-twice",
+    "bookmark-too-early",
+    "stale-reads",
+    "informer-drops-deletions",
+    "assumed-pods-take-no-room",
+)
+
+
+@pytest.mark.parametrize("name", FOUND_FAST)
+def test_a_planted_bug_is_found(name: str) -> None:
+    find = hunt(name, range(SEEDS))
+    assert find.seed is not None, f"{name} ({BUGS[name].what}) escaped {SEEDS} seeds"
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_planting_leaves_nothing_behind(name: str) -> None:
+    with BUGS[name].planted() as surgery:
+        assert surgery.replaced
+        assert all(vars(owner)[part] is not original for owner, part, original in surgery.replaced)
+    assert all(vars(owner)[part] is original for owner, part, original in surgery.replaced)

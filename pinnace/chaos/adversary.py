@@ -16,7 +16,7 @@ client with an old copy would do. Every attempt is a call in the history, so the
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -33,7 +33,12 @@ SEIZED = "seized"
 """The namespace of its pods."""
 FIRST_TOKEN = 1
 """etcd's first revision is never a leader's: until one has been deposed this is the old token."""
-MUST_BE_NONE = ("bound_by_deposed", "bound_twice", "moved", "stale_written", "rewound")
+_MUST_BE_NONE = ("bound_by_deposed", "bound_twice", "moved", "stale_written", "rewound")
+
+
+def succeeded(counts: Mapping[str, int]) -> list[str]:
+    """Which attempts were carried out, although they must not be."""
+    return [f"{counts[name]} attempts of the adversary: {name}" for name in _MUST_BE_NONE if counts.get(name)]
 
 
 class Adversary:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pinnace.chaos import adversary
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import PRIVATE, Load
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
@@ -33,7 +34,8 @@ WORDS = ("is lost", "is fenced", "given up", "took over", "are left to", "taken 
 @dataclass(slots=True)
 class Performance:
     """What became of a scenario. `moments`: in their order, with seconds after the first fault. `verdicts`: of all invariants;
-    those that the scenario puts to the test are shown first. `lacking`: what was not well again in time."""
+    those that the scenario puts to the test are shown first. `lacking`: what was not well again in time, and what
+    else must not be."""
 
     name: str
     moments: Sequence[Moment]
@@ -95,9 +97,10 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
                 settled = await load.settle(within=SETTLE)
                 reasons = await _reasons(act)
                 calls, rate = load.calls, load.rate
+                lacking = [*settled.lacking, *adversary.succeeded(load.attempts)]
             await on.recorder.reached(settled.revision, CATCH_UP)
     progress.waiting("the verdict")
-    return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, settled.lacking, calls, rate))
+    return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, lacking, calls, rate))
 
 
 async def _reasons(act: Act) -> dict[int, str]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from xml.etree import ElementTree
 
+from pinnace.chaos import adversary
 from pinnace.chaos.engine import Damage
 from pinnace.chaos.load import Settled
 from pinnace.check.history import Call, Record, Told

@@ -120,7 +120,7 @@ def _tell(story: Story, found: Performance) -> None:
         for violation in verdict.violations[:SHOWN]:
             story.line(f"      {violation.text}")
     for lacking in found.lacking[:SHOWN]:
-        story.judgement(False, "not well again in time", lacking, COLUMN)
+        story.judgement(False, "what must not be", lacking, COLUMN)
     for reason in found.void:
         story.judgement(False, "the run proves nothing", reason, COLUMN)
 

@@ -9,6 +9,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.chaos.adversary import succeeded
 from pinnace.chaos.load import unwell
 from pinnace.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod
 from pinnace.client.client import Listing
@@ -109,3 +110,8 @@ def test_pods_that_nobody_schedules_take_no_room() -> None:
     assert not pod(LOAD, "a", scheduler=NOBODY).spec.containers[0].resources.requests
     assert pod(LOAD, "a").spec.containers[0].resources.requests["cpu"].string == "100m"
     assert ROOM > 2 * BATCH
+
+
+def test_what_an_adversary_must_not_get_done() -> None:
+    assert not succeeded({"fenced": 5, "bound_twice": 0, "kept": 2})
+    assert succeeded({"fenced": 5, "bound_twice": 2}) == ["2 attempts of the adversary: bound_twice"]

@@ -1,4 +1,4 @@
-"""One candidate, from its first message to its last.
+"""One candidate, from its first message to its last: what it hears, and what it is told.
 
     opening --> waiting --key created--> leading
       |  ^         |                        |  resigned, broken off, silent: delete the key, if it is still at our mod_revision
@@ -9,32 +9,26 @@
       +-- refused                           +  the server stops: leave the key alone, send the candidate on
 
 Guarantees: the key exists only while a session that beats holds it, and its create_revision is the token. A key that another
-server has taken over (its mod_revision has moved) is never deleted from here. Candidates of one server are served in the order
-in which they came, those that hang left out; those of several servers race in etcd, and the losers go on waiting.
+server has taken over (its mod_revision has moved) is never deleted from here. How etcd is written so that this is true is in
+leadership.py. Candidates of one server are served in the order in which they came, those that hang left out; those of several
+servers race in etcd, and the losers go on waiting.
 """
 
 import logging
-from contextlib import suppress
-from typing import TypeGuard
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import CacheError, ShuttingDown
-from apiserver.services.contest import Contest, Held, Verdict, election_of, term_of
+from apiserver.cacher.errors import ShuttingDown
+from apiserver.services.contest import Contest, Held, Verdict, election_of
 from apiserver.services.conversation import Conversation, Sign
-from apiserver.services.terms import BROKE, NONSENSE, RAN_OUT, RESIGNED, SILENT, STOOD_DOWN, TermLog
+from apiserver.services.leadership import Leadership
+from apiserver.services.terms import BROKE, NONSENSE, RESIGNED, SILENT
 from apiserver.sessions import Session, Timing
-from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
-from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election, Term
-from pinnace.api.meta_v1_pb2 import MicroTime
-from pinnace.api.times import to_micro_time
+from apiserver.storage.committer import Conflict
+from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
+from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.race import race
 
 log = logging.getLogger(__name__)
-
-RETRY = 0.1
-"""Seconds between two attempts to delete the key of a dead leader when etcd does not answer."""
 
 
 class Campaign:
@@ -43,24 +37,18 @@ class Campaign:
         conversation: Conversation[CampaignRequest, CampaignResponse],
         contest: Contest,
         opening: CampaignRequest.Open,
+        leadership: Leadership,
         storage: Storage,
-        committer: Committer,
-        cacher: Cacher,
         timing: Timing,
         clock: Clock,
-        terms: TermLog,
     ) -> None:
         self._conversation = conversation
         self._contest = contest
         self._opening = opening
+        self._leadership = leadership
         self._storage = storage
-        self._committer = committer
-        self._cacher = cacher
         self._timing = timing
         self._clock = clock
-        self._terms = terms
-        self._held: Held | None = None
-        self._term: Term
         self._observed = 0
         self._observed_at = 0.0
         self._session: Session
@@ -82,8 +70,8 @@ class Campaign:
         """Opens or resumes the session, and takes over the key if the candidate holds it."""
         opening = self._opening
         if opening.forsaken:
-            await self._delete_forsaken(opening.forsaken)
-        record = await self._own_record()
+            await self._leadership.delete_forsaken(opening.forsaken)
+        record = await self._leadership.find(opening.session) if opening.session else None
         if opening.token and (record is None or record.create_revision != opening.token):
             return self._lose("leadership has ended meanwhile")
         try:
@@ -91,7 +79,7 @@ class Campaign:
             if self._conversation.gone:  # it has not waited: whoever it is with now has the key
                 return False
             if record is not None:
-                self._held = await self._take_over(record)
+                await self._leadership.take_over(record, self._session.id)
         except (LeaseNotFound, Conflict) as error:
             return self._lose(f"leadership has ended meanwhile: {error}")
         self._conversation.say(
@@ -103,25 +91,9 @@ class Campaign:
                 )
             )
         )
-        if self._held is not None and record is not None:
-            self._elected(self._held, election_of(record).since)
+        if self._leadership.held is not None:
+            self._elected(self._leadership.held)
         return True
-
-    async def _own_record(self) -> KeyValue | None:
-        """The election's key, if it is that of the session to be resumed."""
-        if not self._opening.session:
-            return None
-        record = await self._storage.get(self._contest.key)
-        return record if self._is_own(record, self._opening.session) else None
-
-    def _is_own(self, record: KeyValue | None, session: int) -> TypeGuard[KeyValue]:
-        return record is not None and record.lease == session and election_of(record).holder == self._opening.holder
-
-    async def _delete_forsaken(self, session: int) -> None:
-        """Deletes the key of a term that the candidate has stood down from by its own clock: nobody need wait for the lease."""
-        record = await self._storage.get(self._contest.key)
-        if self._is_own(record, session):
-            await self._delete(Held(record.create_revision, record.mod_revision), term_of(record), STOOD_DOWN)
 
     async def _open_session(self, lease: int) -> Session:
         """Raises LeaseNotFound when the lease of a leader has run out; a candidate that waits simply gets a new one."""
@@ -133,27 +105,14 @@ class Campaign:
                     raise
         return await Session.open(self._storage, self._timing, self._clock)
 
-    async def _take_over(self, record: KeyValue) -> Held:
-        """Puts the key again, so that the server where the session was finds it changed and lets it be. Raises Conflict."""
-        token = record.create_revision
-        while True:
-            write = Write(record.key, record.value, expected=record.mod_revision, lease=self._session.id)
-            try:
-                return Held(token, await self._committer.commit(write))
-            except Conflict as conflict:  # perhaps by a server that the candidate has tried, and left, before this one
-                current = conflict.current
-                if not self._is_own(current, self._session.id) or current.create_revision != token:
-                    raise
-                record = current
-
     async def _act(self) -> bool:
         """What can be done without waiting for anybody; False at the end."""
-        if self._held is not None:
-            return self._check(self._held)
+        if self._leadership.held is not None:
+            return self._check(self._leadership.held)
         record = self._contest.record()
         if record is not None:
             self._observe(record)
-            if self._is_own(record, self._session.id):
+            if self._leadership.is_own(record, self._session.id):
                 return await self._adopt(record)
             await self._consider(record)
         elif self._contest.may_stand(self._conversation, self._session.id):
@@ -166,7 +125,7 @@ class Campaign:
             case Verdict.OURS:
                 return True
             case Verdict.LOST:
-                self._note_end(self._term, RAN_OUT, self._now(), presumed=True)
+                self._leadership.ran_out()
                 return self._lose("the election's key was deleted or has run out")
             case Verdict.MOVED:
                 return self._lose("the session goes on with another API server")
@@ -184,7 +143,7 @@ class Campaign:
         if self._clock.monotonic() - self._observed_at < self._timing.silence or not self._conversation.recent:
             return True
         try:
-            self._held = await self._take_over(record)
+            held = await self._leadership.take_over(record, self._session.id)
         except Conflict:
             return True
         except LeaseNotFound:
@@ -192,7 +151,7 @@ class Campaign:
         except StorageError as error:
             log.warning('election "%s": cannot take over the key: %s', self._contest.name, error)
             return True
-        self._elected(self._held, election_of(record).since)
+        self._elected(held)
         return True
 
     async def _consider(self, record: KeyValue) -> None:
@@ -202,39 +161,26 @@ class Campaign:
             return
         asked, nomination = found
         if nomination.holder == self._opening.holder or (not nomination.holder and self._contest.turn_of(self._conversation)):
-            nomination.holder, nomination.session = self._opening.holder, self._session.id
-            write = Write(asked.key, nomination.SerializeToString(), expected=asked.mod_revision)
-            with suppress(Conflict, StorageError):  # another was faster, or it is too late
-                await self._committer.commit(write)
+            await self._leadership.accept(asked, nomination, self._session.id)
 
     async def _stand(self) -> bool:
         """Tries to create the key."""
-        record = Election(name=self._contest.name, holder=self._opening.holder, session=self._session.id)
-        record.since.CopyFrom(self._now())
-        write = Write(self._contest.key, record.SerializeToString(), expected=0, lease=self._session.id)
         try:
-            revision = await self._committer.commit(write)
+            held = await self._leadership.create(self._session.id)
         except Conflict as conflict:  # somebody was faster: wait until the cache shows who
-            with suppress(CacheError):
-                await self._cacher.wait_for(conflict.current.mod_revision if conflict.current else 0, self._timing.interval)
+            await self._contest.catch_up(conflict.current.mod_revision if conflict.current else 0, self._timing.interval)
             return True
         except LeaseNotFound:
             return self._lose("the session has run out")
         except StorageError as error:  # also when its outcome is unknown: if it comes late, the key will be seen, and adopted
             log.warning('election "%s": %s', self._contest.name, error)
             return True
-        self._held = Held(revision, revision)
-        self._elected(self._held, self._now())
+        self._elected(held)
         return True
 
-    def _elected(self, held: Held, began: MicroTime) -> None:
-        log.info('election "%s": %s leads with token %d', self._contest.name, self._opening.holder, held.token)
+    def _elected(self, held: Held) -> None:
         self._contest.step_out(self._conversation)
         self._conversation.say(CampaignResponse(elected=CampaignResponse.Elected(token=held.token)))
-        self._term = Term(election=self._contest.name, holder=self._opening.holder, token=held.token, began=began)
-        if before := self._contest.before(held.token):
-            self._terms.note(before)
-        self._terms.note(self._term)
 
     async def _react(self) -> bool:
         """Waits for what comes next; False at the end."""
@@ -242,13 +188,12 @@ class Campaign:
             case Sign.NEWS:
                 return True
             case Sign.GONE:
-                if self._held and self._conversation.was_late:  # it may be on its way to another server, for good reason
+                if self._leadership.held and self._conversation.was_late:  # it may be on its way to another server, rightly
                     await self._clock.sleep(self._timing.silence)
                 await self._abandon(BROKE)
                 return False
             case Sign.EXPIRED:
-                if self._held:
-                    self._note_end(self._term, RAN_OUT, self._now(), presumed=True)
+                self._leadership.ran_out()
                 return self._lose("the session has run out")
             case Sign.SILENT:
                 await self._abandon(SILENT)
@@ -259,11 +204,11 @@ class Campaign:
                 self._session.beat(request.heartbeat.sequence)
                 return True
             case CampaignRequest() as request if request.HasField("resign"):
-                await self._depose(RESIGNED)
+                await self._leadership.depose(RESIGNED)
                 self._conversation.say(CampaignResponse(resigned=CampaignResponse.Resigned()))
                 return False
             case _:
-                await self._depose(NONSENSE)
+                await self._leadership.depose(NONSENSE)
                 return self._lose("expected a heartbeat or a resignation")
 
     def _acknowledge(self, sequence: int) -> None:
@@ -275,41 +220,10 @@ class Campaign:
     async def _abandon(self, why: str) -> None:
         """The candidate has gone, or seems to have. If the store has left its beats without an answer it had good reason,
         and is on its way to another server: then the key is left to it, and to its lease."""
-        if self._held and self._session.overdue:
+        if self._leadership.held and self._session.overdue:
             log.warning('election "%s": %s: %s, while the store is away', self._contest.name, self._opening.holder, why)
         else:
-            await self._depose(why)
-
-    async def _depose(self, why: str) -> None:
-        """Deletes the key, unless it has moved on."""
-        held, self._held = self._held, None
-        if held is not None:
-            log.info('election "%s": %s with token %d: %s', self._contest.name, self._opening.holder, held.token, why)
-            await self._delete(held, self._term, why)
-
-    async def _delete(self, held: Held, term: Term, why: str) -> None:
-        """Gives up when the lease must have run out anyway."""
-        ended = self._now()
-        deadline = self._clock.monotonic() + self._timing.ttl
-        while self._clock.monotonic() < deadline:
-            try:
-                await self._committer.commit(Write(self._contest.key, None, expected=held.mod_revision))
-            except Conflict:
-                return
-            except StorageError as error:
-                log.warning('election "%s": cannot delete the key yet: %s', self._contest.name, error)
-                await self._clock.sleep(RETRY)
-            else:
-                self._note_end(term, why, ended)
-                return
-
-    def _note_end(self, term: Term, reason: str, ended: MicroTime, *, presumed: bool = False) -> None:
-        over = Term(ended=ended, reason=reason, presumed=presumed)
-        over.MergeFrom(term)
-        self._terms.note(over)
-
-    def _now(self) -> MicroTime:
-        return to_micro_time(self._clock.time())
+            await self._leadership.depose(why)
 
     def _lose(self, reason: str) -> bool:
         """Ends the session; always False, the end."""

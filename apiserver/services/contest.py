@@ -5,11 +5,13 @@ without a leader). While a transfer is under way the one that accepted the nomin
 NOMINEE_FIRST seconds at most. All of this is courtesy between candidates: only the key decides who leads.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.errors import CacheError
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.terms import RAN_OUT
 from apiserver.storage.interface import Change, KeyValue
@@ -64,6 +66,11 @@ class Contest:
     def record(self) -> KeyValue | None:
         """The key, as the cache has it."""
         return self._cacher.raw(self.key)
+
+    async def catch_up(self, revision: int, timeout: float) -> None:
+        """Waits until the cache has seen `revision`, `timeout` seconds at most."""
+        with suppress(CacheError):
+            await self._cacher.wait_for(revision, timeout)
 
     def verdict(self, held: Held) -> Verdict:
         return judge(held, self.record(), self._cacher.revision)

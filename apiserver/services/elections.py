@@ -13,6 +13,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
+from apiserver.services.leadership import Leadership
 from apiserver.services.terms import KEPT, TermLog
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
@@ -103,18 +104,11 @@ class ElectionsService:
             message = f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
             raise Rejected(errors.bad_request(message))
         contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher, self._clock))
+        leadership = Leadership(
+            contest, opening.holder, self._storage, self._committer, self._terms, self._timing.ttl, self._clock
+        )
         try:
-            await Campaign(
-                conversation,
-                contest,
-                opening,
-                self._storage,
-                self._committer,
-                self._cacher,
-                self._timing,
-                self._clock,
-                self._terms,
-            ).run()
+            await Campaign(conversation, contest, opening, leadership, self._storage, self._timing, self._clock).run()
         finally:
             if contest.deserted:
                 self._contests.pop(contest.name, None)

@@ -238,7 +238,7 @@ async def test_kubernetes_112023_a_release_that_fails(error: Exception, serve: S
     had run out: https://github.com/kubernetes/kubernetes/issues/112023
 
     Here: etcd does not delete the key when the leader resigns. Kept by: the server tries again until the lease must have run
-    out (`Campaign._depose`). In this test the lease lives for a minute: it is no help."""
+    out (`Leadership.depose`). In this test the lease lives for a minute: it is no help."""
     storage = Reluctant(2, error)
     server = await serve(storage, Timing(interval=0.1, silence=2.0, ttl=60))
     leader = vote("a", server)

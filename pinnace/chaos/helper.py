@@ -60,7 +60,7 @@ class Helper:
         assert self._process.stdin
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._reading.done():
-            raise HelperError(f"{self._module} is gone")
+            raise self._gone()
         self._process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
         self._waiting.append(answer)
         return answer
@@ -82,9 +82,17 @@ class Helper:
             if answer.done():
                 continue
             if "error" in said:
-                answer.set_exception(HelperError(said["error"]))
-                answer.exception()  # whoever does not wait for it does not want to know
+                _fail(answer, HelperError(said["error"]))
             else:
                 answer.set_result(said["answer"])
         for answer in self._waiting:
-            answer.cancel()
+            _fail(answer, self._gone())
+
+    def _gone(self) -> HelperError:
+        return HelperError(f"{self._module} is gone")
+
+
+def _fail(answer: asyncio.Future[Any], error: HelperError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()  # whoever does not wait for it does not want to know

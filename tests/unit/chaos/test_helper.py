@@ -1,0 +1,55 @@
+"""A helper answers in order, says what it refuses, and is gone when it is gone."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pinnace.chaos.helper import Helper, HelperError
+
+DEADLINE = 10.0
+SCRIPT = """
+import asyncio, os
+from pinnace.runtime import lines
+
+async def add(a, b):
+    return a + b
+
+async def refuse():
+    raise lines.Refused("not today")
+
+async def die():
+    os._exit(3)
+
+asyncio.run(lines.serve({"add": add, "refuse": refuse, "die": die}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_helper.py").write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+async def test_answers_come_in_the_order_of_the_requests() -> None:
+    async with Helper("a_helper") as helper:
+        answers = [helper.tell("add", a=1, b=number) for number in range(5)]
+        assert [await answer for answer in answers] == [1, 2, 3, 4, 5]
+
+
+async def test_a_refusal_is_an_error_with_its_text_and_the_helper_goes_on() -> None:
+    async with Helper("a_helper") as helper:
+        with pytest.raises(HelperError, match="not today"):
+            await helper.ask("refuse")
+        assert await helper.ask("add", a=1, b=1) == 2
+
+
+async def test_who_waits_for_a_helper_that_dies_is_told() -> None:
+    async with Helper("a_helper") as helper:
+        waiting = [asyncio.ensure_future(helper.ask(do)) for do in ("die", "refuse")]
+        async with asyncio.timeout(DEADLINE):
+            for each in waiting:
+                with pytest.raises(HelperError, match="gone"):
+                    await each
+        with pytest.raises(HelperError, match="gone"):
+            helper.tell("add", a=1, b=1)

@@ -1,8 +1,8 @@
 """Lets a schedule happen to a cluster, and writes down what happened.
 
 Each fault is on for the time that the schedule says, and is undone whatever becomes of the run. One that is not possible at its
-moment (there is no leader to kill) is left out, and recorded as not fired. One whose area is still taken, because the fault
-before it took longer to happen or to undo than the schedule thought, waits for that.
+moment (there is no leader to kill) is tried again for a while, then left out, and recorded as not fired. One whose area is still
+taken, because the fault before it took longer to happen or to undo than the schedule thought, waits for that.
 """
 
 import asyncio
@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from pinnace.chaos.faults.base import Area
+from pinnace.chaos.faults.base import Area, Fault
 from pinnace.chaos.helper import HelperError
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.schedule import Strike
 from pinnace.chaos.world import NotPossible, World
-from pinnace.check.history import Fault
+from pinnace.check import history
 
+PATIENCE = 5.0
+"""Seconds for which a fault that is not possible is tried again."""
+RETRY = 0.25
 Say = Callable[[str], None]
 CRASH_POLL = 1.0
 """Seconds between looks: also those for which what has crashed stays down."""
@@ -74,15 +77,15 @@ class Engine:
         began = time.monotonic()
 
         def record(ended: float | None, fired: bool = True) -> None:
-            self._journal.write(Fault(number, strike.kind.name, strike.target, began, ended, fired, fault.details))
+            self._journal.write(history.Fault(number, strike.kind.name, strike.target, began, ended, fired, fault.details))
 
         record(None)
         fired = False
         try:
-            await fault.begin()
+            await _begin(fault)
             fired = True
             self._note(started, number, strike, fault.details)
-            await asyncio.sleep(began + strike.seconds - time.monotonic())
+            await asyncio.sleep(strike.seconds)
         except (NotPossible, HelperError) as error:
             self.damage.missed.append(f"{strike.kind.name} {strike.target}: {error}")
             self._tell(started, number, f"{strike.kind.name} {strike.target}: not possible, {error}")
@@ -110,3 +113,17 @@ class Engine:
 
     def _tell(self, started: float, number: int, what: str) -> None:
         self._say(f"{time.monotonic() - started:6.1f} s  #{number} {what}")
+
+
+async def _begin(fault: Fault) -> None:
+    """What is not there now, such as a leader, may be in a moment. Raises NotPossible, HelperError."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            await fault.begin()
+            return
+        except (NotPossible, HelperError):
+            if time.monotonic() > deadline:
+                raise
+        await fault.end()
+        await asyncio.sleep(RETRY)

@@ -100,12 +100,13 @@ class Quorum:
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         make = rng.choice((Kill, Freeze))
         self._parts = [make(world, f"etcd-{number}", rng) for number in rng.sample(range(3), 2)]
-        self.details = f"{make.__name__.lower()}: "
+        self._how = make.__name__.lower()
+        self.details = ""
 
     async def begin(self) -> None:
         for part in self._parts:
             await part.begin()
-        self.details += ", ".join(part.details for part in self._parts)
+        self.details = f"{self._how} {', '.join(part.details for part in self._parts)}"
 
     async def end(self) -> None:
         for part in self._parts:

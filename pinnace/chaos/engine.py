@@ -1,7 +1,7 @@
 """Lets a schedule happen to a cluster, and writes down what happened.
 
 Each fault is on for the time that the schedule says, and is undone whatever becomes of the run. One that is not possible at its
-moment (there is no leader to kill) is tried again for a while, then left out, and recorded as not fired. One whose area is still
+moment (nobody leads whom to kill) is tried again, then left out, and recorded as not fired. One whose area is still
 taken, because the fault before it took longer to happen or to undo than the schedule thought, waits for that.
 """
 

@@ -25,7 +25,7 @@ class Area(StrEnum):
 
 class Fault(Protocol):
     """One time that something is done to one target. `end` undoes it; it may be called at any time after `begin` was, more than
-    once, and when `begin` has failed or was cancelled; then `begin` may be tried again. `details`: what was chosen by chance."""
+    once, and when `begin` has failed or was cancelled; then it may begin again. `details`: what was chosen by chance."""
 
     details: str
 

@@ -63,7 +63,7 @@ class ChaosReport:
     @property
     def violations(self) -> list[str]:
         """What must not be, beside the invariants."""
-        found = [*self.damage.misdeeds]
+        found = [*self.damage.misdeeds, *adversary.succeeded(self.attempts)]
         found += [f"not well again {self.settled.seconds:.0f} s after the faults: {what}" for what in self.settled.lacking]
         return found
 

@@ -114,17 +114,21 @@ class SimEtcd:
 
         self.later(self.rng.uniform(*LEADERLESS), give_up)
 
-    def elect_leader(self) -> None:
-        """Of what was held some is done now, and some never."""
+    def elect_leader(self) -> bool:
+        """Of what was held some is done now, and some never. Has any been forgotten? Who asked for it waits in vain."""
         if self.has_leader:
-            return
+            return False
         self.has_leader = True
         self.store.extend_leases(self._clock.monotonic(), ELECTION_TIMEOUT)
         held, self._held = self._held, []
         self.rng.shuffle(held)
+        forgotten = False
         for operation, answer in held:
             if self.rng.random() < 0.5:
                 answer(self._do(operation))
+            else:
+                forgotten = True
+        return forgotten
 
     def fill(self) -> None:
         """Out of space, until `free` or until a client compacts."""

@@ -209,14 +209,19 @@ class Port:
         self._requests_blocked |= requests
         self._answers_blocked |= answers
 
-    def heal(self) -> None:
+    def heal(self) -> bool:
+        """Is any lost for good of what was sent? Who asked for it waits in vain."""
         self._requests_blocked = self._answers_blocked = False
         held, self._held = self._held, []
+        lost = False
         for arrive in held:
             if self._rng.random() < 0.7:
                 self._etcd.later(self._delay(self.odds.latency), arrive)
+            else:
+                lost = True
         for stream in self._streams:
             stream.release()
+        return lost
 
     def reset(self, why: str = "connection reset") -> None:
         """Breaks the connection: calls lose their answers, watches end. What was sent may still arrive."""

@@ -1,4 +1,6 @@
-"""What goes wrong. Each fault chooses its target when it strikes; all of it is over before the run is quiet."""
+"""What goes wrong. Each fault chooses its target when it strikes; all of it is over before the run is quiet. It is over when
+nobody waits any more for what it has swallowed.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -8,6 +10,7 @@ from itertools import count
 from apiserver.storage.etcd.watch import SILENCE_LIMIT
 from pinnace.check.history import Fault
 from tests.simulation.cluster import Cluster, Member
+from tests.simulation.etcd_port import TIMEOUT
 from tests.simulation.plan import Blow
 
 RESTART = 0.3
@@ -193,10 +196,9 @@ async def _etcd_away(cluster: Cluster) -> AsyncIterator[str | None]:
         yield None
         return
     cluster.etcd.lose_leader()
-    try:
-        yield "etcd"
-    finally:
-        cluster.etcd.elect_leader()
+    yield "etcd"
+    if cluster.etcd.elect_leader():
+        await cluster.loop.world.clock.sleep(TIMEOUT)
 
 
 @asynccontextmanager
@@ -233,10 +235,9 @@ async def _cut_etcd(cluster: Cluster) -> AsyncIterator[str | None]:
     port = cluster.ports[name]
     way = rng.choice(("requests", "answers", "both"))
     port.block(requests=way != "answers", answers=way != "requests")
-    try:
-        yield f"{name} ({way})"
-    finally:
-        port.heal()
+    yield f"{name} ({way})"
+    if port.heal():
+        await cluster.loop.world.clock.sleep(TIMEOUT)
 
 
 @asynccontextmanager

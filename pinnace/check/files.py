@@ -42,7 +42,7 @@ def decode(line: str | bytes) -> Record:
         elif kind is Call:
             data["items"] = tuple(Item(**item) for item in data.get("items", ()))
         elif kind is Run:
-            data |= {name: tuple(data.get(name, ())) for name in ("faults", "private")}
+            data |= {name: tuple(data.get(name, ())) for name in ("faults", "private", "bearable", "freezing")}
         record: Record = kind(**data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise HistoryError(f"no record of a history: {error!r}") from None

@@ -93,6 +93,9 @@ def plan(seed: int) -> Plan:
     picked = rng.sample(choice, rng.choice((0, 1, 2, 3, 3, 4, 5)))
     count = rng.randint(len(picked), 2 * len(picked)) if picked else 0
     blows = [Blow(rng.choice(picked), rng.uniform(0.5, seconds), _duration(rng)) for _ in range(count)]
+    if kind is not Kind.STORAGE and rng.random() < 0.25:
+        lone = [fault for fault in choice if fault in BEARABLE_WITH_OTHERS + FREEZING]
+        blows = [Blow(rng.choice(lone), rng.uniform(0.5, 2.0), rng.uniform(0.3, 5.0))]
     nodes = rng.randint(1, 5) if kind is Kind.WHOLE else 0
     owners = 0 if kind is Kind.ELECTION else rng.randint(1, 2)
     return Plan(

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pinnace.api.resources import PODS
+from pinnace.chaos.workers import CONTESTED
 from pinnace.check.check import NAMES, check
 from pinnace.check.history import Phase, Run
 from pinnace.check.verdict import Verdict
@@ -134,6 +136,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
             EPOCH,
             made.seed,
             f"simulation of {made.kind.value}: {', '.join(names)}",
+            private=(f"{PODS.prefix}{CONTESTED}/",),
             settle=PATIENCE,
             leaderless=LEADERLESS,
             bearable=BEARABLE + (BEARABLE_WITH_OTHERS if made.servers > 1 else ()),

@@ -227,7 +227,8 @@ def _find_out(who: _Who) -> Steps:
     campaign, key = who.campaign, who.state.key
     if key.lease == campaign.lease and key.maker == campaign.server:
         said = who.say((Message.ELECTED, key.token))
-        yield who.step("found", phase=Phase.LEADING, token=key.token, mod=key.token, said=said)
+        told = who.state._replace(key=key._replace(maker=NOBODY))  # no other create has these bytes
+        yield who.step("found", state=told, phase=Phase.LEADING, token=key.token, mod=key.token, said=said)
         return
     yield who.step("in-doubt", phase=Phase.WAITING)
     if Guard.NO_REVOCATION not in who.rules.guards:

@@ -89,7 +89,7 @@ ACTIONS = {
     "stand": Action("{0} sends the create of the key for {1}", _CAMPAIGN + "_stand"),
     "created": Action("etcd: {0}'s create for {1} commits at revision {2}", _LEADERSHIP + "create"),
     "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _LEADERSHIP + "create"),
-    "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has run out: lost", _CAMPAIGN + "_stand"),
+    "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has run out: lost", _LEADERSHIP + "create"),
     "create-unknown": Action("{0} gets no answer to its create for {1}", "apiserver.storage.committer.Committer._commit_group"),
     "found": Action("{0} finds that its create for {1} has happened", "apiserver.storage.resolution.resolve"),
     "revoke": Action("{0} cannot find out, and revokes {1}'s lease: lost", _CAMPAIGN + "_stand"),

@@ -34,14 +34,14 @@ RATE = 290.0
 """Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
 LIVE = 320
 """Pods that are alive at a time, at most."""
-OWNERS, RIVALS = 16, 4
+OWNERS, RIVALS = 20, 4
 ADVERSARY_RATE, RIVAL_RATE = 12.0, 8.0
 """Steps a second: of the adversary, of each rival. The rest is the owners'."""
 CALLS_PER_STEP = 1.4
 """Of an owner, on average."""
 PAUSE = 0.05
 """Seconds for which a worker waits after a call that no server took."""
-ARREARS = 3.0
+ARREARS = 10.0
 """Seconds of lost time that a worker makes up for, as fast as it can."""
 POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)

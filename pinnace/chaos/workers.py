@@ -57,7 +57,7 @@ class Owner:
         self._read: Pod | None = None
 
     async def step(self) -> None:
-        if len(self._alive) < self._room / 4:
+        if len(self._alive) < max(self._room / 4, BATCH):
             await self._create_batch()
         elif len(self._alive) > self._room - BATCH:
             await self._delete()

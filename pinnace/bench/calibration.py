@@ -12,8 +12,10 @@ from pinnace.bench.scratch import scratch_cluster
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.fittings import PLAIN, Fittings, Wiring
+from pinnace.cluster.links import Links
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ETCD, ClusterSpec
+from pinnace.cluster.spec import ETCD, SCHEDULER, ClusterSpec
 from pinnace.cluster.state import ClusterState
 
 SECONDS = 2.0
@@ -34,22 +36,35 @@ class Bench:
     cluster: Cluster
     calibration: Calibration
     clients: list[Client]
+    links: Links | None = None
+    """Of the schedulers to the API servers, where they were asked for."""
 
 
 @asynccontextmanager
-async def calibrated_cluster(spec: ClusterSpec, progress: Progress) -> AsyncIterator[Bench]:
-    """etcd is calibrated while nothing else of the cluster runs. Raises BenchError, ClusterError."""
+async def calibrated_cluster(spec: ClusterSpec, progress: Progress, *, linked: bool = False) -> AsyncIterator[Bench]:
+    """etcd is calibrated while nothing else of the cluster runs. `linked`: the schedulers reach the API servers through links.
+    Raises BenchError, ClusterError, HelperError."""
     found: list[Calibration] = []
 
     async def measure(state: ClusterState) -> None:
         progress.waiting(f"the calibration of etcd ({SECONDS:g} s)")
         found.append(await calibrate(state.of(ETCD)[0].plan.address))
 
-    async with scratch_cluster(spec, progress, measure) as cluster, AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
+        links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
+        fittings = Fittings(_of_schedulers(links)) if links else PLAIN
+        cluster = await stack.enter_async_context(scratch_cluster(spec, progress, measure, fittings))
         connections = [Connection([endpoint]) for endpoint in cluster.endpoints]
         for connection in connections:
             stack.push_async_callback(connection.close)
-        yield Bench(cluster, found[0], [Client(connection) for connection in connections])
+        yield Bench(cluster, found[0], [Client(connection) for connection in connections], links)
+
+
+def _of_schedulers(links: Links) -> Wiring:
+    def wire(source: str, target: str, address: str) -> str:
+        return links.wire(source, target, address) if source.startswith(SCHEDULER) else address
+
+    return wire
 
 
 async def calibrate(etcd: str) -> Calibration:

@@ -18,11 +18,15 @@ from pinnace.bench.witness import BOUND, Witness
 from pinnace.client.client import Client
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.links import Link, Links
+from pinnace.cluster.proxy import Mode
 
 TRICKLE_PODS, TRICKLE_INTERVAL = 2, 0.004
 """So many pods a call, and seconds between calls: the resolution of the gap."""
 WARM_UP = 50
 """Pods that must be bound after the pods have begun to come in, before the leader is hit: in the midst of its work."""
+IN_THE_CARD = 0.1
+"""Seconds for which a leader works on although nothing that it sends arrives any more."""
 PATIENCE = 30.0
 POLL = 0.02
 
@@ -43,12 +47,37 @@ class Failover:
         return self.first_bind - self.hit
 
 
-async def hit_leader(cluster: Cluster, client: Client, witness: Witness, number: signal.Signals) -> Failover:
-    """Waits until the leader is at work, sends it the signal, and waits until another binds. Raises BenchError,
-    ClusterError."""
+class Card:
+    """The network cards of machines that may stand still: what a process has just sent stays in its card, and arrives when the
+    machine goes on. Then the fence has something to refuse."""
+
+    def __init__(self, links: Links) -> None:
+        """`links` has those of the schedulers to the API servers."""
+        self._links = links
+
+    async def hold(self, source: str) -> None:
+        """Returns when there is something in it. Raises HelperError."""
+        await self._links.set(self._of(source), requests=Mode.HOLD)
+        await asyncio.sleep(IN_THE_CARD)
+
+    async def release(self, source: str) -> None:
+        """Raises HelperError."""
+        await self._links.set(self._of(source), requests=Mode.PASS)
+
+    def _of(self, source: str) -> list[Link]:
+        return [link for link in self._links.all if link[0] == source]
+
+
+async def hit_leader(
+    cluster: Cluster, client: Client, witness: Witness, number: signal.Signals, card: Card | None = None
+) -> Failover:
+    """Waits until the leader is at work, sends it the signal, and waits until another binds. With a `card` what it sends is
+    held from just before; the gap counts from there. Raises BenchError, ClusterError, HelperError."""
     await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, PATIENCE)
     leader = await present_leader(client)
     hit, hit_at = time.monotonic(), time.time()
+    if card:
+        await card.hold(leader.holder)
     cluster.kill(leader.holder, number)
     new_token, first_bind = await witness.next_leader_binds(leader.token, PATIENCE)
     return Failover(leader, new_token, hit, hit_at, first_bind)

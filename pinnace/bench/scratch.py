@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinnace.cluster.cluster import Cluster, Hook
+from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ClusterSpec
 
@@ -15,10 +16,12 @@ START_TIMEOUT = 180.0
 
 
 @asynccontextmanager
-async def scratch_cluster(spec: ClusterSpec, progress: Progress, with_etcd: Hook | None = None) -> AsyncIterator[Cluster]:
+async def scratch_cluster(
+    spec: ClusterSpec, progress: Progress, with_etcd: Hook | None = None, fittings: Fittings = PLAIN
+) -> AsyncIterator[Cluster]:
     """`spec` says how many of each; its folder is not used. `with_etcd` as in `Cluster.up`."""
     with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
-        cluster = Cluster(replace(spec, data_dir=Path(folder) / "cluster"))
+        cluster = Cluster(replace(spec, data_dir=Path(folder) / "cluster"), fittings)
         await cluster.up(progress, timeout=START_TIMEOUT, with_etcd=with_etcd)
         try:
             yield cluster

@@ -13,11 +13,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from pinnace.chaos.faults.base import Area, Fault
-from pinnace.chaos.helper import HelperError
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.schedule import Strike
 from pinnace.chaos.world import NotPossible, World
 from pinnace.check import history
+from pinnace.cluster.helper import HelperError
 
 PATIENCE = 5.0
 """Seconds for which a fault that is not possible is tried again."""

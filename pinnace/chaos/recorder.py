@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from pinnace.chaos.errors import ChaosError
-from pinnace.chaos.helper import dying_with_us
+from pinnace.cluster.helper import dying_with_us
 
 POLL = 0.05
 END_TIMEOUT = 30.0

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from pinnace.bench.scratch import START_TIMEOUT
 from pinnace.chaos.clocks import Clocks
-from pinnace.chaos.helper import Helper
-from pinnace.chaos.links import Links
 from pinnace.chaos.recorder import Recorder
 from pinnace.chaos.world import World
 from pinnace.check import files
 from pinnace.check.history import Record
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.fittings import Fittings
+from pinnace.cluster.helper import Helper
+from pinnace.cluster.links import Links
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, ClusterSpec
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pinnace.chaos.clocks import Clocks
-from pinnace.chaos.helper import Helper, HelperError
-from pinnace.chaos.links import Links
 from pinnace.client.client import Client
 from pinnace.cluster import processes, procfs, startup, view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.helper import Helper, HelperError
+from pinnace.cluster.links import Links
 from pinnace.cluster.spec import ETCD, SCHEDULER
 
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"

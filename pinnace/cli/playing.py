@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from pinnace.chaos.errors import ChaosError
-from pinnace.chaos.helper import HelperError
 from pinnace.chaos.load import LoadError
 from pinnace.chaos.moments import Moment
 from pinnace.chaos.perform import Performance, perform
@@ -26,6 +25,7 @@ from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cli.story import Story
+from pinnace.cluster.helper import HelperError
 
 COLUMN = 74
 """Width of what is judged, before the figures."""

@@ -7,7 +7,8 @@ ClusterError
 +-- NoCluster            the folder has no running cluster.
 +-- FolderError          the folder cannot be used.
 +-- StartFailed          a process of the cluster did not start; `process` and `log_tail` say more.
-    +-- StartTimeout     it did not become ready in time.
+|   +-- StartTimeout     it did not become ready in time.
++-- HelperError          a process that stands between the others failed (pinnace.cluster.helper).
 """
 
 from collections.abc import Sequence

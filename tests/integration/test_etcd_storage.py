@@ -12,7 +12,7 @@ import pytest
 
 from apiserver.storage.etcd import EtcdStorage, EtcdTls
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
-from pinnace.chaos.proxy import Mode, Proxy
+from pinnace.cluster.proxy import Mode, Proxy
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import DEADLINE, done, put, take
 

@@ -4,7 +4,7 @@ import pytest
 
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import Compacted, OutOfSpace, Write
-from pinnace.chaos.helper import Helper, HelperError
+from pinnace.cluster.helper import Helper, HelperError
 from tests.conftest import EtcdServer
 from tests.contract.steps import put
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, suppress
 
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import Unavailable
-from pinnace.chaos.proxy import Mode, Proxy
 from pinnace.client.client import Client
 from pinnace.client.informer import Informer
+from pinnace.cluster.proxy import Mode, Proxy
 from tests.builders import make_pod
 from tests.conftest import EtcdServer
 from tests.regression.servers import serving

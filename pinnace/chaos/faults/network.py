@@ -4,9 +4,9 @@ scheduler or a kubelet to the API servers, of an API server to etcd."""
 import random
 from collections.abc import Sequence
 
-from pinnace.chaos.links import Link
-from pinnace.chaos.proxy import Mode
 from pinnace.chaos.world import NotPossible, World
+from pinnace.cluster.links import Link
+from pinnace.cluster.proxy import Mode
 
 BOTH, REQUESTS, ANSWERS = "both ways", "what it sends", "what is sent to it"
 DIRECTIONS = (BOTH, REQUESTS, ANSWERS)

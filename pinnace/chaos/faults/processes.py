@@ -5,9 +5,9 @@ import random
 import signal
 from pathlib import Path
 
-from pinnace.chaos.helper import dying_with_us
 from pinnace.chaos.world import World
 from pinnace.cluster.folder import Folder
+from pinnace.cluster.helper import dying_with_us
 from pinnace.cluster.ports import Ports
 
 RUN_LOG = "--run-log"

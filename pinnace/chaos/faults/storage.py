@@ -2,8 +2,8 @@
 
 import random
 
-from pinnace.chaos.helper import HelperError
 from pinnace.chaos.world import ETCD_FOLLOWER, NotPossible, World
+from pinnace.cluster.helper import HelperError
 
 
 class _Operation:

@@ -17,7 +17,6 @@ from pinnace.bench import metrics
 from pinnace.bench.errors import BenchError
 from pinnace.chaos.faults.base import Fault
 from pinnace.chaos.faults.table import KINDS
-from pinnace.chaos.helper import HelperError
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import Load
 from pinnace.chaos.moments import Moment
@@ -28,6 +27,7 @@ from pinnace.check.index import History
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.cluster import startup, view
+from pinnace.cluster.helper import HelperError
 from pinnace.cluster.spec import APISERVER, ClusterSpec
 
 T = TypeVar("T")

@@ -40,6 +40,8 @@ class Row:
     """Of the rate; "" when the row has none."""
     headline: str = ""
     """The stage whose percentiles are the row's result, when the rate is not."""
+    linked: bool = False
+    """The schedulers reach the API servers through links that can be held."""
 
 
 @click.group("bench", context_settings=CONTEXT)
@@ -131,7 +133,7 @@ def failover_row(
 ) -> None:
     """The time from hitting the leading scheduler to the first bind by the next, while pods come in."""
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
-    row = Row("failover", spec, {"nodes": nodes, "signal": name, "times": times}, headline="gap")
+    row = Row("failover", spec, {"nodes": nodes, "signal": name, "times": times}, headline="gap", linked=name == "STOP")
     measure(settings, row, lambda bench, steps: failover(bench, SIGNALS[name], times, steps), **shared)
 
 
@@ -185,7 +187,7 @@ async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
     for number in range(1, runs + 1):
         if runs > 1:
             steps.line(f"run {number} of {runs}")
-        async with calibrated_cluster(row.spec, steps) as bench:
+        async with calibrated_cluster(row.spec, steps, linked=row.linked) as bench:
             steps.waiting(f"the measurement: {row.name}")
             found.append(await body(bench, steps))
     return found

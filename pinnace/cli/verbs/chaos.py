@@ -9,7 +9,6 @@ import click
 from pinnace.chaos.errors import ChaosError
 from pinnace.chaos.faults.base import Kind
 from pinnace.chaos.faults.table import KINDS
-from pinnace.chaos.helper import HelperError
 from pinnace.chaos.load import LoadError
 from pinnace.chaos.report import ChaosReport
 from pinnace.chaos.run import Options
@@ -21,6 +20,7 @@ from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.playing import new_folder, scenario_verbs
 from pinnace.cli.settings import Settings
+from pinnace.cluster.helper import HelperError
 from pinnace.cluster.spec import ClusterSpec
 
 POSITIVE = click.IntRange(min=1)

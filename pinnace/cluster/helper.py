@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
+from pinnace.cluster.errors import ClusterError
+
 _SETPRIV = shutil.which("setpriv")
 ANSWER_TIMEOUT = 20.0
 """Seconds. Longer than any helper may take for anything that it is asked."""
@@ -24,7 +26,7 @@ def dying_with_us(command: Sequence[str]) -> list[str]:
     return [_SETPRIV, "--pdeathsig", "KILL", "--", *command] if _SETPRIV else list(command)
 
 
-class HelperError(Exception):
+class HelperError(ClusterError):
     """The helper refused, did not answer in time, or is gone."""
 
 

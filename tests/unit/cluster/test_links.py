@@ -2,10 +2,10 @@
 
 import pytest
 
-from pinnace.chaos.helper import HelperError
-from pinnace.chaos.links import Links
-from pinnace.chaos.proxy import Mode
-from tests.unit.chaos.echo import MOMENT, an_echo, connected
+from pinnace.cluster.helper import HelperError
+from pinnace.cluster.links import Links
+from pinnace.cluster.proxy import Mode
+from tests.unit.cluster.echo import MOMENT, an_echo, connected
 
 
 async def test_each_pair_has_its_own_link_and_keeps_it() -> None:

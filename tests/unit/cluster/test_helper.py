@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos.helper import Helper, HelperError
+from pinnace.cluster.helper import Helper, HelperError
 
 DEADLINE = 10.0
 SCRIPT = """

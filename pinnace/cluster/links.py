@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import click
 
-from pinnace.chaos.helper import Helper
-from pinnace.chaos.proxy import Mode, Proxy
+from pinnace.cluster.helper import Helper
 from pinnace.cluster.ports import Ports
+from pinnace.cluster.proxy import Mode, Proxy
 from pinnace.runtime import lines
 
 Link = tuple[str, str]
@@ -26,7 +26,7 @@ class Links:
 
     def __init__(self, count: int) -> None:
         """`count`: how many links there will be at most."""
-        self._helper = Helper("pinnace.chaos.links", "--count", str(count))
+        self._helper = Helper("pinnace.cluster.links", "--count", str(count))
         self._free: list[str] = []
         self._addresses: dict[Link, str] = {}
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from pinnace.chaos.proxy import Mode
-from tests.unit.chaos.echo import DEADLINE, MOMENT, connected, echoing
+from pinnace.cluster.proxy import Mode
+from tests.unit.cluster.echo import DEADLINE, MOMENT, connected, echoing
 
 
 async def test_what_is_not_disturbed_passes_both_ways_and_is_counted() -> None:

@@ -65,7 +65,7 @@ def examine_leaders(history: History, found: Findings) -> None:
                 continue
             if token and stored.create_revision != token and load <= stored.at <= end:
                 found.examined += 1
-                _check_cause(name, token, stored, faults, _run(history), found)
+                _check_cause(name, token, stored, stored.at if vacant is None else vacant, faults, _run(history), found)
             if vacant is not None:
                 _check_gap(name, max(vacant, load), min(stored.at, end), faults, limit, found)
             vacant, token = None, stored.create_revision
@@ -75,8 +75,9 @@ def examine_leaders(history: History, found: Findings) -> None:
         found.examined += 1
 
 
-def _check_cause(name: str, token: int, stored: Stored, faults: Iterable[Fault], run: Run, found: Findings) -> None:
-    near = [fault for fault in faults if fault.began <= stored.at <= _end(fault) + run.leaderless]
+def _check_cause(name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, found: Findings) -> None:
+    """`at`: when the leader before lost its place."""
+    near = [fault for fault in faults if fault.began <= at <= _end(fault) + run.leaderless]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
     cause = f"the only fault near was {near[0].name} {near[0].target}, which is bearable" if near else "no fault was near"

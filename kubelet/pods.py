@@ -13,7 +13,7 @@ Guarantees:
 * A status is written against the resourceVersion that this process knows, so one that is outdated is refused. On a Conflict
   the pod is reported again on top of what the informer brings.
 * Of two processes that accept a pod (twins: one has taken the nodes over from the other) the one whose report is stored first
-  has accepted it; the other adopts it from there.
+  has accepted it, and likewise ended it; the other adopts it from there.
 * A pod is deleted (grace 0, its uid as precondition) only when its final status has been acknowledged.
 
 Events are recorded for refusals, failures and kills only: a Started event for each pod would cost a write for each pod.

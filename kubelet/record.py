@@ -9,6 +9,8 @@ from kubelet.status import Addresses, render
 from kubelet.template import Template, template_of
 from pinnace.api.core_v1_pb2 import Pod
 
+FINAL = tuple(phase for phase in Phase if phase.final)
+
 
 @dataclass(slots=True, eq=False)
 class Record:
@@ -45,11 +47,15 @@ class Record:
 
     @property
     def is_anothers(self) -> bool:
-        """Has another process, a twin of this fleet, accepted the pod before any report of ours was stored? Its word counts:
-        our own would set the pod back."""
-        if self.acknowledged or self.state is None or not accepted(self.pod):
+        """Has another process, a twin of this fleet, accepted the pod before any report of ours was stored, or ended it? Then
+        its word counts: our own would set the pod back."""
+        if self.state is None or not accepted(self.pod):
             return False
         status = self.pod.status
+        if status.phase in FINAL and status.phase != self.state.phase:
+            return True
+        if self.acknowledged:
+            return False
         ahead = self.state.phase is Phase.PENDING and status.phase not in ("", Phase.PENDING)
         return ahead or status.startTime.seconds != int(self.state.accepted.unix)
 

@@ -182,6 +182,18 @@ async def test_a_pod_that_a_twin_has_accepted_meanwhile_goes_on_from_there(api: 
     assert api.fleet.unreported == 0
 
 
+async def test_a_pod_that_a_twin_has_ended_stays_as_it_ended(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(0.0)
+    api.deaf = True
+    api.delete("a")
+    api.report_by_another("a", Phase.FAILED)
+    api.deliver()
+    await api.clock.advance(60.0)
+    assert api.phases("a") == ["Running", "deleted"]
+    assert len(api.fleet) == 0
+
+
 async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
     api.create(declare(small("a").restart_policy("Never"), start_seconds="1", run_seconds="1"))
     await api.clock.advance(0.0)

@@ -13,7 +13,7 @@ from tests.simulation.plan import COMMON, OWN, Kind, plan
 from tests.simulation.run import play
 
 SEEDS = 120
-BATCHES = 6
+BATCHES = 12
 """So that workers share them."""
 
 

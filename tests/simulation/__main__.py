@@ -16,6 +16,8 @@ from tests.simulation.run import Outcome, play
 VIOLATED = 10
 BATCH = 10
 """Seeds that a worker takes at once."""
+BATCHES = 20
+"""After so many a worker is replaced: what thousands of simulated processes have left in its memory goes with it."""
 
 
 @click.command()
@@ -48,10 +50,7 @@ def main(seed: int | None, seeds: int, first: int, jobs: int, verbose: bool, sto
 
 
 def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
-    if jobs == 1:
-        yield from map(play, seeds)
-        return
-    with get_context("fork").Pool(jobs) as pool:
+    with get_context("fork").Pool(jobs, maxtasksperchild=BATCHES) as pool:
         yield from pool.imap_unordered(play, seeds, chunksize=BATCH)
 
 

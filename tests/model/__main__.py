@@ -10,12 +10,13 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from tests.model.checker import Counterexample, check
+from tests.model.checker import Counterexample, TooManyStates, check
 from tests.model.lease import Rule
 from tests.model.rules import Guard
 from tests.model.runs import BREAKS, LARGE, SMALL, TWO_LEADERS, Run, describe
 
-LIMIT = 5_000_000
+LIMIT = 2_000_000
+"""States; some 1.5 KB each."""
 
 
 def main(arguments: list[str]) -> int:
@@ -44,7 +45,11 @@ def _check(runs: Collection[Run]) -> int:
     failed = 0
     for run in runs:
         started = time.monotonic()
-        result = check(run.make(()), recovery=run.recovery, limit=LIMIT)
+        try:
+            result = check(run.make(()), recovery=run.recovery, limit=LIMIT)
+        except TooManyStates as error:
+            print(f"open   {run.title}: {error}, and nothing wrong with those", flush=True)
+            continue
         size = f"{result.states:,} states, {result.transitions:,} transitions, depth {result.depth}"
         verdict = "holds" if result.counterexample is None else "FAILS"
         print(f"{verdict}  {run.title}: {size}, {time.monotonic() - started:.1f} s", flush=True)

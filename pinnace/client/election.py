@@ -169,6 +169,8 @@ class Candidate:
             self._handle(response)
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         opened = response.opened
+        if opened.session == self._forsaken:
+            raise unavailable("the term has lapsed while its session was being resumed; begin a new one")
         now = self._clock.monotonic()
         self._open = True
         self._session = opened.session

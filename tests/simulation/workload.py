@@ -104,20 +104,24 @@ class Workload:
         return lacking
 
     async def _mistaken(self, scheduler: Scheduler, revision: int) -> list[str]:
-        """What a scheduler, leading or not, believes wrongly: its cache must be the state when nothing moves any more."""
+        """What a scheduler, leading or not, believes wrongly: its cache must be the state when nothing moves any more. Only one
+        that does not lead may go on assuming a pod that nobody has bound: it finds out when it is elected again."""
         try:
             await scheduler._pods.wait_for(revision, PATIENCE)
         except TimeoutError as error:
             return [str(error)]
         cache, pods = scheduler._cache, self._cluster.journal.pods
-        problems = [f"still assumes pod {info.key}" for info in cache.assumed()]
+        leads = scheduler._candidate.token is not None
         placed = {facts.uid: facts.node for facts in pods.values() if facts.node and not facts.finished}
+        waiting = {facts.uid for facts in pods.values() if not facts.node and not leads}
+        assumed = {info.uid: info.key for info in cache.assumed()}
+        problems = [f"still assumes pod {key}" for uid, key in assumed.items() if uid not in waiting]
         problems += [
             f"takes pod {uid} to be on {cache.node_of(uid) or 'no node'}, not on {node}"
             for uid, node in placed.items()
             if cache.node_of(uid) != node
         ]
-        if not problems and len(cache) != len(placed):
+        if not problems and len(cache) != len(placed) + len(assumed):
             problems.append(f"counts {len(cache)} pods on nodes, not {len(placed)}")
         return problems
 

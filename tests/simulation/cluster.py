@@ -60,6 +60,8 @@ class Cluster:
         self.ports: dict[str, Port] = {}
         self.schedulers: dict[str, Scheduler] = {}
         """By process, of those that have been started; the latest of each."""
+        self.scheduler_clients: dict[str, Client] = {}
+        """Theirs."""
         self.endpoints = [f"apiserver-{index}:7480" for index in range(servers)]
         self.members: dict[str, Member] = {}
         self.nodes = 0
@@ -128,8 +130,9 @@ class Cluster:
 
     async def _schedule(self, process: Process, member: Member) -> None:
         seed = self.rng.getrandbits(32)
+        client = self.scheduler_clients[process.name] = self.client()
         configuration = Configuration(seed=seed, initial_backoff=0.2, max_backoff=1.0)
-        scheduler = Scheduler(self.client(), process.name, configuration, clock=process.clock)
+        scheduler = Scheduler(client, process.name, configuration, clock=process.clock)
         member.stop = scheduler.stop
         self.schedulers[process.name] = scheduler
         await scheduler.run()

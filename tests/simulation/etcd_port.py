@@ -111,6 +111,8 @@ class Port:
 
     def __init__(self, etcd: SimEtcd, rng: random.Random, odds: Odds | None = None) -> None:
         self.odds = odds or Odds()
+        self.lag = 0.0
+        """Like `odds.watch_latency`, of this port alone."""
         self._etcd = etcd
         self._rng = rng
         self._flying: dict[asyncio.Future[Any], None] = {}
@@ -322,7 +324,7 @@ class Port:
                 etcd.watches.remove(tell)
                 etcd.on_leaderless.remove(give_up)
                 return
-            delay = self._delay(self.odds.latency) + self._delay(self.odds.watch_latency)
+            delay = self._delay(self.odds.latency) + self._delay(self.odds.watch_latency + self.lag)
             stream.due = max(stream.due, asyncio.get_running_loop().time() + delay)
             for changes in news:
                 if changes.revision > stream.told:

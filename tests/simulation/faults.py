@@ -8,7 +8,10 @@ from dataclasses import replace
 from itertools import count
 
 from apiserver.storage.etcd.watch import SILENCE_LIMIT
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.resources import election_key
 from pinnace.check.history import Fault
+from pinnace.cluster.spec import ELECTION
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.etcd_port import TIMEOUT
 from tests.simulation.plan import Blow
@@ -18,6 +21,10 @@ RESTART = 0.3
 NOTICED = SILENCE_LIMIT + 2.0
 """Seconds within which an API server notices that etcd tells it nothing, if there is anything to tell."""
 MAX_CLOCK_STEP = 7200.0
+STALL = 0.8
+"""Seconds: more than a candidate's patience, less than its validity."""
+LAG = 1.0
+"""Mean seconds by which etcd's watch lags at an API server that has stalled."""
 
 Strike = Callable[[Cluster], AbstractAsyncContextManager[str | None]]
 """Gives the target; None: there was none. The fault is on while the context lasts."""
@@ -84,6 +91,63 @@ def _kill(role: str) -> Strike:
         cluster.restart(member)
 
     return strike
+
+
+@asynccontextmanager
+async def _kill_while_late(cluster: Cluster) -> AsyncIterator[str | None]:
+    """The API server of a standby stalls for so long that candidates leave it, and informers do not. Then it lags, and the
+    leader dies right after a bind: the next one is elected before its informers can have seen that."""
+    clock = cluster.loop.world.clock
+    leader, standby = _leader(cluster), _standby(cluster)
+    server = _server_of(cluster, standby)
+    if leader is None or server is None or not _runs(server) or len(cluster.endpoints) < 2:
+        yield None
+        return
+    server.process.pause()
+    await clock.sleep(STALL)
+    server.process.resume()
+    port = cluster.ports[server.name]
+    port.lag += LAG
+    try:
+        bound = _bound(cluster)
+        deadline = clock.monotonic() + LAG
+        while _bound(cluster) <= bound and clock.monotonic() < deadline:
+            await clock.sleep(0.002)
+        if leader.process.alive:
+            leader.process.crash()
+        yield f"{leader.name}, {server.name}"
+        if not leader.process.alive:
+            cluster.restart(leader)
+    finally:
+        port.lag -= LAG
+
+
+def _runs(member: Member) -> bool:
+    return member.process.alive and not member.process.paused
+
+
+def _server_of(cluster: Cluster, scheduler: Member | None) -> Member | None:
+    """The API server that a scheduler is connected to."""
+    if scheduler is None or scheduler.name not in cluster.scheduler_clients:
+        return None
+    return cluster.members.get(cluster.scheduler_clients[scheduler.name].connection.endpoint.partition(":")[0])
+
+
+def _leader(cluster: Cluster) -> Member | None:
+    """The scheduler that leads."""
+    record = cluster.etcd.store.get(election_key(ELECTION))
+    member = cluster.members.get(Election.FromString(record.value).holder) if record is not None else None
+    return member if member is not None and _runs(member) else None
+
+
+def _standby(cluster: Cluster) -> Member | None:
+    """A scheduler that does not lead."""
+    leader = _leader(cluster)
+    return next((member for member in cluster.of("scheduler") if member is not leader and _runs(member)), None)
+
+
+def _bound(cluster: Cluster) -> set[str]:
+    return {facts.uid for facts in cluster.journal.pods.values() if facts.node}
 
 
 @asynccontextmanager
@@ -291,6 +355,7 @@ FAULTS |= {
     "compact": _compact,
     "compact-behind": _compact_behind,
     "kill-apiserver-and-compact": _kill_and_compact,
+    "kill-scheduler-while-late": _kill_while_late,
     "etcd-away": _etcd_away,
     "etcd-full": _etcd_full,
     "etcd-slow": _etcd_odds(loss=0.0, latency=0.05, watch_latency=0.0),

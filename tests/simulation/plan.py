@@ -31,6 +31,7 @@ OWN: dict[Kind, tuple[Fault, ...]] = {
     Kind.WHOLE: (
         "pause-scheduler",
         "kill-scheduler",
+        "kill-scheduler-while-late",
         "stop-scheduler",
         "pause-kubelet",
         "kill-kubelet",
@@ -47,6 +48,8 @@ BEARABLE_WITH_OTHERS = ("stop-apiserver", "kill-apiserver", "pause-apiserver", "
 """Likewise, where there is another API server to go on with."""
 ROOM = 6
 """Pods of an owner that are alive at once, at most."""
+LATE = ("kill-scheduler-while-late",)
+"""Faults that need an otherwise healthy cluster to strike where they should."""
 FREEZING = ("pause-candidate", "pause-scheduler")
 """Faults under which their target stands still."""
 
@@ -69,7 +72,7 @@ class Plan:
     """Schedulers, or candidates."""
     nodes: int
     capacity: int
-    """Pods of owners that a node has memory for: all of them, taken together, have little more than what is needed."""
+    """Pods of owners that a node has memory for: all of them, taken together, have a third to twice of what is needed."""
     owners: int
     """Clients that create, change and delete pods of their own."""
     rivals: int
@@ -94,7 +97,7 @@ def plan(seed: int) -> Plan:
     count = rng.randint(len(picked), 2 * len(picked)) if picked else 0
     blows = [Blow(rng.choice(picked), rng.uniform(0.5, seconds), _duration(rng)) for _ in range(count)]
     if kind is not Kind.STORAGE and rng.random() < 0.25:
-        lone = [fault for fault in choice if fault in BEARABLE_WITH_OTHERS + FREEZING]
+        lone = [fault for fault in choice if fault in BEARABLE_WITH_OTHERS + FREEZING + LATE]
         blows = [Blow(rng.choice(lone), rng.uniform(0.5, 2.0), rng.uniform(0.3, 5.0))]
     nodes = rng.randint(1, 5) if kind is Kind.WHOLE else 0
     owners = 0 if kind is Kind.ELECTION else rng.randint(1, 2)
@@ -104,7 +107,7 @@ def plan(seed: int) -> Plan:
         servers=rng.choice((1, 2, 2, 2, 3)),
         replicas=0 if kind is Kind.STORAGE else rng.choice((1, 2, 2, 3)),
         nodes=nodes,
-        capacity=ceil(ROOM * owners / nodes) + rng.choice((0, 0, 1, 4)) if nodes else 0,
+        capacity=ceil(ROOM * owners * rng.choice((0.3, 0.5, 0.9, 1.0, 1.1, 2.0)) / nodes) if nodes else 0,
         owners=owners,
         rivals=0 if kind is Kind.ELECTION else rng.randint(0, 2),
         followers=rng.randint(0, 2) if kind is not Kind.STORAGE else rng.randint(1, 4),

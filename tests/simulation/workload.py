@@ -15,7 +15,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import NODES, PODS
 from pinnace.chaos.adversary import SEIZED, Adversary
-from pinnace.chaos.clients import recording_client
+from pinnace.chaos.clients import RecordingConnection
 from pinnace.chaos.watching import RecordingWatcher
 from pinnace.chaos.workers import CONTESTED, LOAD, NOBODY, Owner, Rival, Worker, pod
 from pinnace.client.client import Client
@@ -144,7 +144,7 @@ class Workload:
 
         async def work(process: Process, member: Member) -> None:
             rng = self._cluster.fork()
-            worker: Worker = make(name, self._recording(name, rng), rng)
+            worker: Worker = make(name, self._recording(process, rng), rng)
             while self._on:
                 with suppress(ApiError):
                     await worker.step()
@@ -186,7 +186,7 @@ class Workload:
 
         connection = Connection(cluster.endpoints)
         candidate = Candidate(connection, ELECTION, process.name, on_elected=won, on_lost=lost, clock=clock)
-        client = self._recording(process.name, rng)
+        client = self._recording(process, rng)
         member.stop = candidate.resign
 
         async def bind() -> None:
@@ -205,8 +205,10 @@ class Workload:
             group.create_task(candidate.run())
             group.create_task(bind())
 
-    def _recording(self, name: str, rng: random.Random) -> Client:
-        return recording_client(name, self._cluster.endpoints, self._cluster.journal, rng)  # type: ignore[arg-type]
+    def _recording(self, process: Process, rng: random.Random) -> Client:
+        connection = RecordingConnection(process.name, self._cluster.endpoints, self._cluster.journal, rng)  # type: ignore[arg-type]
+        process.on_crash.append(connection.abandon)
+        return Client(connection)
 
 
 async def bind_one(client: Client, name: str, token: int, rng: random.Random, nodes: Sequence[str] = ("a", "b", "c")) -> None:

@@ -168,7 +168,11 @@ async def test_leader(pinnace: Commands) -> None:
     done = await pinnace("leader", "history", "-o", "json")
     assert done.code == 3 and done.errors[0] == 'error: election "scheduler" has had no leader yet'
     done = await pinnace("leader", "transfer", "--to", "b")
-    assert done.code == 3 and done.errors[0].endswith('election "scheduler": nobody leads')
+    assert done.code == 3 and done.errors[0] == 'error: nobody leads election "scheduler"'
+    done = await pinnace("leader", "trasnfer")
+    assert done.code == 3 and done.errors[1].endswith('did you mean "transfer"?')
+    done = await pinnace("leader", "transfer", "scheduler-1")
+    assert done.code == 3 and done.errors[1].endswith("--to names who is to lead")
 
 
 async def test_version(pinnace: Commands) -> None:

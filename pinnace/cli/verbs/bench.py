@@ -44,7 +44,7 @@ class Row:
     """The schedulers reach the API servers through links that can be held."""
 
 
-@click.group("bench", context_settings=CONTEXT)
+@click.group("bench", context_settings=CONTEXT, no_args_is_help=False)
 def bench() -> None:
     """Measure pinnace on this machine.
 

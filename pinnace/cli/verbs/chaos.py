@@ -26,7 +26,7 @@ from pinnace.cluster.spec import ClusterSpec
 POSITIVE = click.IntRange(min=1)
 
 
-@click.group("chaos", context_settings=CONTEXT)
+@click.group("chaos", context_settings=CONTEXT, no_args_is_help=False)
 def chaos() -> None:
     """Break a cluster on purpose, and judge what became of it.
 

@@ -37,7 +37,7 @@ PATIENCE_GAP = 1.0
 """Seconds within which the next leader must have bound a pod, for the verdict. (Kubernetes' defaults make it 15 or more.)"""
 
 
-@click.group("demo", context_settings=CONTEXT)
+@click.group("demo", context_settings=CONTEXT, no_args_is_help=False)
 def demo() -> None:
     """Stories that a real cluster tells."""
 

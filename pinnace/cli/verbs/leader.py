@@ -11,7 +11,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.times import format_rfc3339
 from pinnace.cli import formats
 from pinnace.cli.ages import since
-from pinnace.cli.command import DefaultGroup, verb
+from pinnace.cli.command import DefaultGroup, did_you_mean, verb
 from pinnace.cli.console import note, out
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session, run
@@ -22,6 +22,8 @@ from pinnace.cli.terms import documents, rows, short
 from pinnace.client.errors import NotFound, Unavailable
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
+USUAL = "scheduler"
+"""The election that is meant when none is named."""
 POLL = 0.2
 """Seconds between two looks of a watch."""
 
@@ -42,7 +44,7 @@ def leader() -> None:
         pinnace leader -o json | jq -r .holder
     """,
 )
-@click.argument("election", default="scheduler")
+@click.argument("election", default=USUAL)
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
 def show(settings: Settings, election: str, output: str | None, watch: bool) -> None:
@@ -64,7 +66,7 @@ def show(settings: Settings, election: str, output: str | None, watch: bool) -> 
         pinnace leader history -o json | jq '.items[].reason'
     """,
 )
-@click.argument("election", default="scheduler")
+@click.argument("election", default=USUAL)
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
 def history(settings: Settings, election: str, output: str | None) -> None:
     """Show the last 100 terms of an election, the present one last.
@@ -82,7 +84,7 @@ def history(settings: Settings, election: str, output: str | None) -> None:
         pinnace leader transfer --to scheduler-1
     """,
 )
-@click.argument("election", default="scheduler")
+@click.argument("election", default=USUAL)
 @click.option("--to", metavar="HOLDER", default="", help="Who is to lead. Without it, any candidate but the present leader.")
 def transfer(settings: Settings, election: str, to: str) -> None:
     """End the present term in favour of another candidate.
@@ -98,7 +100,12 @@ leader.add_command(history)
 
 
 async def move(session: Session, election: str, to: str) -> None:
-    answer = await session.client.elections.transfer(election, to)
+    try:
+        answer = await session.client.elections.transfer(election, to)
+    except NotFound as error:
+        if error.reason == "NoCandidate":
+            raise
+        raise _vacant(election, "--to names who is to lead") from error
     before, after = answer.before, answer.after
     if after == before:
         out(f"{after.holder} leads already, with token {after.token}\n")
@@ -115,15 +122,14 @@ async def move(session: Session, election: str, to: str) -> None:
 async def past(session: Session, election: str, form: str | None) -> None:
     terms = await session.client.elections.history(election)
     if not terms:
-        raise Failure(f'election "{election}" has had no leader yet', code=ExitCode.NOT_FOUND)
+        raise Failure(f'election "{election}" has had no leader yet', hint=_taken_for(election), code=ExitCode.NOT_FOUND)
     out(formats.dump(form, {"items": documents(terms)}) if form else Table(PAST).render(rows(terms)))
 
 
 async def present(session: Session, election: str, form: str | None) -> None:
     found = await _present(session, election)
     if not found.holder:
-        hint = "`pinnace status` shows which processes run; `pinnace leader -w` waits for a leader"
-        raise Failure(f'nobody leads election "{election}"', hint=hint, code=ExitCode.NOT_FOUND)
+        raise _vacant(election)
     out(formats.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
 
 
@@ -145,6 +151,21 @@ async def follow(session: Session, election: str, form: str | None) -> None:
                 last = (found.holder, found.token)
                 out(_line(found, form) if form else table.render([row(found, time.time())]))
         await asyncio.sleep(POLL)
+
+
+def _vacant(election: str, hint: str = "") -> Failure:
+    way = "`pinnace status` shows which processes run; `pinnace leader -w` waits for a leader"
+    taken = _taken_for(election)
+    hint = "; ".join(filter(None, (taken, hint))) if taken else way
+    return Failure(f'nobody leads election "{election}"', hint=hint, code=ExitCode.NOT_FOUND)
+
+
+def _taken_for(election: str) -> str:
+    """For those who meant something else by the word."""
+    if election == USUAL:
+        return ""
+    meant = did_you_mean(election, list(leader.commands))
+    return f'"{election}" was taken for an election; that of the schedulers is "{USUAL}"{meant}'
 
 
 async def _present(session: Session, election: str) -> Election:

@@ -41,6 +41,8 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["get", "pods", "--wacth"], "error: no such option '--wacth'. Did you mean '--watch'?"),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
         (["node"], "error: missing command"),
+        (["chaos"], "error: missing command"),
+        (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
         (["completion", "tcsh"], "error: invalid value for"),
     ],
 )

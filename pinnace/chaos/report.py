@@ -160,6 +160,7 @@ class ChaosReport:
         yield f"again: {self.repeat}"
         if self.kept:
             yield f"history and logs: {self.kept}"
+            yield f"judge again: pinnace check {self.kept}/*.jsonl"
 
 
 def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:

@@ -36,6 +36,9 @@ def decode(line: str | bytes) -> Record:
     """Raises HistoryError."""
     try:
         data = json.loads(line)
+    except ValueError:  # it would tell the line, which may be of any length, and of any bytes
+        raise HistoryError("no record of a history: it is not JSON") from None
+    try:
         kind = _RECORDS[data.pop("t")]
         if kind is Stored:
             data["facts"] = _facts(data.get("facts"))

@@ -42,12 +42,14 @@ def scenario_verbs() -> Iterator[Verb]:
 
 
 def _verb(name: str, scenario: type[Scenario]) -> Verb:
+    story = scenario.story.replace("\n", "\n    ")  # indented as the rest, or the whole of it is indented in the help
+
     def play(settings: Settings, output: str, seed: int, save: Path | None, **options: Any) -> None:
         _play(settings, scenario(**options), output, seed, save)
 
     play.__doc__ = f"""{scenario.title}.
 
-    {scenario.story}
+    {story}
 
     Plays on a cluster of its own, in a temporary folder, under load. Exit code 10 when something did not hold.
     """
@@ -123,6 +125,8 @@ def _tell(story: Story, found: Performance) -> None:
         story.judgement(False, "what must not be", lacking, COLUMN)
     for reason in found.void:
         story.judgement(False, "the run proves nothing", reason, COLUMN)
+    if found.kept:
+        story.line(f"\n  To be judged again: pinnace check {found.kept}/*.jsonl")
 
 
 def moment_line(moment: Moment) -> str:

@@ -27,7 +27,7 @@ from pinnace.cli.settings import Settings
         pinnace check run/*.jsonl -o json | jq '.verdicts[] | select(.status == "violated")'
     """,
 )
-@click.argument("histories", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("histories", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--only", multiple=True, metavar="NAME", help=f"Try this invariant only: {', '.join(NAMES)}. Repeatable.")
 @click.option("--limit", type=click.IntRange(min=0), default=reports.SHOWN, show_default=True, help="Violations shown of each.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The form.")
@@ -39,6 +39,8 @@ def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], li
     """
     if unknown := set(only) - set(NAMES):
         raise usage(f"there is no invariant {', '.join(sorted(unknown))}", hint=f"they are {', '.join(NAMES)}")
+    for folder in filter(Path.is_dir, histories):
+        raise usage(f"{folder} is a folder", hint=f"`pinnace check {folder}/*.jsonl` judges what --save has kept in it")
     gc.disable()  # millions of records that all live to the end: looking for garbage among them takes longer than judging them
     try:
         report = judge(_records(histories), set(only) or None)

@@ -64,5 +64,10 @@ def test_what_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path.write_text("hello\n")
     assert run(["check", str(path)]) == 5
     assert f"error: {path}:1: no record of a history" in capsys.readouterr().err
+    path.write_bytes(b"\x7fELF" * 1000 + b"\n")
+    assert run(["check", str(path)]) == 5
+    assert capsys.readouterr().err.startswith(f"error: {path}:1: no record of a history: it is not JSON\nhint: ")
+    assert run(["check", str(tmp_path)]) == 2
+    assert f"hint: `pinnace check {tmp_path}/*.jsonl`" in capsys.readouterr().err
     assert run(["check", str(path), "--only", "I13"]) == 2
     assert "there is no invariant I13" in capsys.readouterr().err

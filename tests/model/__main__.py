@@ -28,10 +28,13 @@ def main(arguments: list[str]) -> int:
         case ["--list"]:
             for guard in (*Guard, *Rule):
                 print(f"{guard.breaking:22} {guard.statement}")
-            print(f"\nto be taken away: {'  '.join(BREAKS)}")
+            print(f"\n--break takes: {'  '.join(BREAKS)}")
         case ["--break", name] if name in BREAKS:
             run, broken = BREAKS[name]
             _print(run, broken)
+        case ["--break", name]:
+            print(f'"{name}" cannot be taken away; --list says what can', file=sys.stderr)
+            return 2
         case ["--two-leaders"]:
             _print(TWO_LEADERS, ())
         case _:

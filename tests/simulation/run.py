@@ -136,8 +136,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
             EPOCH,
             made.seed,
             f"simulation of {made.kind.value}: {', '.join(names)}",
-            # Candidates die with calls under way, which nobody records then.
-            private=() if made.kind is Kind.ELECTION else (f"{PODS.prefix}{CONTESTED}/",),
+            private=(f"{PODS.prefix}{CONTESTED}/",),
             settle=PATIENCE,
             leaderless=LEADERLESS,
             bearable=BEARABLE + (BEARABLE_WITH_OTHERS if made.servers > 1 else ()),

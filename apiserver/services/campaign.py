@@ -76,10 +76,10 @@ class Campaign:
             return self._lose("leadership has ended meanwhile")
         try:
             self._session = await self._open_session(opening.session)
-            if self._conversation.gone:  # it has not waited: whoever it is with now has the key
+            if self._left():  # it has not waited: whoever it is with now has the key
                 return False
             if record is not None:
-                await self._leadership.take_over(record, self._session.id)
+                await self._leadership.take_over(record, self._session.id, self._left)
         except (LeaseNotFound, Conflict) as error:
             return self._lose(f"leadership has ended meanwhile: {error}")
         self._conversation.say(
@@ -143,7 +143,7 @@ class Campaign:
         if self._clock.monotonic() - self._observed_at < self._timing.silence or not self._conversation.recent:
             return True
         try:
-            held = await self._leadership.take_over(record, self._session.id)
+            held = await self._leadership.take_over(record, self._session.id, self._left)
         except Conflict:
             return True
         except LeaseNotFound:
@@ -210,6 +210,9 @@ class Campaign:
             case _:
                 await self._leadership.depose(NONSENSE)
                 return self._lose("expected a heartbeat or a resignation")
+
+    def _left(self) -> bool:
+        return self._conversation.gone
 
     def _acknowledge(self, sequence: int) -> None:
         self._conversation.say(CampaignResponse(heartbeat=CampaignResponse.HeartbeatAck(sequence=sequence)))

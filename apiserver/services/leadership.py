@@ -21,6 +21,7 @@ holds the session then (campaign.py). Nor that the key is deleted: when etcd sta
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeGuard
 
@@ -75,9 +76,10 @@ class Leadership:
         term = Term(election=self._contest.name, holder=self._holder, token=revision, began=self._now())
         return self._hold(Held(revision, revision), term)
 
-    async def take_over(self, record: KeyValue, session: int) -> Held:
-        """Puts the key of this session again, so that the server where it was finds it changed and lets it be. Raises Conflict
-        when the key is gone or another's, LeaseNotFound when the session has run out, and other StorageErrors."""
+    async def take_over(self, record: KeyValue, session: int, left: Callable[[], bool]) -> Held:
+        """Puts the key of this session again, so that the server where it was finds it changed and lets it be. `left`: has the
+        candidate gone meanwhile? Raises Conflict when the key is gone or another's, or another server has put it and the
+        candidate is with that one now; LeaseNotFound when the session has run out, and other StorageErrors."""
         token = record.create_revision
         while True:
             write = Write(record.key, record.value, expected=record.mod_revision, lease=session)
@@ -85,7 +87,7 @@ class Leadership:
                 revision = await self._committer.commit(write)
             except Conflict as conflict:  # perhaps by a server that the candidate has tried, and left, before this one
                 current = conflict.current
-                if not self.is_own(current, session) or current.create_revision != token:
+                if left() or not self.is_own(current, session) or current.create_revision != token:
                     raise
                 record = current
             else:

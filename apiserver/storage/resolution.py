@@ -13,8 +13,10 @@
                                      Committed      Refused (dead)
 
 Does not promise an answer: when history is compacted, or the store silent until the deadline, the outcome stays unknown. A
-trace is the bytes of *every* write of the transaction at one revision; another writer who wrote the same bytes over the same
-version is taken for us. Deletes leave no bytes, so a transaction of nothing but deletes is never proven by its trace.
+trace is the bytes of *every* write of the transaction at one revision; another writer who wrote the same new bytes over the
+same version is taken for us. Deletes leave no bytes, and a key that is put again as it was shows no new ones: a transaction of
+nothing else is never proven by its trace. (Two API servers that take over one session do write the same, over the same version;
+each may delete what it wrote itself, and must not take the other's for that.)
 """
 
 import random
@@ -56,7 +58,7 @@ async def _resend(storage: Storage, writes: Sequence[Write], anchor: Write) -> C
     moved = await _next_change(storage, anchor, answer.revision)
     if not await _left_trace(storage, writes, moved):
         return answer
-    return Committed(moved) if any(write.value is not None for write in writes) else None
+    return Committed(moved) if await _changed_anything(storage, writes, moved) else None
 
 
 async def _find_created(storage: Storage, writes: Sequence[Write]) -> Committed | None:
@@ -84,3 +86,13 @@ async def _left_trace(storage: Storage, writes: Sequence[Write], revision: int) 
         if not is_trace_of(write, await storage.get(write.key, revision=revision), revision):
             return False
     return True
+
+
+async def _changed_anything(storage: Storage, writes: Sequence[Write], revision: int) -> bool:
+    """Has a key new bytes at this revision, by a transaction that is to have left its trace there?"""
+    for write in writes:
+        if write.value is not None:
+            before = await storage.get(write.key, revision=revision - 1)
+            if before is None or before.value != write.value:
+                return True
+    return False

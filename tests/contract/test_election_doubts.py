@@ -1,14 +1,17 @@
 """Elections whose outcome the API server does not know, or learns late."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
+
+import pytest
 
 from apiserver.sessions import Timing
 from apiserver.storage.interface import Committed, KeyValue, OutcomeUnknown, Refused, Storage, Write
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import election_key
+from pinnace.client.errors import OutcomeUnknown as Unknown
 from tests.contract.servers import PATIENCE, Server, Severable
 from tests.contract.voters import ELECTION, Speaker
 
@@ -44,6 +47,31 @@ class Lossy(Severable):
         return await super().transact(writes)
 
 
+class Overtaken(Severable):
+    """Another server, to which the candidate has gone on, puts the key first: the same bytes, over the same version. `answer`
+    makes what is said of the attempt here then, of what the store has answered."""
+
+    def __init__(self, inner: Storage, answer: Callable[[Committed | Refused], Awaitable[Committed | Refused]]) -> None:
+        super().__init__(inner)
+        self.theirs = 0
+        """The revision of the other's put."""
+        self._answer = answer
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        if not self.theirs and any(write.key == KEY for write in writes):
+            self.theirs = (await super().transact(writes)).revision
+            return await self._answer(await super().transact(writes))
+        return await super().transact(writes)
+
+
+async def lead(storage: Storage) -> tuple[int, int]:
+    """A candidate "a" has been elected by a server that is gone: its session, and its token."""
+    session = await storage.grant_lease(HASTY.ttl)
+    election = Election(name=ELECTION, holder="a", session=session)
+    created = await storage.transact([Write(KEY, election.SerializeToString(), expected=0, lease=session)])
+    return session, created.revision
+
+
 @asynccontextmanager
 async def serving(storage: Storage) -> AsyncIterator[Server]:
     server = await Server(storage, elections=HASTY).start()
@@ -51,6 +79,12 @@ async def serving(storage: Storage) -> AsyncIterator[Server]:
         yield server
     finally:
         await server.kill()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 (the server tells nobody when a peer has left)
+            await asyncio.sleep(0.001)
 
 
 async def beat(speaker: Speaker) -> None:
@@ -98,3 +132,39 @@ async def test_a_create_without_an_answer_does_not_end_the_session(storage: Stor
         assert lossy.lost
         assert record is not None
         assert (record.create_revision, record.lease) == (token, session)
+
+
+async def test_the_put_of_another_server_is_not_taken_for_our_own(storage: Storage) -> None:
+    """The answer to a take-over is lost, and the key was put again with the same bytes: perhaps by the server to which the
+    candidate has gone on. Whoever took that for its own would delete it as its own, and depose a leader that is well."""
+
+    async def lose(answer: Committed | Refused) -> Committed | Refused:
+        raise OutcomeUnknown("no answer")
+
+    session, token = await lead(storage)
+    overtaken = Overtaken(storage, lose)
+    async with serving(overtaken) as server:
+        candidate = await Speaker.open(server, "a", session, token)
+        with pytest.raises(Unknown):
+            await candidate.next()
+        record = await storage.get(KEY)
+        assert record is not None
+        assert record.mod_revision == overtaken.theirs
+
+
+async def test_a_session_that_has_gone_on_is_not_taken_back(storage: Storage) -> None:
+    """The candidate has left while we were about to take over its key, and another server was faster: the key stays with it."""
+
+    async def leave(answer: Committed | Refused) -> Committed | Refused:
+        candidate.vanish()
+        await until(lambda: any(each.gone for each in server.elections._conversations._held.values()))
+        return answer
+
+    session, token = await lead(storage)
+    overtaken = Overtaken(storage, leave)
+    async with serving(overtaken) as server:
+        candidate = await Speaker.open(server, "a", session, token)
+        await until(lambda: overtaken.theirs > 0 and not server.elections._conversations._held)
+        record = await storage.get(KEY)
+        assert record is not None
+        assert record.mod_revision == overtaken.theirs

@@ -71,6 +71,18 @@ class TestUpdates:
         assert isinstance(answer, Refused)
         assert answer.current["a"].value == b"theirs"  # type: ignore[union-attr]
 
+    async def test_the_same_bytes_again_may_be_anybodys(self, store: MemoryStorage) -> None:
+        """Whoever goes on with a session puts its key as it is: two servers that do are not told apart."""
+        write = Write("a", b"as it is", await put(store, "a", b"as it is"))
+        await done(store, write)
+        assert await resolved(store, write) is None
+
+    async def test_the_same_bytes_again_are_proven_by_another_write_of_the_transaction(self, store: MemoryStorage) -> None:
+        same = Write("a", b"as it is", await put(store, "a", b"as it is"))
+        other = Write("b", b"mine", await put(store, "b"))
+        revision = await done(store, same, other)
+        assert await resolved(store, same, other) == Committed(revision)
+
     async def test_its_guard_is_gone(self, store: MemoryStorage) -> None:
         token, expected = await put(store, "fence"), await put(store, "a")
         await done(store, Write("fence", None, token))

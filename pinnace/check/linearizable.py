@@ -12,7 +12,7 @@ possible place of each is exact, since places are only ever pushed up:
     a get that found nothing, a write refused for what was (not) there: it was so at the floor or at a revision after it
     a list                         snapshot >= floor
 
-A conditional write (`expected`) replaced the very version that it named: otherwise an update was lost.
+A conditional write (`expected`) replaced the very version that it named, and nobody else did: otherwise an update was lost.
 
 A write with an unknown outcome may have happened at any time from its start on, or never: it has no place to compare. But under
 the `private` prefixes of a run nobody else writes. There every version that no answered write claims must be explained by an
@@ -53,7 +53,7 @@ class _Scan:
         self._places: dict[int, int] = {}  # of calls that are under way
         self._private = history.run.private if history.run else ()
         self._claimed: set[tuple[str, int]] = set()
-        self._creators: dict[tuple[str, int], str] = {}
+        self._authors: dict[tuple[str, int], str] = {}
         self._unknown: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)  # key -> (floor, verb)
 
     def begin(self, index: int, call: Call) -> None:
@@ -141,7 +141,7 @@ class _Scan:
         if stored is None:
             return 0  # I5 tells
         if item.revision <= floor:
-            if call.verb in CLAIMS or not stored.digest:
+            if _is_its_own(call, item) or not stored.digest:
                 self._violated(call, f"{item.key}: acknowledged with revision {item.revision}", floor)
             else:
                 self._still_there(call, item, floor)
@@ -161,9 +161,9 @@ class _Scan:
             )
         if call.verb == "create" and before is not None:
             self._violated(call, f"created {item.key}, which was there since revision {before.create_revision}", floor)
-        if call.verb in CLAIMS:
+        if _is_its_own(call, item):
             name = f"{call.verb} #{call.id} of {call.client}"
-            other = self._creators.setdefault((item.key, item.revision), name)
+            other = self._authors.setdefault((item.key, item.revision), name)
             if other != name:
                 self._violated(call, f"{item.key}: {other} was acknowledged with the same revision {item.revision}", floor)
 
@@ -207,6 +207,12 @@ class _Scan:
         where = f"{call.verb} #{call.id} of {call.client} from {call.server}"
         known = f"when it began, revision {floor} had certainly been reached"
         self._found.violated(f"{where} {text}; {known}", revision=floor, at=call.began)
+
+
+def _is_its_own(call: Call, item: Item) -> bool:
+    """Must this write have made the revision that it was answered with? One that found nothing to change is answered with what
+    it found: if it is conditional, with the version that it named."""
+    return call.verb in CLAIMS or item.expected not in (0, item.revision)
 
 
 def _effect(history: History, stored: Stored) -> str:

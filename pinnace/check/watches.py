@@ -4,7 +4,7 @@ The connections of one stream are stitched together by revision, and what it was
 (expected.py): the same events with the same content in the same order.
 
     began(0) or relisted --objects--> synced(R): the follower's store must equal the state at R
-    began(R): the next event is the first after R; R must not be later than what was told before
+    began(R): the next event is the first after R; R must be what was told before, neither later (lost) nor earlier (repeated)
     event: the next that is expected. A later one: those between are lost. An earlier one: repeated, or out of order
     bookmark(R): all that is expected up to R has been told
 
@@ -104,8 +104,8 @@ class _Follower:
         if self._syncing:
             self._store = {}
             return
-        if 0 < self._revision < told.revision:
-            text = f"{self._name} resumes after revision {told.revision}, but was told up to {self._revision} only"
+        if self._revision not in (0, told.revision):
+            text = f"{self._name} resumes after revision {told.revision}, but was told up to {self._revision}"
             self._events.violated(text, revision=told.revision, at=told.at)
         self._stand_at(told.revision)
 

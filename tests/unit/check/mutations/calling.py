@@ -113,6 +113,20 @@ def a_lost_update(records: Records, rng: random.Random) -> Records:
 
 
 @breaks("I7")
+def two_updates_of_one_version_are_acknowledged(records: Records, rng: random.Random) -> Records:
+    """Both were conditional on it, and one of them is told that the other's write was its own."""
+    call = rng.choice(calls_of(records, "update", PRIVATE, lambda call: call.items[0].expected > 0))
+    return put_instead(records, call, call, replace(call, client="new"))
+
+
+@breaks("I7")
+def an_update_is_acknowledged_with_what_was_there_before(records: Records, rng: random.Random) -> Records:
+    update = calls_of(records, "update", PRIVATE, lambda call: call.items[0].expected > 0)[-1]
+    now, _ = end_of(records)
+    return [*records, replace(update, client="new", began=now, ended=now)]
+
+
+@breaks("I7")
 def a_create_is_acknowledged_twice(records: Records, rng: random.Random) -> Records:
     call = rng.choice(calls_of(records, "create", PRIVATE))
     return put_instead(records, call, call, replace(call, client="new"))

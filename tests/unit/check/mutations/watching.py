@@ -66,6 +66,16 @@ def a_resumption_leaves_a_gap(records: Records, rng: random.Random) -> Records:
 
 
 @breaks("I8")
+def a_resumption_repeats_the_last_event(records: Records, rng: random.Random) -> Records:
+    """One only, which is of no earlier revision than what was told last."""
+    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    broken = zip(stream, stream[3:], strict=False)  # event, bookmark, ended, began
+    resumed = [(event, began) for event, began in broken if began.kind == "began" and began.revision == event.revision]
+    last, began = rng.choice([(event, began) for event, began in resumed if is_live(stream, event)])
+    return put_instead(records, began, replace(began, revision=last.revision - 1), last)
+
+
+@breaks("I8")
 def a_list_misses_an_object(records: Records, rng: random.Random) -> Records:
     told = told_of(records, rng, "began", lambda told: told.revision == 0 and after(records, told)[0].kind == "added")
     return put_instead(records, after(records, told)[0])

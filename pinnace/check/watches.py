@@ -8,8 +8,9 @@ The connections of one stream are stitched together by revision, and what it was
     event: the next that is expected. A later one: those between are lost. An earlier one: repeated, or out of order
     bookmark(R): all that is expected up to R has been told
 
-What a bookmark promised and the next event brings after all came late (I9); what never comes is lost (I8). A stream that is
-still open when the run ends must have been told of everything but the last PATIENCE seconds.
+What a bookmark promised and the next event brings after all came late (I9); what never comes is lost (I8). When the run ends
+each stream must have been told of everything but the last PATIENCE seconds, whether it is open then or has ended: one that ends
+and does not come back has lost what happened since. One that is stopped with the run is not blamed: it has been told.
 A selector that facts do not decide: every event must have happened, and revisions must not go back; losses are not seen.
 """
 
@@ -59,11 +60,13 @@ class _Follower:
         self._expected: Sequence[Event] = ()
         self._position = self._promised = 0
         self._revision = 0
-        self._open = self._syncing = False
+        self._syncing = False
+        self._heard = 0.0  # when it was told anything, last
         self._store: Store | None = None  # None: not known, since it was not begun from nothing
         self._name = ""
 
     def hear(self, told: Told) -> None:
+        self._heard = told.at
         if told.revision > self._history.last_revision:
             return  # more than the history knows
         match told.kind:
@@ -76,7 +79,7 @@ class _Follower:
             case "bookmark":
                 self._bookmark(told)
             case "ended":
-                self._open = False
+                pass
             case _ if self._syncing:
                 self._keep(told)
             case _:
@@ -87,7 +90,7 @@ class _Follower:
 
     def finish(self, end: float | None) -> None:
         self._check_promises(0.0)
-        if end is None or not self._open or self._syncing:
+        if end is None or (self._syncing and self._heard > end - PATIENCE):
             return
         late = [event for event in self._expected[self._position :] if event.at < end - PATIENCE]
         if late:
@@ -95,7 +98,6 @@ class _Follower:
 
     def _begin(self, told: Told) -> None:
         self._check_promises(told.at)
-        self._open = True
         self._name = f"watch {told.stream} of {told.client} from {told.server}"
         self._selection = Selection(told.key, told.selection)
         if self._selection.judged:

@@ -99,6 +99,30 @@ def a_watch_falls_silent(records: Records, rng: random.Random) -> Records:
     return put_instead(records, end, replace(end, at=end.at + 60.0))
 
 
+@breaks("I8")
+def a_watch_does_not_come_back(records: Records, rng: random.Random) -> Records:
+    """It ends before its last events, in the middle of the run, and nobody follows it again."""
+    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    last = [told for told in stream if is_live(stream, told)][-1]
+    silent = stream[stream.index(last) :]
+    end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
+    ended = Told(last.client, last.stream, last.at, "ended", code="UNAVAILABLE")
+    records = [ended if record is last else record for record in records if record is last or record not in silent]
+    return put_instead(records, end, replace(end, at=end.at + 60.0))
+
+
+@breaks("I8")
+def a_watch_does_not_come_back_with_a_list(records: Records, rng: random.Random) -> Records:
+    """It begins anew, is never told the end of the state, and ends for good."""
+    stream = [told for told in all_of(records, Told) if told.stream == "all"]
+    began = [told for told in stream if told.kind == "began" and told.revision == 0][0]
+    rest = stream[stream.index(began) + 1 :]
+    end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
+    ended = Told(began.client, began.stream, began.at, "ended", code="UNAVAILABLE")
+    records = put_instead([record for record in records if record not in rest], began, began, ended)
+    return put_instead(records, end, replace(end, at=end.at + 60.0))
+
+
 @breaks("I9", "I6")
 def a_bookmark_comes_too_early(records: Records, rng: random.Random) -> Records:
     """Before the event that it promises, which comes after all."""

@@ -111,8 +111,7 @@ class Port:
 
     def __init__(self, etcd: SimEtcd, rng: random.Random, odds: Odds | None = None) -> None:
         self.odds = odds or Odds()
-        self.lag = 0.0
-        """Like `odds.watch_latency`, of this port alone."""
+        self._lag = 0.0
         self._etcd = etcd
         self._rng = rng
         self._flying: dict[asyncio.Future[Any], None] = {}
@@ -233,6 +232,15 @@ class Port:
         for stream in list(self._streams):
             stream.end(why)
 
+    def lag(self, seconds: float) -> None:
+        """By so much more, in the mean, watches come late from now on; what is on its way when that ends comes at once."""
+        self._lag += seconds
+        if seconds < 0:
+            for stream in self._streams:
+                stream.due = asyncio.get_running_loop().time() + self._delay(self.odds.latency)
+                for _ in stream.sent:
+                    self._etcd.at(stream.due, self._show, stream)
+
     def stall_watches(self) -> int:
         """Those that are open tell nothing any more; how many they are."""
         for stream in self._streams:
@@ -324,7 +332,7 @@ class Port:
                 etcd.watches.remove(tell)
                 etcd.on_leaderless.remove(give_up)
                 return
-            delay = self._delay(self.odds.latency) + self._delay(self.odds.watch_latency + self.lag)
+            delay = self._delay(self.odds.latency) + self._delay(self.odds.watch_latency + self._lag)
             stream.due = max(stream.due, asyncio.get_running_loop().time() + delay)
             for changes in news:
                 if changes.revision > stream.told:
@@ -341,7 +349,8 @@ class Port:
         tell(etcd.store.changes_after(stream.told))
 
     def _show(self, stream: _Stream) -> None:
-        stream.held.append(stream.sent.popleft())
+        if stream.sent:
+            stream.held.append(stream.sent.popleft())
         if not self._answers_blocked:
             stream.release()
 

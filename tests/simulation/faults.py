@@ -9,7 +9,8 @@ from itertools import count
 
 from apiserver.storage.etcd.watch import SILENCE_LIMIT
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.resources import election_key
+from pinnace.api.resources import PODS, election_key
+from pinnace.chaos.workers import LOAD
 from pinnace.check.history import Fault
 from pinnace.cluster.spec import ELECTION
 from tests.simulation.cluster import Cluster, Member
@@ -23,7 +24,7 @@ NOTICED = SILENCE_LIMIT + 2.0
 MAX_CLOCK_STEP = 7200.0
 STALL = 0.8
 """Seconds: more than a candidate's patience, less than its validity."""
-LAG = 1.0
+LAG = 1.5
 """Mean seconds by which etcd's watch lags at an API server that has stalled."""
 
 Strike = Callable[[Cluster], AbstractAsyncContextManager[str | None]]
@@ -95,31 +96,51 @@ def _kill(role: str) -> Strike:
 
 @asynccontextmanager
 async def _kill_while_late(cluster: Cluster) -> AsyncIterator[str | None]:
-    """The API server of a standby stalls for so long that candidates leave it, and informers do not. Then it lags, and the
-    leader dies right after a bind: the next one is elected before its informers can have seen that."""
+    """The API server of a standby stalls, and lags when it goes on; then the leader dies right after a bind, with more to bind:
+    the next one is elected before its informers can have seen that."""
     clock = cluster.loop.world.clock
     leader, standby = _leader(cluster), _standby(cluster)
     server = _server_of(cluster, standby)
     if leader is None or server is None or not _runs(server) or len(cluster.endpoints) < 2:
         yield None
         return
-    server.process.pause()
-    await clock.sleep(STALL)
-    server.process.resume()
-    port = cluster.ports[server.name]
-    port.lag += LAG
-    try:
+    async with _stalled(cluster, server):
         bound = _bound(cluster)
         deadline = clock.monotonic() + LAG
-        while _bound(cluster) <= bound and clock.monotonic() < deadline:
+        while not (_bound(cluster) - bound and _has_backlog(cluster)) and clock.monotonic() < deadline:
             await clock.sleep(0.002)
         if leader.process.alive:
             leader.process.crash()
         yield f"{leader.name}, {server.name}"
         if not leader.process.alive:
             cluster.restart(leader)
+
+
+@asynccontextmanager
+async def _stall(cluster: Cluster) -> AsyncIterator[str | None]:
+    """An API server stands still for a moment, and lags when it goes on: it learns late what has happened meanwhile."""
+    server = _choose(cluster, "apiserver")
+    if server is None:
+        yield None
+        return
+    async with _stalled(cluster, server):
+        yield server.name
+
+
+@asynccontextmanager
+async def _stalled(cluster: Cluster, server: Member) -> AsyncIterator[None]:
+    """Stands still for so long that candidates leave it, and informers do not; then lags while the context lasts."""
+    port = cluster.ports[server.name]
+    port.lag(LAG)
+    server.process.pause()
+    try:
+        await cluster.loop.world.clock.sleep(STALL)
     finally:
-        port.lag -= LAG
+        server.process.resume()
+    try:
+        yield
+    finally:
+        port.lag(-LAG)
 
 
 def _runs(member: Member) -> bool:
@@ -148,6 +169,12 @@ def _standby(cluster: Cluster) -> Member | None:
 
 def _bound(cluster: Cluster) -> set[str]:
     return {facts.uid for facts in cluster.journal.pods.values() if facts.node}
+
+
+def _has_backlog(cluster: Cluster) -> bool:
+    """Does a pod wait for a node?"""
+    pods = cluster.journal.pods.items()
+    return any(key.startswith(f"{PODS.prefix}{LOAD}/") and not facts.node and not facts.terminating for key, facts in pods)
 
 
 @asynccontextmanager
@@ -356,6 +383,7 @@ FAULTS |= {
     "compact-behind": _compact_behind,
     "kill-apiserver-and-compact": _kill_and_compact,
     "kill-scheduler-while-late": _kill_while_late,
+    "stall-apiserver": _stall,
     "etcd-away": _etcd_away,
     "etcd-full": _etcd_full,
     "etcd-slow": _etcd_odds(loss=0.0, latency=0.05, watch_latency=0.0),

@@ -23,7 +23,7 @@ class Kind(Enum):
 COMMON: tuple[Fault, ...] = (
     "pause-apiserver", "kill-apiserver", "stop-apiserver", "reset", "partition", "partition-one-way", "slow-network",
     "lossy-network", "set-clock", "compact", "etcd-away", "etcd-slow", "etcd-full", "etcd-lossy", "etcd-watch-late", "etcd-cut",
-    "etcd-reset", "etcd-watch-stalls", "compact-behind", "kill-apiserver-and-compact",
+    "etcd-reset", "etcd-watch-stalls", "compact-behind", "kill-apiserver-and-compact", "stall-apiserver",
 )  # fmt: skip
 OWN: dict[Kind, tuple[Fault, ...]] = {
     Kind.ELECTION: ("pause-candidate", "kill-candidate", "stop-candidate"),
@@ -44,12 +44,12 @@ OWN: dict[Kind, tuple[Fault, ...]] = {
 
 BEARABLE = ("set-clock", "compact")
 """Faults that do not move leadership, while they come one at a time."""
-BEARABLE_WITH_OTHERS = ("stop-apiserver", "kill-apiserver", "pause-apiserver", "kill-apiserver-and-compact")
+BEARABLE_WITH_OTHERS = ("stop-apiserver", "kill-apiserver", "pause-apiserver", "stall-apiserver", "kill-apiserver-and-compact")
 """Likewise, where there is another API server to go on with."""
 ROOM = 6
 """Pods of an owner that are alive at once, at most."""
 LATE = ("kill-scheduler-while-late",)
-"""Faults that need an otherwise healthy cluster to strike where they should."""
+"""Faults that strike only where there is somebody else to go on."""
 FREEZING = ("pause-candidate", "pause-scheduler")
 """Faults under which their target stands still."""
 
@@ -97,15 +97,18 @@ def plan(seed: int) -> Plan:
     count = rng.randint(len(picked), 2 * len(picked)) if picked else 0
     blows = [Blow(rng.choice(picked), rng.uniform(0.5, seconds), _duration(rng)) for _ in range(count)]
     if kind is not Kind.STORAGE and rng.random() < 0.25:
-        lone = [fault for fault in choice if fault in BEARABLE_WITH_OTHERS + FREEZING + LATE]
+        lone = [fault for fault in choice if fault in BEARABLE_WITH_OTHERS + FREEZING + LATE] + 2 * [
+            fault for fault in choice if fault in LATE
+        ]
         blows = [Blow(rng.choice(lone), rng.uniform(0.5, 2.0), rng.uniform(0.3, 5.0))]
+    least = 2 if any(blow.fault in LATE for blow in blows) else 1
     nodes = rng.randint(1, 5) if kind is Kind.WHOLE else 0
     owners = 0 if kind is Kind.ELECTION else rng.randint(1, 2)
     return Plan(
         seed=seed,
         kind=kind,
-        servers=rng.choice((1, 2, 2, 2, 3)),
-        replicas=0 if kind is Kind.STORAGE else rng.choice((1, 2, 2, 3)),
+        servers=max(least, rng.choice((1, 2, 2, 2, 3))),
+        replicas=0 if kind is Kind.STORAGE else max(least, rng.choice((1, 2, 2, 3))),
         nodes=nodes,
         capacity=ceil(ROOM * owners * rng.choice((0.3, 0.5, 0.9, 1.0, 1.1, 2.0)) / nodes) if nodes else 0,
         owners=owners,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.chaos.watching import MOVED
 from pinnace.check.facts import PodFacts
-from pinnace.check.history import Call
+from pinnace.check.history import Call, Item, Ran, Stored
 from pinnace.check.index import History
 
 
@@ -60,13 +60,40 @@ def broken_watches(seen: History, since: float, until: float) -> list[str]:
 
 def stopped_unasked(seen: History, since: float, until: float) -> int:
     """Pods that a kubelet stopped within a span, although nobody had deleted them."""
-    return sum(_lives(seen, ran.key, ran.uid, ran.at) for ran in seen.ran if ran.what == "stopped" and since <= ran.at <= until)
+    stops = [ran for ran in seen.ran if ran.what == "stopped" and since <= ran.at <= until]
+    asked = _deletes(seen)
+    return sum(_lives(seen, ran) and not _ending(seen, ran, asked[ran.key]) for ran in stops)
 
 
-def _lives(seen: History, key: str, uid: str, at: float) -> bool:
-    """Whether the pod is in etcd at that time, and is to stay."""
-    known = [stored.facts for stored in seen.keys.get(key, ()) if stored.at <= at]
-    return bool(known) and isinstance(known[-1], PodFacts) and known[-1].uid == uid and not known[-1].terminating
+def _lives(seen: History, ran: Ran) -> bool:
+    """Whether the pod is in etcd at that time, and is to stay, by all that the recorder has been told until then."""
+    known = [stored.facts for stored in seen.keys.get(ran.key, ()) if stored.at <= ran.at]
+    return bool(known) and isinstance(known[-1], PodFacts) and known[-1].uid == ran.uid and not known[-1].terminating
+
+
+def _ending(seen: History, ran: Ran, asked: Iterable[tuple[Call, Item]]) -> bool:
+    """Whether the recorder was only told late: the pod does end, by a call that had begun when the kubelet stopped it. That is
+    the call that was answered with the revision; where none was, any whose answer was lost."""
+    later = (stored for stored in seen.keys.get(ran.key, ()) if stored.at > ran.at)
+    end = next((stored.revision for stored in later if not _stays(stored, ran.uid)), 0)
+    named = [(call, item) for call, item in asked if item.uid in ("", ran.uid)]
+    answered = [call for call, item in named if item.revision == end]
+    lost = [call for call, item in named if "unknown" in (call.outcome, item.outcome)]
+    return end > 0 and any(call.began <= ran.at for call in answered or lost)
+
+
+def _stays(stored: Stored, uid: str) -> bool:
+    return isinstance(stored.facts, PodFacts) and stored.facts.uid == uid and not stored.facts.terminating
+
+
+def _deletes(seen: History) -> dict[str, list[tuple[Call, Item]]]:
+    """The deletions that were asked for, by key."""
+    found: dict[str, list[tuple[Call, Item]]] = defaultdict(list)
+    for call in seen.calls:
+        if call.verb == "delete":
+            for item in call.items:
+                found[item.key].append((call, item))
+    return found
 
 
 def milliseconds(seconds: float) -> str:

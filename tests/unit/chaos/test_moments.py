@@ -1,5 +1,7 @@
 """The timeline of a scenario, and its figures, from a history."""
 
+import pytest
+
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
 from pinnace.chaos.scenarios.figures import (
     broken_watches,
@@ -97,6 +99,34 @@ def test_pods_that_were_stopped_although_nobody_had_deleted_them() -> None:
     seen = History([bound(1.0, 6, "a", 5), terminating, ran(2.0, "stopped"), ran(4.0, "stopped"), ran(2.0, "stopped", "uid-z")])
     assert stopped_unasked(seen, 0.0, 5.0) == 1
     assert stopped_unasked(seen, 2.5, 5.0) == 0
+
+
+def deleted(began: float, outcome: str, revision: int = 0) -> Call:
+    item = Item("/registry/pods/default/a", revision, "uid-a", outcome=outcome)  # type: ignore[arg-type]
+    return Call("c", 1, "s", "delete", "pods", began, 9.0, outcome, items=(item,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "unasked"),
+    [
+        (deleted(1.9, "ok", 8), 0),  # the recorder was told later than the kubelet
+        (deleted(2.1, "ok", 8), 1),
+        (deleted(1.9, "ok", 9), 1),  # another call deleted it: this one found it deleted
+        (deleted(1.9, "unknown"), 0),
+        (deleted(2.1, "unknown"), 1),
+        (deleted(1.9, "refused"), 1),
+    ],
+)
+def test_a_pod_is_asked_to_stop_from_the_begin_of_the_call_on_that_deletes_it(call: Call, unasked: int) -> None:
+    running, gone = bound(1.0, 6, "a", 5), Stored(3.0, 8, "/registry/pods/default/a")
+    assert stopped_unasked(History([running, gone, ran(2.0, "stopped"), call]), 0.0, 5.0) == unasked
+    assert stopped_unasked(History([running, ran(2.0, "stopped"), call]), 0.0, 5.0) == 1, "it never ended"
+
+
+def test_a_delete_that_was_lost_excuses_no_stop_when_a_later_one_did_it() -> None:
+    running, gone = bound(1.0, 6, "a", 5), Stored(8.0, 8, "/registry/pods/default/a")
+    calls = [deleted(1.5, "unknown"), deleted(7.0, "ok", 8)]
+    assert stopped_unasked(History([running, gone, ran(2.0, "stopped"), *calls]), 0.0, 9.0) == 1
 
 
 def test_how_long_two_ran_one_pod() -> None:

@@ -81,7 +81,8 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
     offset = time.time() - time.monotonic()
     rng = random.Random(seed)
     with Journal(folder / JOURNAL) as journal:
-        journal.write(history.Run(time.time(), seed, f"chaos {scenario.name}", private=PRIVATE, settle=SETTLE))
+        what = f"chaos {scenario.name}"
+        journal.write(history.Run(time.time(), seed, what, private=PRIVATE, settle=SETTLE, elections=(ELECTION,)))
         async with stage(scenario.spec, folder, progress) as on, on.cluster.client() as client:
             async with Load(on.cluster.endpoints, journal, on.nodes, seed=seed) as load:
                 act = Act(on, load, journal, client, rng)

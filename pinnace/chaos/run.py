@@ -25,7 +25,7 @@ from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.spec import ELECTION, ClusterSpec
 
 SETTLE = 60.0
 """Seconds after the last fault within which all must be well."""
@@ -55,7 +55,17 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
         what = f"{len(strikes)} faults in {options.seconds:g} s"
         faults = tuple(sorted({strike.kind.name for strike in strikes}))
-        journal.write(history.Run(started.timestamp(), options.seed, what, faults=faults, private=PRIVATE, settle=SETTLE))
+        journal.write(
+            history.Run(
+                started.timestamp(),
+                options.seed,
+                what,
+                faults=faults,
+                private=PRIVATE,
+                settle=SETTLE,
+                elections=(ELECTION,),
+            )
+        )
         async with stage(options.spec, folder, progress, clocks) as on:
             engine = Engine(on.world, journal, say)
             began = time.monotonic()

@@ -12,6 +12,8 @@ from pinnace.check.history import Call, Compaction, Fault, Item, Phase, Ran, Rec
 _RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase)}
 _FACTS: dict[str, type[Any]] = {"pod": PodFacts, "node": NodeFacts, "election": ElectionFacts, "lease": LeaseFacts}
 _FACT_TAGS = {kind: tag for tag, kind in _FACTS.items()}
+_NAMES = ("faults", "private", "elections", "bearable", "freezing")
+"""Fields of Run that are tuples."""
 _FIELDS = {
     kind: tuple((field.name, field.default) for field in fields(kind)) for kind in (*_RECORDS.values(), *_FACTS.values(), Item)
 }
@@ -45,7 +47,7 @@ def decode(line: str | bytes) -> Record:
         elif kind is Call:
             data["items"] = tuple(Item(**item) for item in data.get("items", ()))
         elif kind is Run:
-            data |= {name: tuple(data.get(name, ())) for name in ("faults", "private", "bearable", "freezing")}
+            data |= {name: tuple(data.get(name, ())) for name in _NAMES}
         record: Record = kind(**data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise HistoryError(f"no record of a history: {error!r}") from None

@@ -40,6 +40,8 @@ class Run:
     """Prefixes of keys that nobody but the recorded calls writes: every change of these must be explained by a call."""
     settle: float = 60.0
     """L1: seconds after the last fault within which every feasible pod is bound and Running."""
+    elections: tuple[str, ...] = ()
+    """L2: names of elections that have candidates when the load begins, so that somebody must lead soon after."""
     leaderless: float = 10.0
     """L2: most seconds without a leader, but for the time that faults are on."""
     bearable: tuple[str, ...] = ()

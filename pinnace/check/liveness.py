@@ -5,7 +5,8 @@ Both need the phases of a run. L1 judges the pods that are there when the run en
 (or after their creation, if that was later). A pod counts as feasible when it is bound, or when some open node has room for it
 at the end: pods that ask for more than room are not judged. Nor is what is still within its time when the run ends.
 
-L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. A leader
+L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. The
+elections that the run names must have a leader from the load on; the others, from when somebody led first. A leader
 that is replaced must have been hit: some fault lasted until at most `leaderless` seconds before, and not only one that the run
 calls bearable. One that stands still for longer than `leaderless` seconds, and there is no other fault, leads no more.
 """
@@ -56,8 +57,10 @@ def examine_leaders(history: History, found: Findings) -> None:
         return
     limit = _run(history).leaderless
     faults = [fault for fault in history.faults.values() if fault.fired]
-    for name, versions in history.elections.items():
-        vacant: float | None = None  # since when nobody leads
+    wanted = _run(history).elections
+    for name in dict.fromkeys((*wanted, *history.elections)):
+        versions = history.elections.get(name, [])
+        vacant = load if name in wanted else None  # since when nobody leads
         token = 0
         for stored in versions:
             if not stored.digest:

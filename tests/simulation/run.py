@@ -23,7 +23,7 @@ from tests.simulation.loop import START, SimLoop, Stuck
 from tests.simulation.network import Frame, Network
 from tests.simulation.plan import BEARABLE, BEARABLE_WITH_OTHERS, FREEZING, Kind, Plan, plan
 from tests.simulation.process import EPOCH, PROCESS, Process
-from tests.simulation.workload import PATIENCE, Workload
+from tests.simulation.workload import ELECTION, PATIENCE, Workload
 
 SETTLING = 2.5
 """Seconds, at least, between the last fault and the end: whoever is going to lead leads by then."""
@@ -138,6 +138,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
             f"simulation of {made.kind.value}: {', '.join(names)}",
             private=(f"{PODS.prefix}{CONTESTED}/",),
             settle=PATIENCE,
+            elections=(ELECTION,) if made.kind is not Kind.STORAGE else (),
             leaderless=LEADERLESS,
             bearable=BEARABLE + (BEARABLE_WITH_OTHERS if made.servers > 1 else ()),
             freezing=FREEZING,

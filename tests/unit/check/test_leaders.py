@@ -1,6 +1,7 @@
 """L2: what moves leadership, and what may not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -20,8 +21,8 @@ def vacated(revision: int, at: float) -> Stored:
     return Stored(at, revision, election_key("e"))
 
 
-def violations(*records: Record, faults: Sequence[Fault]) -> list[str]:
-    report = check([RUN, Phase(0.0, "load"), *faults, *records, Phase(20.0, "quiet"), Phase(30.0, "end")], ["L2"])
+def violations(*records: Record, faults: Sequence[Fault], run: Run = RUN) -> list[str]:
+    report = check([run, Phase(0.0, "load"), *faults, *records, Phase(20.0, "quiet"), Phase(30.0, "end")], ["L2"])
     return [violation.text for verdict in report.verdicts if verdict.name == "L2" for violation in verdict.violations]
 
 
@@ -56,6 +57,23 @@ def test_what_moves_leadership(faults: list[Fault], problem: str) -> None:
 )
 def test_a_leader_that_stands_still_does_not_lead_on(faults: list[Fault], violated: bool) -> None:
     assert bool(violations(elected(2, 0.0, "a"), faults=faults)) == violated
+
+
+@pytest.mark.parametrize(
+    ("elected_at", "faults", "violated"),
+    [
+        (None, [], True),  # nobody ever leads
+        (9.0, [], True),
+        (2.0, [], False),
+        (9.0, [Fault(1, "etcd", "e", 0.0, 7.0)], False),
+        (-5.0, [], False),
+    ],
+)
+def test_somebody_leads_soon_after_the_load_begins(elected_at: float | None, faults: list[Fault], violated: bool) -> None:
+    first = [elected(2, elected_at, "a")] if elected_at is not None else []
+    named = replace(RUN, elections=("e",))
+    assert bool(violations(*first, faults=faults, run=named)) == violated
+    assert not violations(*first, faults=faults)  # an election that nobody names may begin when it likes
 
 
 def test_a_leader_that_stands_still_may_be_replaced() -> None:

@@ -25,7 +25,15 @@ class World:
     def __init__(self, seed: int, *, nodes: int = 3, steps: int = 120) -> None:
         self.rng = random.Random(seed)
         self.records: list[Record] = [
-            Run(started=1.5e9, seed=seed, faults=(KILL,), private=(PRIVATE,), settle=SETTLE, leaderless=LEADERLESS)
+            Run(
+                started=1.5e9,
+                seed=seed,
+                faults=(KILL,),
+                private=(PRIVATE,),
+                settle=SETTLE,
+                elections=("scheduler",),
+                leaderless=LEADERLESS,
+            )
         ]
         self.now = 100.0
         self.revision = 1

@@ -69,6 +69,12 @@ def nobody_leads(records: Records, rng: random.Random) -> Records:
     return append(records, election_key("scheduler"), None, at=-8.0)
 
 
+@breaks("L2", "I3", "I4", "H")
+def nobody_ever_leads(records: Records, rng: random.Random) -> Records:
+    """Not once in the whole run, so that there is no election to look at."""
+    return [r for r in records if not (isinstance(r, Stored) and r.key == election_key("scheduler"))]
+
+
 def unfired(records: Records) -> Records:
     """A fault was meant to happen, and did not; for the run as a whole, not for an invariant."""
     (run,) = all_of(records, Run)

@@ -115,7 +115,7 @@ def a_watch_does_not_come_back(records: Records, rng: random.Random) -> Records:
 def a_watch_does_not_come_back_with_a_list(records: Records, rng: random.Random) -> Records:
     """It begins anew, is never told the end of the state, and ends for good."""
     stream = [told for told in all_of(records, Told) if told.stream == "all"]
-    began = [told for told in stream if told.kind == "began" and told.revision == 0][0]
+    began = next(told for told in stream if told.kind == "began" and told.revision == 0)
     rest = stream[stream.index(began) + 1 :]
     end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
     ended = Told(began.client, began.stream, began.at, "ended", code="UNAVAILABLE")

@@ -96,6 +96,13 @@ def _deletes(seen: History) -> dict[str, list[tuple[Call, Item]]]:
     return found
 
 
+def majority_again(seen: History) -> float:
+    """When a majority of etcd's three members ran again, of which two had been killed: once the first of them was started.
+    Infinite while none was."""
+    killed = (fault for fault in seen.faults.values() if fault.name == "kill-etcd-member")
+    return min((fault.ended for fault in killed if fault.ended is not None), default=float("inf"))
+
+
 def milliseconds(seconds: float) -> str:
     return "never" if seconds == float("inf") else f"{seconds * 1000:,.0f} ms"
 

@@ -8,12 +8,13 @@ from pinnace.chaos.scenarios.figures import (
     first_bind,
     longest_gap,
     longest_overlap,
+    majority_again,
     stopped_unasked,
     succeeded,
     wait_for_bind,
 )
 from pinnace.check.facts import ElectionFacts, PodFacts
-from pinnace.check.history import Call, Item, Ran, Record, Stored, Told
+from pinnace.check.history import Call, Fault, Item, Ran, Record, Stored, Told
 from pinnace.check.index import History
 
 KEY = "/registry/elections/scheduler"
@@ -73,6 +74,14 @@ def test_binds() -> None:
     assert first_bind(seen, "scheduler", 11) is None
     assert round(wait_for_bind(seen, "scheduler", 10, since=2.25), 3) == 0.05
     assert wait_for_bind(seen, "scheduler", 10, since=3.0) == float("inf")
+
+
+def test_a_majority_runs_again_when_the_first_member_is_started_not_when_all_say_that_they_are_ready() -> None:
+    killed = [Fault(n, "kill-etcd-member", f"etcd-{n}", 1.0) for n in (1, 2)]
+    ended = [Fault(2, "kill-etcd-member", "etcd-2", 1.0, 7.0), Fault(1, "kill-etcd-member", "etcd-1", 1.0, 7.5)]
+    other = Fault(3, "kill-leader", "s0", 0.0, 0.5)
+    assert majority_again(History([*killed, other])) == float("inf")
+    assert majority_again(History([*killed, other, *ended])) == 7.0
 
 
 def test_the_longest_gap_counts_the_ends() -> None:

@@ -62,14 +62,16 @@ def check(records: Iterable[Record], only: Collection[str] | None = None) -> Rep
     """Judges a history. `only`: names of the invariants to try; the others are "not checked"."""
     history = History(records)
     verdicts: list[Verdict] = []
+    void = _void(history)
     for checker in CHECKERS:
         found = [Findings(name, statement) for name, statement in checker.invariants]
         if only is None or any(each.name in only for each in found):
             checker.examine(history, *found)
             verdicts += [each.verdict() for each in found]
+            void += [reason for each in found for reason in each.void]
         else:
             verdicts += [Verdict(each.name, each.statement, "not checked") for each in found]
-    return Report(verdicts, _void(history))
+    return Report(verdicts, void)
 
 
 def _void(history: History) -> list[str]:

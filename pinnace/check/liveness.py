@@ -3,7 +3,8 @@ does not move without a fault.
 
 Both need the phases of a run. L1 judges the pods that are there when the run ends, `settle` seconds after the last fault ended
 (or after their creation, if that was later). A pod counts as feasible when it is bound, or when some open node has room for it
-at the end: pods that ask for more than room are not judged. Nor is what is still within its time when the run ends.
+at the end: pods that ask for more than room are not judged. What is still within its time when the run ends is not judged
+either, and makes the run void: it ended too early to prove anything.
 
 L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. The
 elections that the run names must have a leader from the load on; the others, from when somebody led first. A leader
@@ -30,6 +31,7 @@ def examine_pods(history: History, found: Findings) -> None:
         return
     settle = _run(history).settle
     room = _Room(history)
+    unjudged = 0
     for versions in history.keys.values():
         pod = versions[-1].facts
         if not isinstance(pod, PodFacts) or pod.terminating:
@@ -37,6 +39,7 @@ def examine_pods(history: History, found: Findings) -> None:
         deadline = max(quiet, _created(versions)) + settle
         running = next((stored.at for stored in versions if _runs(stored, pod.uid)), None)
         if running is None and deadline > end:
+            unjudged += bool(pod.node or room.for_pod(pod))
             continue
         found.examined += 1
         key, at = versions[-1].key, versions[-1].at
@@ -49,6 +52,8 @@ def examine_pods(history: History, found: Findings) -> None:
             found.violated(f"pod {key} is {pod.phase} on {pod.node}, {end - quiet:.1f} s after the last fault", at=at)
         elif node := room.for_pod(pod):
             found.violated(f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at)
+    if unjudged:
+        found.void.append(f"it ended {end - quiet:.1f} s after the last fault, when pods were still to run: {unjudged}")
 
 
 def examine_leaders(history: History, found: Findings) -> None:

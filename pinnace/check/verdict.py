@@ -63,6 +63,8 @@ class Findings:
     examined: int = 0
     count: int = 0
     violations: list[Violation] = field(default_factory=list)
+    void: list[str] = field(default_factory=list)
+    """Why the run proves nothing about it."""
 
     def violated(self, text: str, *, revision: int = 0, at: float = 0.0) -> None:
         self.count += 1

@@ -9,7 +9,7 @@ import pytest
 from pinnace.check.check import NAMES, check
 from pinnace.check.history import Record
 from tests.unit.check.mutations import MUTATIONS, Mutation
-from tests.unit.check.mutations.living import unfired
+from tests.unit.check.mutations.living import cut_short, unfired
 from tests.unit.check.world import World
 
 SEEDS = 8
@@ -45,6 +45,12 @@ def test_a_run_whose_fault_never_fired_is_void() -> None:
     report = check(unfired(World(0).live()))
     assert report.status == "void"
     assert report.void == ['fault "clock-jump" never fired']
+
+
+def test_a_run_that_ends_before_its_pods_must_run_is_void() -> None:
+    report = check(cut_short(World(0).live(), random.Random(0)))
+    assert report.status == "void"
+    assert report.void == ["it ended 0.1 s after the last fault, when pods were still to run: 1"]
 
 
 def test_a_run_that_did_nothing_is_void() -> None:

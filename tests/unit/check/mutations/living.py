@@ -75,6 +75,15 @@ def nobody_ever_leads(records: Records, rng: random.Random) -> Records:
     return [r for r in records if not (isinstance(r, Stored) and r.key == election_key("scheduler"))]
 
 
+def cut_short(records: Records, rng: random.Random) -> Records:
+    """It ends with the last fault, while a pod that there is room for waits."""
+    quiet = next(record for record in records if isinstance(record, Phase) and record.name == "quiet")
+    end = next(record for record in records if isinstance(record, Phase) and record.name == "end")
+    forgotten = a_pod_is_forgotten(records, rng)
+    last = next(record for record in forgotten if isinstance(record, Phase) and record.name == "end")
+    return put_instead(forgotten, last, replace(end, at=quiet.at + 0.1))
+
+
 def unfired(records: Records) -> Records:
     """A fault was meant to happen, and did not; for the run as a whole, not for an invariant."""
     (run,) = all_of(records, Run)

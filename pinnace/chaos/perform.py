@@ -10,7 +10,7 @@ from typing import Any
 
 from pinnace.chaos import adversary
 from pinnace.chaos.journal import Journal
-from pinnace.chaos.load import PRIVATE, Load
+from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
 from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
 from pinnace.chaos.stage import JOURNAL, read, stage
@@ -82,16 +82,16 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
     rng = random.Random(seed)
     with Journal(folder / JOURNAL) as journal:
         what = f"chaos {scenario.name}"
-        journal.write(history.Run(time.time(), seed, what, private=PRIVATE, settle=SETTLE, elections=(ELECTION,)))
+        journal.write(
+            history.Run(time.time(), seed, what, private=PRIVATE, fenced=FENCED, settle=SETTLE, elections=(ELECTION,))
+        )
         async with stage(scenario.spec, folder, progress) as on, on.cluster.client() as client:
             async with Load(on.cluster.endpoints, journal, on.nodes, seed=seed) as load:
                 act = Act(on, load, journal, client, rng)
                 progress.waiting("load, and the fault")
                 await asyncio.sleep(STEADY)
                 try:
-                    await scenario.play(act)
-                except ApiError as error:
-                    raise PlayError(f"the cluster did not do as it was asked: {error}") from error
+                    await _play(scenario, act)
                 finally:
                     await on.world.heal()
                 progress.waiting("all to be well again")
@@ -102,6 +102,18 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
             await on.recorder.reached(settled.revision, CATCH_UP)
     progress.waiting("the verdict")
     return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, lacking, calls, rate))
+
+
+async def _play(scenario: Scenario, act: Act) -> None:
+    """Raises PlayError, with the moments so far, and what the world raises."""
+    try:
+        try:
+            await scenario.play(act)
+        except ApiError as error:
+            raise PlayError(f"the cluster did not do as it was asked: {error}") from error
+    except PlayError as error:
+        error.moments = act.since_zero(act.moments)
+        raise
 
 
 async def _reasons(act: Act) -> dict[int, str]:
@@ -129,7 +141,7 @@ def _judge(
     for name in dict.fromkeys(act.watched):
         with (folder / "logs" / f"{name}.log").open(errors="replace") as log:
             moments += of_log(log, name, act.zero, offset, WORDS)
-    timeline = [Moment(m.at - act.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at) if m.at <= end]
+    timeline = act.since_zero(m for m in moments if m.at <= end)
     return Performance(
         scenario.name, timeline, scenario.judge(seen), found.verdicts, scenario.invariants, lacking, found.void, calls, rate
     )

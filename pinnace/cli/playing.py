@@ -92,7 +92,8 @@ def _performed(scenario: Scenario, folder: Path, steps: Steps, seed: int, *, kee
             shutil.rmtree(folder)
         raise
     except (ChaosError, LoadError, HelperError, HistoryError, PlayError, NotPossible) as error:
-        raise Failure(f"the run proves nothing: {error}", hint=f"history and logs are in {folder}") from error
+        seen = [moment_line(moment) for moment in error.moments] if isinstance(error, PlayError) else []
+        raise Failure(f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", details=seen) from error
     if keep or found.status != "holds":
         found.kept = str(folder)
     else:

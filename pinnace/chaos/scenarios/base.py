@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -38,7 +38,10 @@ PATIENCE = 15.0
 
 
 class PlayError(Exception):
-    """Something that the scenario waited for did not happen: the run proves nothing. One line for a person."""
+    """Something that the scenario waited for did not happen: the run proves nothing. One line for a person. `moments`: what the
+    scenario did and saw until then."""
+
+    moments: Sequence[Moment] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,10 @@ class Act:
         self.moments.append(Moment(time.monotonic(), what))
         return self.moments[-1].at
 
+    def since_zero(self, moments: Iterable[Moment]) -> list[Moment]:
+        """In their order, with seconds after the first fault."""
+        return [Moment(m.at - self.zero, m.what, m.hit) for m in sorted(moments, key=lambda m: m.at)]
+
     def did(self, what: str, at: float) -> None:
         """The first time is `zero`."""
         self.zero = self.zero or at
@@ -133,14 +140,20 @@ class Act:
 
         return await self.until(look, "a scheduler to lead")
 
-    async def binding(self, name: str) -> None:
-        """Waits until a scheduler has bound one more pod. Raises PlayError."""
-        before = await self.binds(name, "bound")
+    async def binding(self, after: int = 0) -> Election:
+        """Who leads with a token later than `after`, once it has bound one more pod than when it was first seen to lead: if the
+        lead moves on meanwhile, its next holder is waited for. Raises PlayError."""
+        before: dict[int, int] = {}  # by token
 
-        async def look() -> bool:
-            return await self.binds(name, "bound") > before
+        async def look() -> Election | None:
+            with suppress(ApiError):
+                found = await view.leader(self.client)
+                if found and found.token > after:
+                    binds = await self.binds(found.holder, "bound")
+                    return found if binds > before.setdefault(found.token, binds) else None
+            return None
 
-        await self.until(look, f"{name} to bind")
+        return await self.until(look, "the leading scheduler to bind")
 
     async def ready(self, names: Iterable[str]) -> None:
         """Waits until these processes are. Raises PlayError."""

@@ -46,8 +46,7 @@ class _Succession(Scenario):
         """Waits until another leads, and has bound. `hit`: when it was (monotonic seconds)."""
         self._old, self._hit = old, hit
         act.watched.append(old.holder)
-        self._new = await act.leader(after=old.token)
-        await act.binding(self._new.holder)
+        self._new = await act.binding(after=old.token)
 
     async def _refusals(self, act: Act, before: int) -> None:
         """Waits for binds of the old leader that the fence refuses, for a while. `before`: its count at the hit."""

@@ -61,7 +61,7 @@ class EtcdLeader(Scenario):
                 act.saw("etcd takes writes again")
             await act.ready([name])
             self._over = act.saw(f"{name} has joined again")
-            await act.binding((await act.leader()).holder)
+            await act.binding()
 
     def judge(self, seen: History) -> list[Expectation]:
         gap = longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
@@ -98,8 +98,7 @@ class EtcdQuorum(Scenario):
             act.saw("etcd has been seen to take writes again")
             await act.ready(record.name for record in act.cluster.state.processes)
             self._over = act.saw("every process says that it is ready; none was restarted but etcd's own")
-            self._leader = await act.leader()
-            await act.binding(self._leader.holder)
+            self._leader = await act.binding()
 
     def judge(self, seen: History) -> list[Expectation]:
         calls = calls_within(seen, self._lost + UNDER_WAY, self._healed)

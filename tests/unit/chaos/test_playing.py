@@ -1,0 +1,64 @@
+"""How a scenario waits for the cluster, and what is told of one that waited in vain."""
+
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.status import Code, Refusal
+from pinnace.chaos.moments import Moment
+from pinnace.chaos.perform import _play
+from pinnace.chaos.scenarios.base import Act, PlayError
+from pinnace.client.errors import Unavailable
+
+OLD, NEW = Election(holder="s0", token=5), Election(holder="s1", token=9)
+
+
+class FakeAct(Act):
+    """`leaders`: who leads, one for each time that somebody asks; the last one stays. Only s1 binds."""
+
+    def __init__(self, *leaders: Election) -> None:
+        stage: Any = SimpleNamespace(world=None, cluster=None)
+        unused: Any = None
+        super().__init__(stage, unused, unused, self, random.Random(0))  # type: ignore[arg-type]
+        self.elections = self
+        self._leaders = list(leaders)
+        self._bound: Iterator[int] = iter(range(100))
+
+    async def get(self, name: str) -> Election:
+        return self._leaders.pop(0) if len(self._leaders) > 1 else self._leaders[0]
+
+    async def binds(self, name: str, result: str) -> int:
+        return next(self._bound) if name == NEW.holder else 70
+
+
+async def test_the_lead_is_followed_to_who_has_it_now() -> None:
+    assert await FakeAct(OLD, OLD, NEW).binding() == NEW
+
+
+async def test_a_bind_of_who_was_to_be_succeeded_does_not_count() -> None:
+    assert (
+        await FakeAct(Election(holder=NEW.holder, token=5), Election(holder=NEW.holder, token=5), NEW).binding(after=5) == NEW
+    )
+
+
+class Vain:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def play(self, act: Act) -> None:
+        act.saw("it is seen")
+        act.did("kill -9", 100.0)
+        act.moments[0] = Moment(101.5, "it is seen")
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [PlayError("waited in vain"), Unavailable(Refusal(Code.UNAVAILABLE, "nobody answers"))])
+async def test_what_was_seen_until_then_is_told(error: Exception) -> None:
+    vain: Any = Vain(error)
+    with pytest.raises(PlayError) as raised:
+        await _play(vain, FakeAct(OLD))
+    assert raised.value.moments == [Moment(0.0, "kill -9", hit=True), Moment(1.5, "it is seen")]

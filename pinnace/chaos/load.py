@@ -46,6 +46,8 @@ ARREARS = 10.0
 POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
 """For history.Run: what nobody but the load writes."""
+FENCED = (f"{PODS.prefix}{LOAD}/",)
+"""For history.Run: what nobody but schedulers binds. The adversary binds its own pods by hand."""
 
 
 class LoadError(Exception):

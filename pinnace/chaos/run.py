@@ -17,7 +17,7 @@ from pinnace.chaos.engine import Engine, Say
 from pinnace.chaos.faults.base import Kind
 from pinnace.chaos.faults.table import CLOCKS
 from pinnace.chaos.journal import Journal
-from pinnace.chaos.load import PRIVATE, Load
+from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.report import ChaosReport, Traffic
 from pinnace.chaos.schedule import schedule
 from pinnace.chaos.stage import JOURNAL, read, stage
@@ -62,6 +62,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
                 what,
                 faults=faults,
                 private=PRIVATE,
+                fenced=FENCED,
                 settle=SETTLE,
                 elections=(ELECTION,),
             )

@@ -2,6 +2,8 @@
 
 Each fenced bind leaves its election and token on the pod. The transaction that bound it compared the election's key as it was
 *before* it; so at the revision before that of the bind, the key must have existed with that token as its create_revision.
+
+A bind without a fence asks nobody, and anyone may do it by hand; but not of the pods that the run calls fenced.
 """
 
 from pinnace.api.resources import election_key
@@ -12,7 +14,15 @@ NAME, STATEMENT = "I3", "no bind by a deposed leader"
 
 
 def examine(history: History, found: Findings) -> None:
+    fenced = history.run.fenced if history.run else ()
     for stored, now, before in history.pods:
+        if now is not None and now.node and not now.by_scheduler and stored.key.startswith(fenced):
+            if before is None or before.node != now.node or before.by_scheduler:
+                found.examined += 1
+                found.violated(
+                    f"pod {stored.key} was bound to {now.node} without a fence", revision=stored.revision, at=stored.at
+                )
+            continue
         if now is None or not now.by_scheduler or (before is not None and before.token == now.token):
             continue
         found.examined += 1

@@ -38,6 +38,8 @@ class Run:
     """Names of the faults that are meant to happen. One that never fires makes the run void."""
     private: tuple[str, ...] = ()
     """Prefixes of keys that nobody but the recorded calls writes: every change of these must be explained by a call."""
+    fenced: tuple[str, ...] = ()
+    """I3: prefixes of keys of pods that nobody binds without a fence."""
     settle: float = 60.0
     """L1: seconds after the last fault within which every feasible pod is bound and Running."""
     elections: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pinnace.api.resources import PODS
+from pinnace.chaos.load import FENCED
 from pinnace.chaos.workers import CONTESTED
 from pinnace.check.check import NAMES, check
 from pinnace.check.history import Phase, Run
@@ -137,6 +138,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
             made.seed,
             f"simulation of {made.kind.value}: {', '.join(names)}",
             private=(f"{PODS.prefix}{CONTESTED}/",),
+            fenced=FENCED,
             settle=PATIENCE,
             elections=(ELECTION,) if made.kind is not Kind.STORAGE else (),
             leaderless=LEADERLESS,

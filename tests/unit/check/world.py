@@ -30,6 +30,7 @@ class World:
                 seed=seed,
                 faults=(KILL,),
                 private=(PRIVATE,),
+                fenced=(PODS.prefix,),
                 settle=SETTLE,
                 elections=("scheduler",),
                 leaderless=LEADERLESS,

@@ -24,7 +24,7 @@ def a_second_bind(records: Records, rng: random.Random) -> Records:
     return append(records, pod.key, replace(facts_of(pod), node="n1" if facts_of(pod).node == "n0" else "n0"))
 
 
-@breaks("I1")
+@breaks("I1", "I3")
 def a_bind_is_undone(records: Records, rng: random.Random) -> Records:
     """Of a pod that is not running, so that nothing else is strange about it."""
     key = PODS.key("default", "new")
@@ -56,6 +56,12 @@ def too_much_for_a_node(records: Records, rng: random.Random) -> Records:
 @breaks("I2")
 def a_resource_that_the_node_has_not(records: Records, rng: random.Random) -> Records:
     return bind_new(records, leader_of(records).create_revision, (("pods", 1), ("example.com/gpu", 1)))
+
+
+@breaks("I3")
+def a_bind_without_a_fence(records: Records, rng: random.Random) -> Records:
+    key, facts = PODS.key("default", "new"), PodFacts("new", phase="Pending", requests=REQUESTS)
+    return append(append(records, key, facts), key, replace(facts, node="n1"))
 
 
 @breaks("I3")

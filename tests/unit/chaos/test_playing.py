@@ -56,7 +56,7 @@ class Vain:
         raise self._error
 
 
-@pytest.mark.parametrize("error", [PlayError("waited in vain"), Unavailable(Refusal(Code.UNAVAILABLE, "nobody answers"))])
+@pytest.mark.parametrize("error", [PlayError("waited in vain"), Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer"))])
 async def test_what_was_seen_until_then_is_told(error: Exception) -> None:
     vain: Any = Vain(error)
     with pytest.raises(PlayError) as raised:

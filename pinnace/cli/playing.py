@@ -51,7 +51,8 @@ def _verb(name: str, scenario: type[Scenario]) -> Verb:
 
     {story}
 
-    Plays on a cluster of its own, in a temporary folder, under load. Exit code 10 when something did not hold.
+    Plays on a cluster of its own, in a temporary folder, under load. Exit code 10 when something did
+    not hold, or nothing is proven.
     """
     for option in _options(scenario):
         play = option(play)
@@ -93,7 +94,9 @@ def _performed(scenario: Scenario, folder: Path, steps: Steps, seed: int, *, kee
         raise
     except (ChaosError, LoadError, HelperError, HistoryError, PlayError, NotPossible) as error:
         seen = [moment_line(moment) for moment in error.moments] if isinstance(error, PlayError) else []
-        raise Failure(f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", details=seen) from error
+        raise Failure(
+            f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT, details=seen
+        ) from error
     if keep or found.status != "holds":
         found.kept = str(folder)
     else:

@@ -31,7 +31,8 @@ def chaos() -> None:
     """Break a cluster on purpose, and judge what became of it.
 
     Every run starts a cluster of its own in a temporary folder. What happened is taken from etcd itself and from every call of
-    every client, and judged by checkers that know nothing of how the cluster works. Exit code 10 when something did not hold.
+    every client, and judged by checkers that know nothing of how the cluster works. Exit code 10 when something did not hold,
+    or nothing is proven.
     """
 
 
@@ -121,7 +122,9 @@ def _judged(options: Options, folder: Path, steps: Steps, *, keep: bool) -> Chao
             shutil.rmtree(folder)
         raise
     except (ChaosError, LoadError, HelperError, HistoryError) as error:
-        raise Failure(f"the run proves nothing: {error}", hint=f"history and logs are in {folder}") from error
+        raise Failure(
+            f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT
+        ) from error
     if keep or report.status != "holds":
         report.kept = str(folder)
         (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")

@@ -4,7 +4,9 @@ Replayed from etcd's history, whole revisions at a time: the requests of the pod
 not finished are summed up and compared whenever one is added. Requests are those of pinnace.fit, taken with the history.
 
 Aside: pods that came to their node without a fence (a `nodeName` set by hand asks nobody). A node whose allocatable shrinks
-under its pods breaks nothing; so the largest that this node (by uid) has had counts.
+under its pods breaks nothing; so the largest that this node (by uid) has had counts. A bind does not ask whether its node is
+there (apiserver.registry.binding), and a scheduler hears of a deletion a little later: a bind to a node that has been deleted
+breaks nothing, as long as it fits into what the node had.
 """
 
 from collections import Counter

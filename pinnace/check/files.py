@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
+from os import SEEK_END
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,6 +69,15 @@ def read(path: Path) -> Iterator[Record]:
                 yield decode(line)
             except HistoryError as error:
                 raise HistoryError(f"{path}:{number}: {error}") from None
+
+
+def is_cut_off(path: Path) -> bool:
+    """Whether the last line has no end. Raises OSError."""
+    with path.open("rb") as file:
+        if not file.seek(0, SEEK_END):
+            return False
+        file.seek(-1, SEEK_END)
+        return file.read() != b"\n"
 
 
 def _told(record: Record | Item | Facts) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A report, for people and for programs."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pinnace.check.verdict import Report, Verdict, Violation
@@ -9,29 +10,42 @@ SHOWN = 10
 """Violations of one invariant that people are shown, unless they ask for more."""
 
 
-def lines(report: Report, shown: int = SHOWN) -> Iterator[str]:
-    """One line for each invariant, its violations below it; last the verdict on the run."""
+def lines(report: Report, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
+    """One line for each invariant, its violations below it; last the verdict on the run. `cut`: as of `conclusion`."""
     for verdict in report.verdicts:
         yield f"{verdict.name:<4} {verdict.status:<12} {_count(verdict):<24} {verdict.statement}"
         for violation in verdict.violations[:shown]:
             yield f"       {_place(violation)}{violation.text}"
         if verdict.count > min(shown, len(verdict.violations)):
             yield f"       ... and {verdict.count - min(shown, len(verdict.violations)):,} more"
-    yield f"the run: {conclusion(report)}"
+    yield f"the run: {conclusion(report, cut)}"
 
 
-def conclusion(report: Report) -> str:
-    """One line."""
+def conclusion(report: Report, cut: Sequence[str] = ()) -> str:
+    """One line. `cut`: names of the files of which the last line was cut off."""
+    lost = f"; the last line of {', '.join(cut)} is cut off: what came after it is not known" if cut else ""
+    return _conclusion(report) + lost
+
+
+def _conclusion(report: Report) -> str:
     if report.violated:
         return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated)}"
     if report.void:
         return f"void, it proves nothing: {'; '.join(report.void)}"
+    found = Counter(verdict.status for verdict in report.verdicts)
+    gaps = [f"{found['void']} void: nothing was there to examine"] if found["void"] else []
+    gaps += [f"{found['not checked']} not checked"] if found["not checked"] else []
+    if gaps:
+        return f"{found['holds']} of {len(report.verdicts)} invariants hold; {'; '.join(gaps)}"
     return "everything that was examined holds"
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: Report, cut: Sequence[str] = ()) -> dict[str, Any]:
+    """`cut`: as of `conclusion`."""
     return {
         "status": report.status,
+        "conclusion": conclusion(report, cut),
+        "cut_off": list(cut),
         "void": list(report.void),
         "verdicts": [
             {

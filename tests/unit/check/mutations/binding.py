@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from pinnace.api.resources import ELECTIONS_PREFIX, PODS, election_key
+from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
 from pinnace.check.facts import ElectionFacts, PodFacts
 from pinnace.check.history import Stored
 from tests.unit.check.mutations.registry import Records, breaks
@@ -51,6 +51,12 @@ def too_much_for_a_node(records: Records, rng: random.Random) -> Records:
         records = append(records, key, facts)
         records = append(records, key, replace(facts, node="n1", election="scheduler", token=token))
     return records
+
+
+@breaks("I2")
+def too_much_for_a_node_that_is_gone(records: Records, rng: random.Random) -> Records:
+    """Its room is not forgotten with it: a scheduler that has not heard of the deletion counts with it, too."""
+    return too_much_for_a_node(append(records, NODES.prefix + "n1", None), rng)
 
 
 @breaks("I2")

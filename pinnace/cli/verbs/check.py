@@ -10,7 +10,7 @@ import click
 from pinnace.check import report as reports
 from pinnace.check.check import NAMES
 from pinnace.check.check import check as judge
-from pinnace.check.files import HistoryError, read
+from pinnace.check.files import HistoryError, is_cut_off, read
 from pinnace.check.history import Record
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
@@ -35,7 +35,8 @@ def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], li
     """Judge the history of a run, as it was recorded: what must hold, and does it?
 
     Several files are merged: they are to be of one run on one machine. "void" means that there was nothing to examine. The exit
-    code is 10 when an invariant is violated, and when the run as a whole is void: it proves nothing.
+    code is 10 when an invariant is violated, and when the run as a whole is void: it proves nothing. The last line says how
+    many invariants were void or not checked, and which files end in the middle of a line.
     """
     if unknown := set(only) - set(NAMES):
         raise usage(f"there is no invariant {', '.join(sorted(unknown))}", hint=f"they are {', '.join(NAMES)}")
@@ -48,12 +49,13 @@ def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], li
         raise Failure(str(error), hint="give files that a recorder of this version wrote", code=ExitCode.INVALID) from None
     finally:
         gc.enable()
+    cut = [path.name for path in histories if path.is_file() and is_cut_off(path)]
     if output == "json":
-        out(json.dumps(reports.document(report), indent=2) + "\n")
+        out(json.dumps(reports.document(report, cut), indent=2) + "\n")
     else:
-        out("".join(f"{line}\n" for line in reports.lines(report, limit)))
+        out("".join(f"{line}\n" for line in reports.lines(report, limit, cut)))
     if report.status != "holds":
-        raise Failure(f"the run is not proven: {reports.conclusion(report)}", code=ExitCode.VERDICT)
+        raise Failure(f"the run is not proven: {reports.conclusion(report, cut)}", code=ExitCode.VERDICT)
 
 
 def _records(histories: Sequence[Path]) -> Iterator[Record]:

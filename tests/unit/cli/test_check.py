@@ -52,6 +52,31 @@ def test_a_void_run_proves_nothing(tmp_path: Path, history: list[Record], capsys
     assert 'fault "clock-jump" never fired' in capsys.readouterr().err
 
 
+def test_what_was_not_examined_is_counted(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
+    stored = save(tmp_path / "h", [record for record in history if not isinstance(record, Call)])
+    assert run(["check", stored, "--only", "I1"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"the run: 1 of {len(NAMES)} invariants hold; {len(NAMES) - 1} not checked"
+
+    assert run(["check", stored, "-o", "json"]) in (0, 10)
+    found = json.loads(capsys.readouterr().out)
+    void = sum(verdict["status"] == "void" for verdict in found["verdicts"])
+    assert void > 0 and found["cut_off"] == []
+    assert found["status"] == "violated" or f"{void} void: nothing was there to examine" in found["conclusion"]
+
+
+def test_a_history_that_is_cut_off_is_said_to_be(
+    tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "h.jsonl"
+    save(path, history)
+    with path.open("a") as file:
+        file.write('{"t":"phase","at":2.0,"na')
+    assert run(["check", str(path)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith("; the last line of h.jsonl is cut off: what came after it is not known")
+
+
 def test_the_files_of_one_run_are_merged(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
     calls = save(tmp_path / "calls", [record for record in history if isinstance(record, Call)])
     others = save(tmp_path / "others", [record for record in history if not isinstance(record, Call)])

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pinnace.api.elections_pb2 import Election
+from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.times import to_seconds
 from pinnace.bench.leaders import Failover
 from pinnace.client.client import Client
@@ -38,6 +39,15 @@ class VacancyLog:
             except ApiError:
                 pass
             await asyncio.sleep(POLL)
+
+
+def end_of_term(terms: Iterable[Term], failover: Failover) -> float | None:
+    """When an API server ended the term of the leader that was hit (monotonic seconds, by its clock); None while that is not
+    known, or only concluded."""
+    term = next((term for term in terms if term.token == failover.old.token), None)
+    if term is None or term.presumed or not term.HasField("ended"):
+        return None
+    return failover.hit + to_seconds(term.ended) - failover.hit_at
 
 
 def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[Moment]:

@@ -15,7 +15,7 @@ from pinnace.bench.impostor import is_fenced
 from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, present_leader, trickle
 from pinnace.bench.load import Load
 from pinnace.bench.scratch import scratch_cluster
-from pinnace.bench.timeline import VacancyLog, timeline
+from pinnace.bench.timeline import VacancyLog, end_of_term, timeline
 from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
@@ -26,7 +26,7 @@ from pinnace.cli.story import Story
 from pinnace.cli.table import Table
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.spec import ELECTION, ClusterSpec
 
 TIMES = 3
 TRICKLE = 10
@@ -121,7 +121,10 @@ async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness,
     pid = cluster.state.find(found.old.holder).pid
     story.line("")
     story.line(f"t = 0 ms     kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
-    for moment in timeline(found, await present_leader(client), vacancy.seen):
+    seen = vacancy.seen
+    if seen is None:  # the next leader was there already when somebody asked: the history of the election knows more
+        seen = end_of_term(await client.elections.history(ELECTION), found)
+    for moment in timeline(found, await present_leader(client), seen):
         story.line(f"  + {moment.at * 1000:3.0f} ms   {moment.what}")
     story.steps.waiting(f"{found.old.holder} to be back")
     await bring_back(cluster, found.old.holder, signal.SIGKILL)

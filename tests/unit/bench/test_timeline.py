@@ -1,7 +1,7 @@
-from pinnace.api.elections_pb2 import Election
+from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.times import to_micro_time
 from pinnace.bench.leaders import Failover
-from pinnace.bench.timeline import timeline
+from pinnace.bench.timeline import end_of_term, timeline
 
 OLD = Election(name="scheduler", holder="scheduler-0", token=7)
 NEW = Election(name="scheduler", holder="scheduler-2", token=20, since=to_micro_time(5000.01))
@@ -27,3 +27,12 @@ def test_a_vacancy_from_before_the_hit_is_not_its_doing() -> None:
 
 def test_a_vacancy_ends_with_the_election_however_late_the_news_of_it_came() -> None:
     assert moments(100.02) == [0.01, 0.01, 0.03]
+
+
+def test_the_history_of_the_election_knows_when_the_term_ended() -> None:
+    ended = to_micro_time(5000.005)
+    before, over = Term(token=3, ended=to_micro_time(4000.0)), Term(token=7, ended=ended)
+    assert round(end_of_term([before, over, Term(token=20)], HIT) or 0.0, 3) == 100.005
+    assert end_of_term([before, Term(token=7)], HIT) is None
+    assert end_of_term([before, Term(token=7, ended=ended, presumed=True)], HIT) is None
+    assert end_of_term([before], HIT) is None

@@ -26,9 +26,20 @@ log = logging.getLogger(__name__)
 ROOT = "/registry/"
 HISTORY = 1000
 """Revisions before now at which the load is made, if they are not compacted."""
+FIRST_PAGE, LARGEST_PAGE = 500, 10_000
+"""Keys. etcd walks through all that is left of a range for every page of it (3.4 does, whatever the limit), so the cost of a
+load grows with their number: 150,000 keys in pages of 500 took half a minute and more."""
+PAGE_BYTES = 8 << 20
+"""Of values, about, in a page after the first."""
 STALL_LIMIT = 3.0
 """Seconds for which a watch may show nothing although the store is known to be ahead. etcd can stop telling without closing
 the connection (Patroni 4.0.7)."""
+
+
+def next_limit(items: Sequence[KeyValue]) -> int:
+    """Keys to ask for next, if they are like these."""
+    size = sum(len(item.value) for item in items) // max(1, len(items))
+    return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(1, size)))
 
 
 class Target(Protocol):
@@ -103,10 +114,10 @@ class Feed:
         log.info("loaded %d keys at revision %d", len(items), revision)
 
     async def _read(self, revision: int) -> list[KeyValue]:
-        page = await self._storage.page(ROOT, revision=revision)
+        page = await self._storage.page(ROOT, limit=FIRST_PAGE, revision=revision)
         items = list(page.items)
         while page.more:
-            page = await self._storage.page(ROOT, after=items[-1].key, revision=revision)
+            page = await self._storage.page(ROOT, after=items[-1].key, limit=next_limit(page.items), revision=revision)
             items += page.items
         return items
 

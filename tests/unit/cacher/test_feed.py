@@ -93,6 +93,15 @@ async def test_it_loads_page_by_page_a_little_in_the_past(target: Target, monkey
     assert len(target.state) == 1200
 
 
+@pytest.mark.parametrize(
+    ("size", "limit"), [(0, module.LARGEST_PAGE), (100, module.LARGEST_PAGE), (8192, 1024), (module.PAGE_BYTES * 2, 1)]
+)
+def test_pages_grow_to_a_number_of_bytes(size: int, limit: int) -> None:
+    """Every page costs etcd a walk through all that is left, so a load of many pages takes for ever on a busy machine."""
+    items = [KeyValue(f"/registry/pods/default/{number}", bytes(size), 1, 1, 1) for number in range(2)]
+    assert module.next_limit(items) == limit
+
+
 async def test_it_is_alive_only_when_it_has_caught_up(target: Target) -> None:
     storage = FlakyStorage()
     await put(storage, "a")

@@ -22,7 +22,7 @@ demo: setup ## Start a cluster, kill its leading scheduler three times, and prin
 	@$(BIN)/pinnace demo failover
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; under five minutes)
-	@$(BIN)/pytest -m 'not compose' -n 2 --dist worksteal
+	@$(BIN)/pytest -m 'not compose and not chaos' -n 2 --dist worksteal
 
 simulate: setup ## Simulate clusters, one for each seed (make simulate SEEDS=10000 FIRST=0; replay: .venv/bin/python -m tests.simulation --seed N -v)
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)
@@ -58,6 +58,9 @@ bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
 
 chaos: setup ## Break a cluster for three minutes, and judge it (make chaos ARGS="--minutes 60 --seed 7")
 	@$(BIN)/pinnace chaos run $(ARGS)
+
+chaos-test: setup ## Run the tests that break clusters of real processes: what etcd's troubles do, and chaos itself
+	@$(BIN)/pytest -m chaos tests/integration
 
 scenarios: setup ## Play every scenario of `pinnace chaos`, one after the other
 	@for name in kill-leader freeze-leader partition-leader kill-apiserver etcd-leader etcd-quorum compact duplicate-kubelet; do \

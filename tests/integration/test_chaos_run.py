@@ -10,6 +10,8 @@ import pytest
 
 from pinnace.cluster import processes, state
 
+pytestmark = pytest.mark.chaos
+
 COMMAND = (sys.executable, "-m", "pinnace.cli.main", "chaos", "run", "--nodes", "10", "--kubelets", "1")
 PATIENCE = 30.0
 

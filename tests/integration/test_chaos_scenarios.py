@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.chaos
+
 
 def test_a_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> None:
     kept = tmp_path / "kept"

@@ -27,6 +27,8 @@ from pinnace.cluster.spec import ETCD, ClusterSpec
 from tests.builders import make_pod
 from tests.integration.witnesses import PATIENCE, Seen, compare, loads, witnesses
 
+pytestmark = pytest.mark.chaos
+
 LOSS = float(os.environ.get("PINNACE_QUORUM_LOSS", "10"))
 REPEAT = int(os.environ.get("PINNACE_REPEAT", "1"))
 FIRST_BIND = 3.0

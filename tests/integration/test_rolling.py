@@ -15,6 +15,8 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ClusterSpec
 from tests.integration.witnesses import PATIENCE, compare, loads, witnesses
 
+pytestmark = pytest.mark.chaos
+
 ROLLS = int(os.environ.get("PINNACE_ROLLS", "4"))
 
 

@@ -12,7 +12,7 @@ from tests.simulation.faults import FAULTS
 from tests.simulation.plan import COMMON, OWN, Kind, plan
 from tests.simulation.run import play
 
-SEEDS = 120
+SEEDS = 60
 BATCHES = 12
 """So that workers share them."""
 

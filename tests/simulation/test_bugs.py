@@ -23,6 +23,9 @@ FOUND_FAST = (
     "stale-reads",
     "informer-drops-deletions",
     "assumed-pods-take-no-room",
+    "assumed-pods-expire",
+    "list-of-two-snapshots",
+    "informer-resumes-too-late",
 )
 
 

@@ -54,8 +54,10 @@ class Assembly:
         self._clock = clock
         self._rng = rng or random.Random()
         self._committer = Committer(storage, clock=clock, rng=self._rng)
+        self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
+        """A lane of its own: however many writes of objects wait, an election does not."""
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
-        self._elections = ElectionsService(storage, self._committer, self.cacher, clock=clock)
+        self._elections = ElectionsService(storage, self._elections_committer, self._committer, self.cacher, clock=clock)
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, clock=clock, rng=self._rng)
         self._namespaces: Store[Namespace]
         self.bootstrapped = asyncio.Event()
@@ -66,6 +68,7 @@ class Assembly:
         """Works until cancelled. A part that dies takes the server with it."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._committer.run(), name="committer")
+            tasks.create_task(self._elections_committer.run(), name="committer of elections")
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._elections.run(), name="elections")
             tasks.create_task(self._bootstrap(), name="bootstrap")

@@ -48,8 +48,16 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 class ElectionsService:
     def __init__(
-        self, storage: Storage, committer: Committer, cacher: Cacher, *, clock: Clock = SYSTEM_CLOCK, timing: Timing = TIMING
+        self,
+        storage: Storage,
+        committer: Committer,
+        notes: Committer,
+        cacher: Cacher,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        timing: Timing = TIMING,
     ) -> None:
+        """`committer` is for what decides who leads, `notes` for the record of who led: nobody waits for that."""
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
@@ -57,7 +65,7 @@ class ElectionsService:
         self._timing = timing
         self._contests: dict[str, Contest] = {}
         self._conversations = Conversations()
-        self._terms = TermLog(storage, committer, clock)
+        self._terms = TermLog(storage, notes, clock)
         cacher.subscribe(ELECTIONS_PREFIX, self._changed)
         cacher.subscribe(NOMINATIONS_PREFIX, self._changed)
 

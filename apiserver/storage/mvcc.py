@@ -32,8 +32,8 @@ from apiserver.storage.interface import (
 )
 from apiserver.storage.outcomes import failure_of
 
-MIN_TTL = 2
-"""Seconds: etcd grants no less (one and a half times its election timeout, rounded up)."""
+MIN_TTL = 1
+"""Seconds: etcd grants no less (one and a half times its election timeout, rounded up; ours is in pinnace.cluster.etcd)."""
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class Server:
         self.storage = Severable(storage)
         self.committer = Committer(self.storage)
         self.cacher = Cacher(self.storage)
-        self.elections = ElectionsService(self.storage, self.committer, self.cacher, timing=elections)
+        self.elections = ElectionsService(self.storage, self.committer, self.committer, self.cacher, timing=elections)
         self.heartbeats = HeartbeatsService(self.storage, self.committer, self.cacher, timing=heartbeats)
         self.address = ""
         self._grpc = grpc.aio.server(options=(("grpc.so_reuseport", 0),))

@@ -24,6 +24,7 @@ MAX_LENGTH = 40
 """Operations of a sequence."""
 
 
+@pytest.mark.timeout(60 + SEQUENCES)
 async def test_random_operations_have_the_answers_of_etcd(etcd_storage: EtcdStorage) -> None:
     await compare(etcd_storage, range(FIRST, FIRST + SEQUENCES))
 

@@ -256,6 +256,19 @@ async def test_watches_that_lag_lose_and_reorder_nothing(world: World) -> None:
 
 
 @everywhere
+async def test_a_lag_that_is_over_holds_nothing_back(world: World) -> None:
+    """Else a fault would go on when it is said to be over, and its harm be blamed on the product."""
+    world.port.lag(1000.0)
+    async with aclosing(world.port.watch(2)) as watch:
+        await anext(watch)
+        for number in range(20):
+            last = await put(world.other, f"{A}{number}")
+        world.port.lag(-1000.0)
+        async with asyncio.timeout(0.1):
+            assert [change.key for change in await take(watch, last)] == [f"{A}{number}" for number in range(20)]
+
+
+@everywhere
 async def test_what_a_sender_that_died_has_sent_arrives(world: World) -> None:
     sending = asyncio.ensure_future(put(world.port, A))
     await asyncio.sleep(0)

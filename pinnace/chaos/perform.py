@@ -17,6 +17,7 @@ from pinnace.chaos.stage import JOURNAL, read, stage
 from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.check.index import History
+from pinnace.check.report import verdict_document
 from pinnace.check.verdict import Status, Verdict
 from pinnace.client.errors import ApiError
 from pinnace.cluster.progress import Progress
@@ -66,7 +67,7 @@ class Performance:
             "status": self.status,
             "timeline": [{"at_ms": round(m.at * 1000, 1), "what": m.what, "fault": m.hit} for m in self.moments],
             "expectations": [asdict(expectation) for expectation in self.expectations],
-            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            "verdicts": [verdict_document(verdict) for verdict in self.verdicts],
             "lacking": list(self.lacking),
             "void": list(self.void),
             "calls": dict(self.calls),

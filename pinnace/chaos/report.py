@@ -10,6 +10,7 @@ from pinnace.chaos import adversary
 from pinnace.chaos.engine import Damage
 from pinnace.chaos.load import Settled
 from pinnace.check.history import Call, Record, Told
+from pinnace.check.report import verdict_document
 from pinnace.check.verdict import Report as Check
 from pinnace.check.verdict import Status
 
@@ -96,7 +97,7 @@ class ChaosReport:
             "started": self.started,
             "seconds": round(self.seconds, 1),
             "versions": dict(self.versions),
-            "verdicts": [asdict(verdict) for verdict in self.check.verdicts],
+            "verdicts": [verdict_document(verdict) for verdict in self.check.verdicts],
             "violations": self.violations,
             "void": self.void,
             "faults": {

@@ -47,20 +47,19 @@ def document(report: Report, cut: Sequence[str] = ()) -> dict[str, Any]:
         "conclusion": conclusion(report, cut),
         "cut_off": list(cut),
         "void": list(report.void),
-        "verdicts": [
-            {
-                "name": verdict.name,
-                "statement": verdict.statement,
-                "status": verdict.status,
-                "examined": verdict.examined,
-                "violations": verdict.count,
-                "details": [
-                    {"text": violation.text, "revision": violation.revision, "at": violation.at}
-                    for violation in verdict.violations
-                ],
-            }
-            for verdict in report.verdicts
-        ],
+        "verdicts": [verdict_document(verdict) for verdict in report.verdicts],
+    }
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """One verdict, in the form that all commands share."""
+    return {
+        "name": verdict.name,
+        "statement": verdict.statement,
+        "status": verdict.status,
+        "examined": verdict.examined,
+        "violations": verdict.count,
+        "details": [{"text": each.text, "revision": each.revision, "at": each.at} for each in verdict.violations],
     }
 
 

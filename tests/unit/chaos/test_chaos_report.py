@@ -65,7 +65,7 @@ def test_json_has_it_all() -> None:
     assert found["status"] == "violated"
     assert found["faults"] == {"fired": {"kill-leader": 3}, "missed": [], "skipped": ["clock-kubelet"]}
     assert found["calls"]["by_verb_per_s"] == {"get": 100.0}
-    assert [verdict["count"] for verdict in found["verdicts"]] == [0, 7]
+    assert [verdict["violations"] for verdict in found["verdicts"]] == [0, 7]
 
 
 def test_junit_has_a_case_for_each_invariant() -> None:

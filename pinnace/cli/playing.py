@@ -99,6 +99,7 @@ def _performed(scenario: Scenario, folder: Path, steps: Steps, seed: int, *, kee
         ) from error
     if keep or found.status != "holds":
         found.kept = str(folder)
+        (folder / "report.json").write_text(json.dumps(found.to_json(), indent=2) + "\n")
     else:
         shutil.rmtree(folder)
     return found

@@ -8,7 +8,7 @@ return themselves; `build` returns a copy, so that one builder can make several 
 """
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from pinnace.api.core_v1_pb2 import (
     Container,
@@ -17,12 +17,16 @@ from pinnace.api.core_v1_pb2 import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodAntiAffinity,
     PodCondition,
     Taint,
     Toleration,
 )
-from pinnace.api.meta_v1_pb2 import OwnerReference
+from pinnace.api.meta_v1_pb2 import LabelSelector, OwnerReference
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.selectors import parse_labels
 from pinnace.api.times import to_time
 
 Amount = str | int
@@ -81,8 +85,8 @@ class PodBuilder:
         self._pod.metadata.annotations[key] = value
         return self
 
-    def owner(self, kind: str, name: str) -> Self:
-        self._pod.metadata.ownerReferences.append(OwnerReference(kind=kind, name=name, controller=True))
+    def owner(self, kind: str, name: str, uid: str = "") -> Self:
+        self._pod.metadata.ownerReferences.append(OwnerReference(kind=kind, name=name, uid=uid, controller=True))
         return self
 
     def created(self, seconds: float) -> Self:
@@ -154,6 +158,21 @@ class PodBuilder:
         required.nodeSelectorTerms.append(NodeSelectorTerm(matchFields=[field]))
         return self
 
+    def affinity(self, labels: str, topology: str, *, weight: int = 0, **more: Any) -> Self:
+        """Adds a term of affinity to the pods with these labels, written like app=web,!old; preferred when it has a weight.
+        `more`: fields of PodAffinityTerm."""
+        return self._add_term(self._pod.spec.affinity.podAffinity, _pod_term(labels, topology, **more), weight)
+
+    def anti_affinity(self, labels: str, topology: str, *, weight: int = 0, **more: Any) -> Self:
+        return self._add_term(self._pod.spec.affinity.podAntiAffinity, _pod_term(labels, topology, **more), weight)
+
+    def _add_term(self, to: PodAffinity | PodAntiAffinity, term: PodAffinityTerm, weight: int) -> Self:
+        if weight:
+            to.preferredDuringSchedulingIgnoredDuringExecution.add(weight=weight, podAffinityTerm=term)
+        else:
+            to.requiredDuringSchedulingIgnoredDuringExecution.append(term)
+        return self
+
     def tolerate(self, key: str = "", value: str = "", effect: str = "", operator: str = "Equal") -> Self:
         self._pod.spec.tolerations.append(Toleration(key=key, operator=operator, value=value, effect=effect))
         return self
@@ -185,6 +204,20 @@ class PodBuilder:
     def condition(self, type_: str, status: str, reason: str = "", message: str = "") -> Self:
         self._pod.status.conditions.append(PodCondition(type=type_, status=status, reason=reason, message=message))
         return self
+
+
+def _pod_term(labels: str, topology: str, **more: Any) -> PodAffinityTerm:
+    return PodAffinityTerm(labelSelector=label_selector(labels), topologyKey=topology, **more)
+
+
+def label_selector(text: str) -> LabelSelector:
+    """As objects hold it; written like app=web,tier in (a,b),!old."""
+    operators = {(True, False): "Exists", (True, True): "DoesNotExist", (False, False): "In", (False, True): "NotIn"}
+    selector = LabelSelector()
+    for each in parse_labels(text).requirements:
+        operator = operators[each.values is None, each.negated]
+        selector.matchExpressions.add(key=each.key, operator=operator, values=sorted(each.values or ()))
+    return selector
 
 
 class NodeBuilder:

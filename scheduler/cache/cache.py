@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.fit import Requests
 from scheduler.cache.changes import Change, ClusterEvent, between
+from scheduler.cache.pod_index import PodGroup
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 
@@ -34,6 +35,7 @@ from scheduler.cache.table import NodeTable
 class _Placed:
     requests: Requests
     node: str
+    group: PodGroup
     assumed: PodInfo | None = None
     """The pod, while it is only assumed."""
 
@@ -44,14 +46,15 @@ class Cache:
     def __init__(self) -> None:
         self.nodes = NodeTable()
         self._pods: dict[str, _Placed] = {}
-        self._on_node: dict[str, dict[str, Requests]] = {}
+        self._on_node: dict[str, dict[str, _Placed]] = {}
 
     def set_node(self, node: Node) -> ClusterEvent:
         """A node as it is now, new or not."""
         name = node.metadata.name
         row = self.nodes.row(name)
         if row is None:
-            self.nodes.add(node, self._on_node.get(name, {}).values())
+            pods = self._on_node.get(name, {}).values()
+            self.nodes.add(node, [placed.requests for placed in pods], [placed.group for placed in pods])
             return ClusterEvent(Change.NODE_ADDED, name)
         event = ClusterEvent(between(self.nodes.nodes[row], node), name)
         self.nodes.update(node)
@@ -65,7 +68,7 @@ class Cache:
         """The pod was decided to go to `node`. It must be absent: to decide twice is a bug (kubernetes#26043)."""
         if info.uid in self._pods:
             raise ValueError(f'pod "{info.key}" is in the cache already, it cannot be assumed')
-        self._place(info.uid, _Placed(info.requests, node, assumed=info))
+        self._place(info, node).assumed = info
 
     def confirm(self, uid: str, node: str) -> bool:
         """The pod is bound to `node`. False: that is news, `observe` it."""
@@ -80,7 +83,7 @@ class Cache:
         if self.confirm(info.uid, node):
             return None
         event = self.remove(info.uid)
-        self._place(info.uid, _Placed(info.requests, node))
+        self._place(info, node)
         return event
 
     def forget(self, uid: str) -> ClusterEvent | None:
@@ -98,6 +101,7 @@ class Cache:
             del self._on_node[placed.node]
         if placed.requests.ports:
             self.nodes.used_ports.remove(placed.node, placed.requests.ports)
+        self.nodes.pods.remove(placed.group, placed.node)
         if self.nodes.row(placed.node) is not None:
             self.nodes.release(placed.node, placed.requests)
         return ClusterEvent(Change.POD_FREED, placed.node)
@@ -119,10 +123,12 @@ class Cache:
         """Pods that take room."""
         return len(self._pods)
 
-    def _place(self, uid: str, placed: _Placed) -> None:
-        self._pods[uid] = placed
-        self._on_node.setdefault(placed.node, {})[uid] = placed.requests
+    def _place(self, info: PodInfo, node: str) -> _Placed:
+        placed = _Placed(info.requests, node, self.nodes.pods.place(info.pod, node))
+        self._pods[info.uid] = placed
+        self._on_node.setdefault(node, {})[info.uid] = placed
         if placed.requests.ports:
-            self.nodes.used_ports.add(placed.node, placed.requests.ports)
-        if self.nodes.row(placed.node) is not None:
-            self.nodes.occupy(placed.node, placed.requests)
+            self.nodes.used_ports.add(node, placed.requests.ports)
+        if self.nodes.row(node) is not None:
+            self.nodes.occupy(node, placed.requests)
+        return placed

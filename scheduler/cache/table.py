@@ -15,6 +15,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
 from scheduler.cache.columns import Coded, Column
+from scheduler.cache.pod_index import PodGroup, PodIndex
 
 FloatArray = NDArray[np.float64]
 Taint = tuple[str, str, str]
@@ -43,6 +44,8 @@ class NodeTable:
         self.taints: Coded[tuple[Taint, ...]] = Coded(())
         """Each node's taints, in their order; () without any."""
         self._labels: dict[str, Coded[str | None]] = {}
+        self.pods = PodIndex(self._rows)
+        """The pods on the nodes, as far as other pods care."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -85,8 +88,8 @@ class NodeTable:
                 column.append(_label(node, key))
         return column
 
-    def add(self, node: Node, pods: Iterable[Requests]) -> None:
-        """A new node, with the pods that are on it already."""
+    def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
+        """A new node, with what the pods request that are on it already, and the groups that they are of."""
         name = node.metadata.name
         self._rows[name] = len(self.names)
         self.names.append(name)
@@ -97,6 +100,7 @@ class NodeTable:
         self.taints.append(())
         for key, labels in self._labels.items():
             labels.append(_label(node, key))
+        self.pods.add_row(groups)
         self.update(node)
         for requests in pods:
             self.occupy(name, requests)
@@ -129,6 +133,7 @@ class NodeTable:
             values.pop()
         for column in self._columns():
             column.remove(row)
+        self.pods.remove_row(row)
         self.taints.remove(row)
         for labels in self._labels.values():
             labels.remove(row)

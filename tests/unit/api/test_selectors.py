@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.api.fields import FIELDS
-from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
+from pinnace.api.meta_v1_pb2 import LabelSelector
+from pinnace.api.selectors import SelectorError, from_message, parse_fields, parse_labels
 from tests.builders import make_pod
 
 POD_FIELDS = FIELDS["pods"]
@@ -177,3 +178,28 @@ def test_any_text_is_a_selector_or_refused(text: str) -> None:
             parse(text)
         except SelectorError as error:
             assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("labels", "expressions", "text"),
+    [
+        ({}, [], ""),
+        ({"app": "web", "b": "c"}, [], "app=web,b=c"),
+        ({}, [("app", "In", ["web", "db"])], "app in (web,db)"),
+        ({"b": "c"}, [("app", "NotIn", ["web"]), ("x", "Exists", []), ("y", "DoesNotExist", [])], "app!=web,b=c,x,!y"),
+    ],
+)
+def test_selectors_of_objects_mean_what_their_text_means(
+    labels: dict[str, str], expressions: list[tuple[str, str, list[str]]], text: str
+) -> None:
+    message = LabelSelector(matchLabels=labels)
+    for key, operator, values in expressions:
+        message.matchExpressions.add(key=key, operator=operator, values=values)
+    assert from_message(message) == parse_labels(text)
+
+
+@pytest.mark.parametrize("labels", [{}, {"app": "web"}])
+def test_what_is_no_selector_matches_nothing(labels: dict[str, str]) -> None:
+    message = LabelSelector()
+    message.matchExpressions.add(key="app", operator="Near", values=["web"])
+    assert not from_message(message).matches(labels)

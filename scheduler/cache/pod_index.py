@@ -1,0 +1,223 @@
+"""The pods that are on nodes, as far as other pods care: how many of a kind each node has, and what they want of others.
+
+Pods that no selector can tell apart (namespace, labels, controller, whether they are being deleted, what they state about
+other pods) are one group, and a group knows how many of it are where. What plugins ask for is a column: a number for each
+node, of the pods that a `Selection` matches, or of those that state a `Term`. A column is made when it is first asked for, from
+the groups that it is about, and then follows every pod that comes or goes; the one that was asked for least recently makes room.
+
+Costs: a pod that comes or goes, the columns about it; a decision, nothing that grows with the number of pods.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.selectors import LabelRequirement, LabelSelector
+from scheduler.cache.columns import Column
+from scheduler.cache.pod_terms import Kind, Term, pod_terms, stated, states_terms
+from scheduler.cache.selector_index import Label, SelectorIndex, anchors
+
+_COLUMNS = 256
+_CONTROLLER = ""
+"""Stands for the uid of a pod's controller among its labels: no label has an empty key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Some pods, by namespace (None: all) and labels."""
+
+    namespaces: frozenset[str] | None
+    labels: LabelSelector
+    living: bool = False
+    """Leaves out those that are being deleted."""
+
+
+def controller_of(pod: Pod) -> str:
+    """The uid of the object that manages the pod; empty for a pod of nobody's."""
+    return next((owner.uid for owner in pod.metadata.ownerReferences if owner.controller), "")
+
+
+def controlled_by(uid: str) -> LabelSelector:
+    """Matches the pods of one controller, in a Selection."""
+    return LabelSelector((LabelRequirement(_CONTROLLER, frozenset((uid,))),))
+
+
+class PodGroup:
+    """Pods that no selector can tell apart."""
+
+    __slots__ = ("columns", "identity", "labels", "living", "namespace", "on_nodes", "terms")
+
+    def __init__(self, pod: Pod, identity: Hashable) -> None:
+        self.identity = identity
+        self.namespace = pod.metadata.namespace
+        self.labels = dict(pod.metadata.labels)
+        if controller := controller_of(pod):
+            self.labels[_CONTROLLER] = controller
+        self.living = not pod.metadata.HasField("deletionTimestamp")
+        self.terms = pod_terms(pod)
+        self.on_nodes: dict[str, int] = {}
+        """Pods by node, also by nodes that are not (yet, or any more) in the table."""
+        self.columns: set[_Column] = set()
+
+    def is_in(self, selection: Selection) -> bool:
+        return (
+            (self.living or not selection.living)
+            and (selection.namespaces is None or self.namespace in selection.namespaces)
+            and selection.labels.matches(self.labels)
+        )
+
+
+class _Column(Column):
+    """Floats, although they count: so sums over a topology need no conversion."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(np.float64, rows)
+        self.groups: set[PodGroup] = set()
+
+
+class PodIndex:
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        """`rows`: the rows of the table, by node, as they are at any time."""
+        self._rows = rows
+        self._groups: dict[Hashable, PodGroup] = {}
+        self._by_label: dict[Label, set[PodGroup]] = {}
+        self._columns: dict[Selection | Term, _Column] = {}
+        """The least recently used first."""
+        self._selections = SelectorIndex[Selection]()
+        """Those that have a column."""
+        self._stating: dict[Term, set[PodGroup]] = {}
+        self._terms = {kind: SelectorIndex[Term]() for kind in Kind}
+
+    def pods(self, of: Selection | Term) -> NDArray[np.float64]:
+        """How many pods each node has of a selection, or that state a term."""
+        column = self._columns.pop(of, None)
+        if column is None:
+            column = self._new_column(of)
+        self._columns[of] = column
+        return column.array
+
+    def stated(self, kind: Kind, labels: Mapping[str, str]) -> Iterator[Term]:
+        """The terms of pods on nodes whose selector matches these labels; each once. Namespaces are not looked at."""
+        return self._terms[kind].matching(labels)
+
+    def states(self, kind: Kind) -> bool:
+        """Does any pod on a node state a term of this kind?"""
+        return len(self._terms[kind]) > 0
+
+    def place(self, pod: Pod, node: str) -> PodGroup:
+        """Counts a pod on a node, which need not be in the table."""
+        identity = _identity(pod)
+        group = self._groups.get(identity)
+        if group is None:
+            group = self._groups[identity] = PodGroup(pod, identity)
+            self._file(group)
+        group.on_nodes[node] = group.on_nodes.get(node, 0) + 1
+        if group.columns:
+            self._count(group, node, 1)
+        return group
+
+    def remove(self, group: PodGroup, node: str) -> None:
+        """Takes back a `place`."""
+        if group.columns:
+            self._count(group, node, -1)
+        left = group.on_nodes[node] = group.on_nodes[node] - 1
+        if not left:
+            del group.on_nodes[node]
+            if not group.on_nodes:
+                del self._groups[group.identity]
+                self._unfile(group)
+
+    def add_row(self, groups: Iterable[PodGroup]) -> None:
+        """The table has one more row, at its end. `groups`: of each pod on that node."""
+        for column in self._columns.values():
+            column.append(0)
+        for group in groups:
+            for column in group.columns:
+                column.array[-1] += 1
+
+    def remove_row(self, row: int) -> None:
+        """The last row takes the place of this one."""
+        for column in self._columns.values():
+            column.remove(row)
+
+    def _count(self, group: PodGroup, node: str, pods: int) -> None:
+        row = self._rows.get(node)
+        if row is not None:
+            for column in group.columns:
+                column.array[row] += pods
+
+    def _new_column(self, of: Selection | Term) -> _Column:
+        if len(self._columns) == _COLUMNS:
+            self._drop_column(next(iter(self._columns)))
+        column = _Column(len(self._rows))
+        for group in self._stating.get(of, ()) if isinstance(of, Term) else self._select(of):
+            self._attach(group, column)
+            for node, pods in group.on_nodes.items():
+                row = self._rows.get(node)
+                if row is not None:
+                    column.array[row] += pods
+        if isinstance(of, Selection):
+            self._selections.add(of, of.labels)
+        return column
+
+    def _drop_column(self, of: Selection | Term) -> None:
+        column = self._columns.pop(of)
+        for group in column.groups:
+            group.columns.discard(column)
+        if isinstance(of, Selection):
+            self._selections.remove(of, of.labels)
+
+    def _select(self, selection: Selection) -> Iterator[PodGroup]:
+        filed = [[self._by_label.get(label, set()) for label in labels] for labels in anchors(selection.labels)]
+        fewest = min(filed, key=lambda sets: sum(map(len, sets)), default=[self._groups.values()])
+        return (group for group in chain(*fewest) if group.is_in(selection))
+
+    def _file(self, group: PodGroup) -> None:
+        """A new group: before its first pod is counted."""
+        for label in group.labels.items():
+            self._by_label.setdefault(label, set()).add(group)
+        for selection in self._selections.matching(group.labels):
+            if group.is_in(selection):
+                self._attach(group, self._columns[selection])
+        for term in group.terms:
+            groups = self._stating.setdefault(term, set())
+            if not groups:
+                self._terms[term.kind].add(term, term.labels)
+            groups.add(group)
+            if term in self._columns:
+                self._attach(group, self._columns[term])
+
+    def _unfile(self, group: PodGroup) -> None:
+        for label in group.labels.items():
+            self._by_label[label].remove(group)
+            if not self._by_label[label]:
+                del self._by_label[label]
+        for column in group.columns:
+            column.groups.discard(group)
+        for term in group.terms:
+            self._stating[term].remove(group)
+            if not self._stating[term]:
+                del self._stating[term]
+                self._terms[term.kind].remove(term, term.labels)
+
+    @staticmethod
+    def _attach(group: PodGroup, column: _Column) -> None:
+        group.columns.add(column)
+        column.groups.add(group)
+
+
+def _identity(pod: Pod) -> Hashable:
+    """Equal for pods of one group. Asked for every pod that comes: the fields are read in the cheapest way there is."""
+    meta = pod.metadata
+    labels = meta.labels
+    return (
+        meta.namespace,
+        frozenset([(key, labels[key]) for key in labels]) if len(labels) else None,
+        controller_of(pod) if len(meta.ownerReferences) else "",
+        meta.HasField("deletionTimestamp"),
+        stated(pod) if pod.spec.HasField("affinity") and states_terms(pod) else None,
+    )

@@ -36,7 +36,7 @@ from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
 from pinnace.api import elections_pb2, version_pb2
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -112,14 +112,13 @@ class Assembly:
         stores = {resource: self._store(resource, admission) for resource in ALL}
         self._namespaces = stores[NAMESPACES]
         events = EventRegistry(stores[EVENTS], EventLeases(self._storage, self._clock))
-        return {
+        special: Mapping[Resource[Any], object] = {
             PODS: PodService(stores[PODS], self.cacher, self._clock),
             NODES: NodeService(stores[NODES], self.cacher, self._heartbeats),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher),
             EVENTS: EventService(stores[EVENTS], self.cacher, events),
-            PRIORITY_CLASSES: ResourceService(stores[PRIORITY_CLASSES], self.cacher),
-            LEASES: ResourceService(stores[LEASES], self.cacher),
         }
+        return {resource: special.get(resource) or ResourceService(stores[resource], self.cacher) for resource in ALL}
 
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, self._committer)

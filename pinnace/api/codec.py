@@ -30,6 +30,14 @@ T = TypeVar("T", bound=Object)
 _SHOWN_WHEN_ZERO = {
     "pinnace.core.v1.ContainerStatus": ("ready", "restartCount"),
     "pinnace.core.v1.ContainerStateTerminated": ("exitCode",),
+    "pinnace.core.v1.ISCSIVolumeSource": ("lun",),
+    "pinnace.core.v1.ISCSIPersistentVolumeSource": ("lun",),
+    "pinnace.policy.v1.PodDisruptionBudgetStatus": (
+        "currentHealthy",
+        "desiredHealthy",
+        "disruptionsAllowed",
+        "expectedPods",
+    ),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
 }
 """Fields whose zero is a statement: Kubernetes writes them always."""

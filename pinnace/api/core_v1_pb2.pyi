@@ -805,26 +805,36 @@ class Volume(_message.Message):
     def __init__(self, name: _Optional[str] = ..., volumeSource: _Optional[_Union[VolumeSource, _Mapping]] = ...) -> None: ...
 
 class VolumeSource(_message.Message):
-    __slots__ = ("hostPath", "emptyDir", "secret", "nfs", "persistentVolumeClaim", "downwardAPI", "configMap", "projected", "csi")
+    __slots__ = ("hostPath", "emptyDir", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi", "persistentVolumeClaim", "rbd", "downwardAPI", "configMap", "projected", "csi", "ephemeral")
     HOSTPATH_FIELD_NUMBER: _ClassVar[int]
     EMPTYDIR_FIELD_NUMBER: _ClassVar[int]
+    GCEPERSISTENTDISK_FIELD_NUMBER: _ClassVar[int]
+    AWSELASTICBLOCKSTORE_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
     NFS_FIELD_NUMBER: _ClassVar[int]
+    ISCSI_FIELD_NUMBER: _ClassVar[int]
     PERSISTENTVOLUMECLAIM_FIELD_NUMBER: _ClassVar[int]
+    RBD_FIELD_NUMBER: _ClassVar[int]
     DOWNWARDAPI_FIELD_NUMBER: _ClassVar[int]
     CONFIGMAP_FIELD_NUMBER: _ClassVar[int]
     PROJECTED_FIELD_NUMBER: _ClassVar[int]
     CSI_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     hostPath: HostPathVolumeSource
     emptyDir: EmptyDirVolumeSource
+    gcePersistentDisk: GCEPersistentDiskVolumeSource
+    awsElasticBlockStore: AWSElasticBlockStoreVolumeSource
     secret: SecretVolumeSource
     nfs: NFSVolumeSource
+    iscsi: ISCSIVolumeSource
     persistentVolumeClaim: PersistentVolumeClaimVolumeSource
+    rbd: RBDVolumeSource
     downwardAPI: DownwardAPIVolumeSource
     configMap: ConfigMapVolumeSource
     projected: ProjectedVolumeSource
     csi: CSIVolumeSource
-    def __init__(self, hostPath: _Optional[_Union[HostPathVolumeSource, _Mapping]] = ..., emptyDir: _Optional[_Union[EmptyDirVolumeSource, _Mapping]] = ..., secret: _Optional[_Union[SecretVolumeSource, _Mapping]] = ..., nfs: _Optional[_Union[NFSVolumeSource, _Mapping]] = ..., persistentVolumeClaim: _Optional[_Union[PersistentVolumeClaimVolumeSource, _Mapping]] = ..., downwardAPI: _Optional[_Union[DownwardAPIVolumeSource, _Mapping]] = ..., configMap: _Optional[_Union[ConfigMapVolumeSource, _Mapping]] = ..., projected: _Optional[_Union[ProjectedVolumeSource, _Mapping]] = ..., csi: _Optional[_Union[CSIVolumeSource, _Mapping]] = ...) -> None: ...
+    ephemeral: EphemeralVolumeSource
+    def __init__(self, hostPath: _Optional[_Union[HostPathVolumeSource, _Mapping]] = ..., emptyDir: _Optional[_Union[EmptyDirVolumeSource, _Mapping]] = ..., gcePersistentDisk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., awsElasticBlockStore: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., secret: _Optional[_Union[SecretVolumeSource, _Mapping]] = ..., nfs: _Optional[_Union[NFSVolumeSource, _Mapping]] = ..., iscsi: _Optional[_Union[ISCSIVolumeSource, _Mapping]] = ..., persistentVolumeClaim: _Optional[_Union[PersistentVolumeClaimVolumeSource, _Mapping]] = ..., rbd: _Optional[_Union[RBDVolumeSource, _Mapping]] = ..., downwardAPI: _Optional[_Union[DownwardAPIVolumeSource, _Mapping]] = ..., configMap: _Optional[_Union[ConfigMapVolumeSource, _Mapping]] = ..., projected: _Optional[_Union[ProjectedVolumeSource, _Mapping]] = ..., csi: _Optional[_Union[CSIVolumeSource, _Mapping]] = ..., ephemeral: _Optional[_Union[EphemeralVolumeSource, _Mapping]] = ...) -> None: ...
 
 class HostPathVolumeSource(_message.Message):
     __slots__ = ("path", "type")
@@ -1382,3 +1392,563 @@ class AttachedVolume(_message.Message):
     name: str
     devicePath: str
     def __init__(self, name: _Optional[str] = ..., devicePath: _Optional[str] = ...) -> None: ...
+
+class PersistentVolume(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: PersistentVolumeSpec
+    status: PersistentVolumeStatus
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PersistentVolumeSpec, _Mapping]] = ..., status: _Optional[_Union[PersistentVolumeStatus, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeSpec(_message.Message):
+    __slots__ = ("capacity", "persistentVolumeSource", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions", "volumeMode", "nodeAffinity", "volumeAttributesClassName")
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _resource_v1_pb2.Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_resource_v1_pb2.Quantity, _Mapping]] = ...) -> None: ...
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    PERSISTENTVOLUMESOURCE_FIELD_NUMBER: _ClassVar[int]
+    ACCESSMODES_FIELD_NUMBER: _ClassVar[int]
+    CLAIMREF_FIELD_NUMBER: _ClassVar[int]
+    PERSISTENTVOLUMERECLAIMPOLICY_FIELD_NUMBER: _ClassVar[int]
+    STORAGECLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    MOUNTOPTIONS_FIELD_NUMBER: _ClassVar[int]
+    VOLUMEMODE_FIELD_NUMBER: _ClassVar[int]
+    NODEAFFINITY_FIELD_NUMBER: _ClassVar[int]
+    VOLUMEATTRIBUTESCLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    capacity: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
+    persistentVolumeSource: PersistentVolumeSource
+    accessModes: _containers.RepeatedScalarFieldContainer[str]
+    claimRef: ObjectReference
+    persistentVolumeReclaimPolicy: str
+    storageClassName: str
+    mountOptions: _containers.RepeatedScalarFieldContainer[str]
+    volumeMode: str
+    nodeAffinity: VolumeNodeAffinity
+    volumeAttributesClassName: str
+    def __init__(self, capacity: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., persistentVolumeSource: _Optional[_Union[PersistentVolumeSource, _Mapping]] = ..., accessModes: _Optional[_Iterable[str]] = ..., claimRef: _Optional[_Union[ObjectReference, _Mapping]] = ..., persistentVolumeReclaimPolicy: _Optional[str] = ..., storageClassName: _Optional[str] = ..., mountOptions: _Optional[_Iterable[str]] = ..., volumeMode: _Optional[str] = ..., nodeAffinity: _Optional[_Union[VolumeNodeAffinity, _Mapping]] = ..., volumeAttributesClassName: _Optional[str] = ...) -> None: ...
+
+class PersistentVolumeStatus(_message.Message):
+    __slots__ = ("phase", "message", "reason", "lastPhaseTransitionTime")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    LASTPHASETRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    message: str
+    reason: str
+    lastPhaseTransitionTime: _meta_v1_pb2.Time
+    def __init__(self, phase: _Optional[str] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., lastPhaseTransitionTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[PersistentVolume]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[PersistentVolume, _Mapping]]] = ...) -> None: ...
+
+class VolumeNodeAffinity(_message.Message):
+    __slots__ = ("required",)
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    required: NodeSelector
+    def __init__(self, required: _Optional[_Union[NodeSelector, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeSource(_message.Message):
+    __slots__ = ("gcePersistentDisk", "awsElasticBlockStore", "hostPath", "nfs", "rbd", "iscsi", "local", "csi")
+    GCEPERSISTENTDISK_FIELD_NUMBER: _ClassVar[int]
+    AWSELASTICBLOCKSTORE_FIELD_NUMBER: _ClassVar[int]
+    HOSTPATH_FIELD_NUMBER: _ClassVar[int]
+    NFS_FIELD_NUMBER: _ClassVar[int]
+    RBD_FIELD_NUMBER: _ClassVar[int]
+    ISCSI_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    CSI_FIELD_NUMBER: _ClassVar[int]
+    gcePersistentDisk: GCEPersistentDiskVolumeSource
+    awsElasticBlockStore: AWSElasticBlockStoreVolumeSource
+    hostPath: HostPathVolumeSource
+    nfs: NFSVolumeSource
+    rbd: RBDPersistentVolumeSource
+    iscsi: ISCSIPersistentVolumeSource
+    local: LocalVolumeSource
+    csi: CSIPersistentVolumeSource
+    def __init__(self, gcePersistentDisk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., awsElasticBlockStore: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., hostPath: _Optional[_Union[HostPathVolumeSource, _Mapping]] = ..., nfs: _Optional[_Union[NFSVolumeSource, _Mapping]] = ..., rbd: _Optional[_Union[RBDPersistentVolumeSource, _Mapping]] = ..., iscsi: _Optional[_Union[ISCSIPersistentVolumeSource, _Mapping]] = ..., local: _Optional[_Union[LocalVolumeSource, _Mapping]] = ..., csi: _Optional[_Union[CSIPersistentVolumeSource, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeClaim(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: PersistentVolumeClaimSpec
+    status: PersistentVolumeClaimStatus
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PersistentVolumeClaimSpec, _Mapping]] = ..., status: _Optional[_Union[PersistentVolumeClaimStatus, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeClaimSpec(_message.Message):
+    __slots__ = ("accessModes", "resources", "volumeName", "selector", "storageClassName", "volumeMode", "dataSource", "dataSourceRef", "volumeAttributesClassName")
+    ACCESSMODES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    VOLUMENAME_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    STORAGECLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    VOLUMEMODE_FIELD_NUMBER: _ClassVar[int]
+    DATASOURCE_FIELD_NUMBER: _ClassVar[int]
+    DATASOURCEREF_FIELD_NUMBER: _ClassVar[int]
+    VOLUMEATTRIBUTESCLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    accessModes: _containers.RepeatedScalarFieldContainer[str]
+    resources: VolumeResourceRequirements
+    volumeName: str
+    selector: _meta_v1_pb2.LabelSelector
+    storageClassName: str
+    volumeMode: str
+    dataSource: TypedLocalObjectReference
+    dataSourceRef: TypedObjectReference
+    volumeAttributesClassName: str
+    def __init__(self, accessModes: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[VolumeResourceRequirements, _Mapping]] = ..., volumeName: _Optional[str] = ..., selector: _Optional[_Union[_meta_v1_pb2.LabelSelector, _Mapping]] = ..., storageClassName: _Optional[str] = ..., volumeMode: _Optional[str] = ..., dataSource: _Optional[_Union[TypedLocalObjectReference, _Mapping]] = ..., dataSourceRef: _Optional[_Union[TypedObjectReference, _Mapping]] = ..., volumeAttributesClassName: _Optional[str] = ...) -> None: ...
+
+class PersistentVolumeClaimStatus(_message.Message):
+    __slots__ = ("phase", "accessModes", "capacity", "conditions", "allocatedResources", "allocatedResourceStatuses", "currentVolumeAttributesClassName", "modifyVolumeStatus")
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _resource_v1_pb2.Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_resource_v1_pb2.Quantity, _Mapping]] = ...) -> None: ...
+    class AllocatedResourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _resource_v1_pb2.Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_resource_v1_pb2.Quantity, _Mapping]] = ...) -> None: ...
+    class AllocatedResourceStatusesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    ACCESSMODES_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATEDRESOURCES_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATEDRESOURCESTATUSES_FIELD_NUMBER: _ClassVar[int]
+    CURRENTVOLUMEATTRIBUTESCLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    MODIFYVOLUMESTATUS_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    accessModes: _containers.RepeatedScalarFieldContainer[str]
+    capacity: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
+    conditions: _containers.RepeatedCompositeFieldContainer[PersistentVolumeClaimCondition]
+    allocatedResources: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
+    allocatedResourceStatuses: _containers.ScalarMap[str, str]
+    currentVolumeAttributesClassName: str
+    modifyVolumeStatus: ModifyVolumeStatus
+    def __init__(self, phase: _Optional[str] = ..., accessModes: _Optional[_Iterable[str]] = ..., capacity: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., conditions: _Optional[_Iterable[_Union[PersistentVolumeClaimCondition, _Mapping]]] = ..., allocatedResources: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., allocatedResourceStatuses: _Optional[_Mapping[str, str]] = ..., currentVolumeAttributesClassName: _Optional[str] = ..., modifyVolumeStatus: _Optional[_Union[ModifyVolumeStatus, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeClaimCondition(_message.Message):
+    __slots__ = ("type", "status", "lastProbeTime", "lastTransitionTime", "reason", "message")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LASTPROBETIME_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    lastProbeTime: _meta_v1_pb2.Time
+    lastTransitionTime: _meta_v1_pb2.Time
+    reason: str
+    message: str
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., lastProbeTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., lastTransitionTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ModifyVolumeStatus(_message.Message):
+    __slots__ = ("targetVolumeAttributesClassName", "status")
+    TARGETVOLUMEATTRIBUTESCLASSNAME_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    targetVolumeAttributesClassName: str
+    status: str
+    def __init__(self, targetVolumeAttributesClassName: _Optional[str] = ..., status: _Optional[str] = ...) -> None: ...
+
+class PersistentVolumeClaimList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[PersistentVolumeClaim]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[PersistentVolumeClaim, _Mapping]]] = ...) -> None: ...
+
+class VolumeResourceRequirements(_message.Message):
+    __slots__ = ("limits", "requests")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _resource_v1_pb2.Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_resource_v1_pb2.Quantity, _Mapping]] = ...) -> None: ...
+    class RequestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: _resource_v1_pb2.Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_resource_v1_pb2.Quantity, _Mapping]] = ...) -> None: ...
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    limits: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
+    requests: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
+    def __init__(self, limits: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., requests: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ...) -> None: ...
+
+class TypedLocalObjectReference(_message.Message):
+    __slots__ = ("apiGroup", "kind", "name")
+    APIGROUP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    apiGroup: str
+    kind: str
+    name: str
+    def __init__(self, apiGroup: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class TypedObjectReference(_message.Message):
+    __slots__ = ("apiGroup", "kind", "name", "namespace")
+    APIGROUP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    apiGroup: str
+    kind: str
+    name: str
+    namespace: str
+    def __init__(self, apiGroup: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class EphemeralVolumeSource(_message.Message):
+    __slots__ = ("volumeClaimTemplate",)
+    VOLUMECLAIMTEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    volumeClaimTemplate: PersistentVolumeClaimTemplate
+    def __init__(self, volumeClaimTemplate: _Optional[_Union[PersistentVolumeClaimTemplate, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeClaimTemplate(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: PersistentVolumeClaimSpec
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PersistentVolumeClaimSpec, _Mapping]] = ...) -> None: ...
+
+class GCEPersistentDiskVolumeSource(_message.Message):
+    __slots__ = ("pdName", "fsType", "partition", "readOnly")
+    PDNAME_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    pdName: str
+    fsType: str
+    partition: int
+    readOnly: bool
+    def __init__(self, pdName: _Optional[str] = ..., fsType: _Optional[str] = ..., partition: _Optional[int] = ..., readOnly: _Optional[bool] = ...) -> None: ...
+
+class AWSElasticBlockStoreVolumeSource(_message.Message):
+    __slots__ = ("volumeID", "fsType", "partition", "readOnly")
+    VOLUMEID_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    volumeID: str
+    fsType: str
+    partition: int
+    readOnly: bool
+    def __init__(self, volumeID: _Optional[str] = ..., fsType: _Optional[str] = ..., partition: _Optional[int] = ..., readOnly: _Optional[bool] = ...) -> None: ...
+
+class ISCSIVolumeSource(_message.Message):
+    __slots__ = ("targetPortal", "iqn", "lun", "iscsiInterface", "fsType", "readOnly", "portals", "chapAuthDiscovery", "secretRef", "chapAuthSession", "initiatorName")
+    TARGETPORTAL_FIELD_NUMBER: _ClassVar[int]
+    IQN_FIELD_NUMBER: _ClassVar[int]
+    LUN_FIELD_NUMBER: _ClassVar[int]
+    ISCSIINTERFACE_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    PORTALS_FIELD_NUMBER: _ClassVar[int]
+    CHAPAUTHDISCOVERY_FIELD_NUMBER: _ClassVar[int]
+    SECRETREF_FIELD_NUMBER: _ClassVar[int]
+    CHAPAUTHSESSION_FIELD_NUMBER: _ClassVar[int]
+    INITIATORNAME_FIELD_NUMBER: _ClassVar[int]
+    targetPortal: str
+    iqn: str
+    lun: int
+    iscsiInterface: str
+    fsType: str
+    readOnly: bool
+    portals: _containers.RepeatedScalarFieldContainer[str]
+    chapAuthDiscovery: bool
+    secretRef: LocalObjectReference
+    chapAuthSession: bool
+    initiatorName: str
+    def __init__(self, targetPortal: _Optional[str] = ..., iqn: _Optional[str] = ..., lun: _Optional[int] = ..., iscsiInterface: _Optional[str] = ..., fsType: _Optional[str] = ..., readOnly: _Optional[bool] = ..., portals: _Optional[_Iterable[str]] = ..., chapAuthDiscovery: _Optional[bool] = ..., secretRef: _Optional[_Union[LocalObjectReference, _Mapping]] = ..., chapAuthSession: _Optional[bool] = ..., initiatorName: _Optional[str] = ...) -> None: ...
+
+class ISCSIPersistentVolumeSource(_message.Message):
+    __slots__ = ("targetPortal", "iqn", "lun", "iscsiInterface", "fsType", "readOnly", "portals", "chapAuthDiscovery", "secretRef", "chapAuthSession", "initiatorName")
+    TARGETPORTAL_FIELD_NUMBER: _ClassVar[int]
+    IQN_FIELD_NUMBER: _ClassVar[int]
+    LUN_FIELD_NUMBER: _ClassVar[int]
+    ISCSIINTERFACE_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    PORTALS_FIELD_NUMBER: _ClassVar[int]
+    CHAPAUTHDISCOVERY_FIELD_NUMBER: _ClassVar[int]
+    SECRETREF_FIELD_NUMBER: _ClassVar[int]
+    CHAPAUTHSESSION_FIELD_NUMBER: _ClassVar[int]
+    INITIATORNAME_FIELD_NUMBER: _ClassVar[int]
+    targetPortal: str
+    iqn: str
+    lun: int
+    iscsiInterface: str
+    fsType: str
+    readOnly: bool
+    portals: _containers.RepeatedScalarFieldContainer[str]
+    chapAuthDiscovery: bool
+    secretRef: SecretReference
+    chapAuthSession: bool
+    initiatorName: str
+    def __init__(self, targetPortal: _Optional[str] = ..., iqn: _Optional[str] = ..., lun: _Optional[int] = ..., iscsiInterface: _Optional[str] = ..., fsType: _Optional[str] = ..., readOnly: _Optional[bool] = ..., portals: _Optional[_Iterable[str]] = ..., chapAuthDiscovery: _Optional[bool] = ..., secretRef: _Optional[_Union[SecretReference, _Mapping]] = ..., chapAuthSession: _Optional[bool] = ..., initiatorName: _Optional[str] = ...) -> None: ...
+
+class RBDVolumeSource(_message.Message):
+    __slots__ = ("monitors", "image", "fsType", "pool", "user", "keyring", "secretRef", "readOnly")
+    MONITORS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    KEYRING_FIELD_NUMBER: _ClassVar[int]
+    SECRETREF_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    monitors: _containers.RepeatedScalarFieldContainer[str]
+    image: str
+    fsType: str
+    pool: str
+    user: str
+    keyring: str
+    secretRef: LocalObjectReference
+    readOnly: bool
+    def __init__(self, monitors: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., fsType: _Optional[str] = ..., pool: _Optional[str] = ..., user: _Optional[str] = ..., keyring: _Optional[str] = ..., secretRef: _Optional[_Union[LocalObjectReference, _Mapping]] = ..., readOnly: _Optional[bool] = ...) -> None: ...
+
+class RBDPersistentVolumeSource(_message.Message):
+    __slots__ = ("monitors", "image", "fsType", "pool", "user", "keyring", "secretRef", "readOnly")
+    MONITORS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    KEYRING_FIELD_NUMBER: _ClassVar[int]
+    SECRETREF_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    monitors: _containers.RepeatedScalarFieldContainer[str]
+    image: str
+    fsType: str
+    pool: str
+    user: str
+    keyring: str
+    secretRef: SecretReference
+    readOnly: bool
+    def __init__(self, monitors: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., fsType: _Optional[str] = ..., pool: _Optional[str] = ..., user: _Optional[str] = ..., keyring: _Optional[str] = ..., secretRef: _Optional[_Union[SecretReference, _Mapping]] = ..., readOnly: _Optional[bool] = ...) -> None: ...
+
+class LocalVolumeSource(_message.Message):
+    __slots__ = ("path", "fsType")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    fsType: str
+    def __init__(self, path: _Optional[str] = ..., fsType: _Optional[str] = ...) -> None: ...
+
+class CSIPersistentVolumeSource(_message.Message):
+    __slots__ = ("driver", "volumeHandle", "readOnly", "fsType", "volumeAttributes", "controllerPublishSecretRef", "nodeStageSecretRef", "nodePublishSecretRef", "controllerExpandSecretRef", "nodeExpandSecretRef")
+    class VolumeAttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    VOLUMEHANDLE_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    FSTYPE_FIELD_NUMBER: _ClassVar[int]
+    VOLUMEATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLERPUBLISHSECRETREF_FIELD_NUMBER: _ClassVar[int]
+    NODESTAGESECRETREF_FIELD_NUMBER: _ClassVar[int]
+    NODEPUBLISHSECRETREF_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLEREXPANDSECRETREF_FIELD_NUMBER: _ClassVar[int]
+    NODEEXPANDSECRETREF_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    volumeHandle: str
+    readOnly: bool
+    fsType: str
+    volumeAttributes: _containers.ScalarMap[str, str]
+    controllerPublishSecretRef: SecretReference
+    nodeStageSecretRef: SecretReference
+    nodePublishSecretRef: SecretReference
+    controllerExpandSecretRef: SecretReference
+    nodeExpandSecretRef: SecretReference
+    def __init__(self, driver: _Optional[str] = ..., volumeHandle: _Optional[str] = ..., readOnly: _Optional[bool] = ..., fsType: _Optional[str] = ..., volumeAttributes: _Optional[_Mapping[str, str]] = ..., controllerPublishSecretRef: _Optional[_Union[SecretReference, _Mapping]] = ..., nodeStageSecretRef: _Optional[_Union[SecretReference, _Mapping]] = ..., nodePublishSecretRef: _Optional[_Union[SecretReference, _Mapping]] = ..., controllerExpandSecretRef: _Optional[_Union[SecretReference, _Mapping]] = ..., nodeExpandSecretRef: _Optional[_Union[SecretReference, _Mapping]] = ...) -> None: ...
+
+class SecretReference(_message.Message):
+    __slots__ = ("name", "namespace")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    namespace: str
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class TopologySelectorTerm(_message.Message):
+    __slots__ = ("matchLabelExpressions",)
+    MATCHLABELEXPRESSIONS_FIELD_NUMBER: _ClassVar[int]
+    matchLabelExpressions: _containers.RepeatedCompositeFieldContainer[TopologySelectorLabelRequirement]
+    def __init__(self, matchLabelExpressions: _Optional[_Iterable[_Union[TopologySelectorLabelRequirement, _Mapping]]] = ...) -> None: ...
+
+class TopologySelectorLabelRequirement(_message.Message):
+    __slots__ = ("key", "values")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Service(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: ServiceSpec
+    status: ServiceStatus
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ServiceSpec, _Mapping]] = ..., status: _Optional[_Union[ServiceStatus, _Mapping]] = ...) -> None: ...
+
+class ServiceSpec(_message.Message):
+    __slots__ = ("ports", "selector", "clusterIP", "type", "externalIPs", "sessionAffinity", "loadBalancerIP", "loadBalancerSourceRanges", "externalName", "externalTrafficPolicy", "healthCheckNodePort", "publishNotReadyAddresses", "sessionAffinityConfig", "ipFamilyPolicy", "clusterIPs", "ipFamilies", "allocateLoadBalancerNodePorts", "loadBalancerClass", "internalTrafficPolicy", "trafficDistribution")
+    class SelectorEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    CLUSTERIP_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXTERNALIPS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONAFFINITY_FIELD_NUMBER: _ClassVar[int]
+    LOADBALANCERIP_FIELD_NUMBER: _ClassVar[int]
+    LOADBALANCERSOURCERANGES_FIELD_NUMBER: _ClassVar[int]
+    EXTERNALNAME_FIELD_NUMBER: _ClassVar[int]
+    EXTERNALTRAFFICPOLICY_FIELD_NUMBER: _ClassVar[int]
+    HEALTHCHECKNODEPORT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHNOTREADYADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    SESSIONAFFINITYCONFIG_FIELD_NUMBER: _ClassVar[int]
+    IPFAMILYPOLICY_FIELD_NUMBER: _ClassVar[int]
+    CLUSTERIPS_FIELD_NUMBER: _ClassVar[int]
+    IPFAMILIES_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATELOADBALANCERNODEPORTS_FIELD_NUMBER: _ClassVar[int]
+    LOADBALANCERCLASS_FIELD_NUMBER: _ClassVar[int]
+    INTERNALTRAFFICPOLICY_FIELD_NUMBER: _ClassVar[int]
+    TRAFFICDISTRIBUTION_FIELD_NUMBER: _ClassVar[int]
+    ports: _containers.RepeatedCompositeFieldContainer[ServicePort]
+    selector: _containers.ScalarMap[str, str]
+    clusterIP: str
+    type: str
+    externalIPs: _containers.RepeatedScalarFieldContainer[str]
+    sessionAffinity: str
+    loadBalancerIP: str
+    loadBalancerSourceRanges: _containers.RepeatedScalarFieldContainer[str]
+    externalName: str
+    externalTrafficPolicy: str
+    healthCheckNodePort: int
+    publishNotReadyAddresses: bool
+    sessionAffinityConfig: SessionAffinityConfig
+    ipFamilyPolicy: str
+    clusterIPs: _containers.RepeatedScalarFieldContainer[str]
+    ipFamilies: _containers.RepeatedScalarFieldContainer[str]
+    allocateLoadBalancerNodePorts: bool
+    loadBalancerClass: str
+    internalTrafficPolicy: str
+    trafficDistribution: str
+    def __init__(self, ports: _Optional[_Iterable[_Union[ServicePort, _Mapping]]] = ..., selector: _Optional[_Mapping[str, str]] = ..., clusterIP: _Optional[str] = ..., type: _Optional[str] = ..., externalIPs: _Optional[_Iterable[str]] = ..., sessionAffinity: _Optional[str] = ..., loadBalancerIP: _Optional[str] = ..., loadBalancerSourceRanges: _Optional[_Iterable[str]] = ..., externalName: _Optional[str] = ..., externalTrafficPolicy: _Optional[str] = ..., healthCheckNodePort: _Optional[int] = ..., publishNotReadyAddresses: _Optional[bool] = ..., sessionAffinityConfig: _Optional[_Union[SessionAffinityConfig, _Mapping]] = ..., ipFamilyPolicy: _Optional[str] = ..., clusterIPs: _Optional[_Iterable[str]] = ..., ipFamilies: _Optional[_Iterable[str]] = ..., allocateLoadBalancerNodePorts: _Optional[bool] = ..., loadBalancerClass: _Optional[str] = ..., internalTrafficPolicy: _Optional[str] = ..., trafficDistribution: _Optional[str] = ...) -> None: ...
+
+class ServicePort(_message.Message):
+    __slots__ = ("name", "protocol", "port", "targetPort", "nodePort", "appProtocol")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TARGETPORT_FIELD_NUMBER: _ClassVar[int]
+    NODEPORT_FIELD_NUMBER: _ClassVar[int]
+    APPPROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    protocol: str
+    port: int
+    targetPort: _intstr_v1_pb2.IntOrString
+    nodePort: int
+    appProtocol: str
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[str] = ..., port: _Optional[int] = ..., targetPort: _Optional[_Union[_intstr_v1_pb2.IntOrString, _Mapping]] = ..., nodePort: _Optional[int] = ..., appProtocol: _Optional[str] = ...) -> None: ...
+
+class SessionAffinityConfig(_message.Message):
+    __slots__ = ("clientIP",)
+    CLIENTIP_FIELD_NUMBER: _ClassVar[int]
+    clientIP: ClientIPConfig
+    def __init__(self, clientIP: _Optional[_Union[ClientIPConfig, _Mapping]] = ...) -> None: ...
+
+class ClientIPConfig(_message.Message):
+    __slots__ = ("timeoutSeconds",)
+    TIMEOUTSECONDS_FIELD_NUMBER: _ClassVar[int]
+    timeoutSeconds: int
+    def __init__(self, timeoutSeconds: _Optional[int] = ...) -> None: ...
+
+class ServiceStatus(_message.Message):
+    __slots__ = ("loadBalancer", "conditions")
+    LOADBALANCER_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    loadBalancer: LoadBalancerStatus
+    conditions: _containers.RepeatedCompositeFieldContainer[_meta_v1_pb2.Condition]
+    def __init__(self, loadBalancer: _Optional[_Union[LoadBalancerStatus, _Mapping]] = ..., conditions: _Optional[_Iterable[_Union[_meta_v1_pb2.Condition, _Mapping]]] = ...) -> None: ...
+
+class LoadBalancerStatus(_message.Message):
+    __slots__ = ("ingress",)
+    INGRESS_FIELD_NUMBER: _ClassVar[int]
+    ingress: _containers.RepeatedCompositeFieldContainer[LoadBalancerIngress]
+    def __init__(self, ingress: _Optional[_Iterable[_Union[LoadBalancerIngress, _Mapping]]] = ...) -> None: ...
+
+class LoadBalancerIngress(_message.Message):
+    __slots__ = ("ip", "hostname", "ipMode", "ports")
+    IP_FIELD_NUMBER: _ClassVar[int]
+    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
+    IPMODE_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    ip: str
+    hostname: str
+    ipMode: str
+    ports: _containers.RepeatedCompositeFieldContainer[PortStatus]
+    def __init__(self, ip: _Optional[str] = ..., hostname: _Optional[str] = ..., ipMode: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortStatus, _Mapping]]] = ...) -> None: ...
+
+class PortStatus(_message.Message):
+    __slots__ = ("port", "protocol", "error")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    protocol: str
+    error: str
+    def __init__(self, port: _Optional[int] = ..., protocol: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
+class ServiceList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[Service]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[Service, _Mapping]]] = ...) -> None: ...

@@ -38,5 +38,15 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     },
     "priorityclasses": _NAME,
     "leases": _NAMESPACED,
+    "persistentvolumes": _NAME,
+    "persistentvolumeclaims": _NAMESPACED,
+    "storageclasses": _NAME,
+    "csinodes": _NAME,
+    "services": {
+        **_NAMESPACED,
+        "spec.clusterIP": lambda service: service.spec.clusterIP,
+        "spec.type": lambda service: service.spec.type,
+    },
+    "poddisruptionbudgets": _NAMESPACED,
 }
 """By the resource's plural."""

@@ -25,7 +25,7 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "imagePullSecrets": ("name",),
     "initContainers": ("name",),
     "ownerReferences": ("uid",),
-    "ports": ("containerPort", "protocol"),
+    "ports": ("containerPort", "port", "protocol"),
     "schedulingGates": ("name",),
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "volumeDevices": ("devicePath",),

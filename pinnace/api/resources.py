@@ -11,13 +11,21 @@ from google.protobuf.message import Message
 from pinnace.api import (
     coordination_v1_pb2,
     core_v1_pb2,
+    csinodes_pb2,
     events_pb2,
     leases_pb2,
     namespaces_pb2,
     nodes_pb2,
+    persistentvolumeclaims_pb2,
+    persistentvolumes_pb2,
+    poddisruptionbudgets_pb2,
     pods_pb2,
+    policy_v1_pb2,
     priorityclasses_pb2,
     scheduling_v1_pb2,
+    services_pb2,
+    storage_v1_pb2,
+    storageclasses_pb2,
 )
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 
@@ -103,8 +111,45 @@ LEASES = Resource(
     "leases", "Lease", "coordination.k8s.io/v1", coordination_v1_pb2.Lease, "pinnace.v1.Leases", leases_pb2,
     namespaced=True,
 )  # fmt: skip
+PERSISTENT_VOLUMES = Resource(
+    "persistentvolumes", "PersistentVolume", "v1", core_v1_pb2.PersistentVolume,
+    "pinnace.v1.PersistentVolumes", persistentvolumes_pb2, namespaced=False, has_status=True, short_names=("pv",),
+)  # fmt: skip
+PERSISTENT_VOLUME_CLAIMS = Resource(
+    "persistentvolumeclaims", "PersistentVolumeClaim", "v1", core_v1_pb2.PersistentVolumeClaim,
+    "pinnace.v1.PersistentVolumeClaims", persistentvolumeclaims_pb2, namespaced=True, has_status=True, short_names=("pvc",),
+)  # fmt: skip
+STORAGE_CLASSES = Resource(
+    "storageclasses", "StorageClass", "storage.k8s.io/v1", storage_v1_pb2.StorageClass,
+    "pinnace.v1.StorageClasses", storageclasses_pb2, namespaced=False, short_names=("sc",),
+)  # fmt: skip
+CSI_NODES = Resource(
+    "csinodes", "CSINode", "storage.k8s.io/v1", storage_v1_pb2.CSINode, "pinnace.v1.CSINodes", csinodes_pb2,
+    namespaced=False,
+)  # fmt: skip
+SERVICES = Resource(
+    "services", "Service", "v1", core_v1_pb2.Service, "pinnace.v1.Services", services_pb2,
+    namespaced=True, has_status=True, short_names=("svc",),
+)  # fmt: skip
+POD_DISRUPTION_BUDGETS = Resource(
+    "poddisruptionbudgets", "PodDisruptionBudget", "policy/v1", policy_v1_pb2.PodDisruptionBudget,
+    "pinnace.v1.PodDisruptionBudgets", poddisruptionbudgets_pb2, namespaced=True, has_status=True, short_names=("pdb",),
+)  # fmt: skip
 
-ALL: tuple[Resource[Any], ...] = (PODS, NODES, NAMESPACES, EVENTS, PRIORITY_CLASSES, LEASES)
+ALL: tuple[Resource[Any], ...] = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    EVENTS,
+    PRIORITY_CLASSES,
+    LEASES,
+    PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS,
+    STORAGE_CLASSES,
+    CSI_NODES,
+    SERVICES,
+    POD_DISRUPTION_BUDGETS,
+)
 
 
 def by_kind(kind: str, api_version: str) -> Resource[Any] | None:

@@ -10,6 +10,7 @@ INLINED = frozenset(
     "pinnace.core.v1." + name
     for name in (
         "Volume.volumeSource",
+        "PersistentVolumeSpec.persistentVolumeSource",
         "Probe.handler",
         "EphemeralContainer.ephemeralContainerCommon",
         "ConfigMapKeySelector.localObjectReference",

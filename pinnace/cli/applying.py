@@ -6,14 +6,22 @@ from typing import Any
 from pinnace.api import merge
 from pinnace.api.codec import from_dict, to_dict
 from pinnace.api.manifest import Manifest
-from pinnace.api.resources import NAMESPACES, NODES, PRIORITY_CLASSES, Object
+from pinnace.api.resources import (
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    Object,
+)
 
 CHUNK = 200
 """Objects that are sent together."""
 CHUNK_BYTES = 1 << 20
 CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
 
-_FIRST = (NAMESPACES, PRIORITY_CLASSES, NODES)
+_FIRST = (NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, NODES)
 """What others need is applied before them, whatever the order of the files."""
 
 

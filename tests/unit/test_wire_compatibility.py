@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from pinnace.api import coordination_v1_pb2, core_v1_pb2, intstr_v1_pb2, meta_v1_pb2, resource_v1_pb2, scheduling_v1_pb2, wire
+from pinnace.api import (
+    coordination_v1_pb2,
+    core_v1_pb2,
+    intstr_v1_pb2,
+    meta_v1_pb2,
+    policy_v1_pb2,
+    resource_v1_pb2,
+    scheduling_v1_pb2,
+    storage_v1_pb2,
+    wire,
+)
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import ALL, Resource
 from pinnace.api.verbs_pb2 import WatchEventType
@@ -19,7 +29,9 @@ from pinnace.api.verbs_pb2 import WatchEventType
 PACKAGES = {
     "k8s.io.api.core.v1": core_v1_pb2,
     "k8s.io.api.coordination.v1": coordination_v1_pb2,
+    "k8s.io.api.policy.v1": policy_v1_pb2,
     "k8s.io.api.scheduling.v1": scheduling_v1_pb2,
+    "k8s.io.api.storage.v1": storage_v1_pb2,
     "k8s.io.apimachinery.pkg.api.resource": resource_v1_pb2,
     "k8s.io.apimachinery.pkg.apis.meta.v1": meta_v1_pb2,
     "k8s.io.apimachinery.pkg.util.intstr": intstr_v1_pb2,

@@ -3,14 +3,33 @@
 from collections.abc import Mapping
 from typing import Any
 
+from apiserver.registry.strategies.csinodes import CSINodeStrategy
 from apiserver.registry.strategies.events import EventStrategy
 from apiserver.registry.strategies.leases import LeaseStrategy
 from apiserver.registry.strategies.namespaces import NamespaceStrategy
 from apiserver.registry.strategies.nodes import NodeStrategy
+from apiserver.registry.strategies.persistentvolumeclaims import PersistentVolumeClaimStrategy
+from apiserver.registry.strategies.persistentvolumes import PersistentVolumeStrategy
+from apiserver.registry.strategies.poddisruptionbudgets import PodDisruptionBudgetStrategy
 from apiserver.registry.strategies.pods import PodStrategy
 from apiserver.registry.strategies.priorityclasses import PriorityClassStrategy
+from apiserver.registry.strategies.services import ServiceStrategy
+from apiserver.registry.strategies.storageclasses import StorageClassStrategy
 from apiserver.registry.strategy import Strategy
-from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from pinnace.api.resources import (
+    CSI_NODES,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    SERVICES,
+    STORAGE_CLASSES,
+)
 
 STRATEGIES: Mapping[str, Strategy[Any]] = {
     PODS.plural: PodStrategy(),
@@ -19,5 +38,11 @@ STRATEGIES: Mapping[str, Strategy[Any]] = {
     EVENTS.plural: EventStrategy(),
     PRIORITY_CLASSES.plural: PriorityClassStrategy(),
     LEASES.plural: LeaseStrategy(),
+    PERSISTENT_VOLUMES.plural: PersistentVolumeStrategy(),
+    PERSISTENT_VOLUME_CLAIMS.plural: PersistentVolumeClaimStrategy(),
+    STORAGE_CLASSES.plural: StorageClassStrategy(),
+    CSI_NODES.plural: CSINodeStrategy(),
+    SERVICES.plural: ServiceStrategy(),
+    POD_DISRUPTION_BUDGETS.plural: PodDisruptionBudgetStrategy(),
 }
 """By plural of the resource."""

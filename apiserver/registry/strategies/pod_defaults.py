@@ -12,10 +12,13 @@ from pinnace.api.core_v1_pb2 import (
     Container,
     HTTPGetAction,
     LifecycleHandler,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSource,
     PodSpec,
     Probe,
     Toleration,
     Volume,
+    VolumeSource,
 )
 
 GRACE_SECONDS = 30
@@ -140,12 +143,32 @@ def _default_volume(volume: Volume) -> None:
     match [field.name for field, _ in source.ListFields()]:
         case [] if not says_more(source):
             source.emptyDir.SetInParent()
-        case ["hostPath"] if not source.hostPath.HasField("type"):
-            source.hostPath.type = ""
+        case ["ephemeral"] if source.ephemeral.HasField("volumeClaimTemplate"):
+            default_claim(source.ephemeral.volumeClaimTemplate.spec)
         case [("secret" | "configMap" | "downwardAPI" | "projected") as name]:
             details = getattr(source, name)
             if not details.HasField("defaultMode"):
                 details.defaultMode = FILE_MODE
+        case [_]:
+            default_source(source)
     for projection in source.projected.sources:
         if projection.HasField("serviceAccountToken") and not projection.serviceAccountToken.HasField("expirationSeconds"):
             projection.serviceAccountToken.expirationSeconds = TOKEN_SECONDS
+
+
+def default_source(source: VolumeSource | PersistentVolumeSource) -> None:
+    """Of the sources that pods and persistent volumes share."""
+    if source.HasField("hostPath") and not source.hostPath.HasField("type"):
+        source.hostPath.type = ""
+    if source.HasField("iscsi"):
+        source.iscsi.iscsiInterface = source.iscsi.iscsiInterface or "default"
+    if source.HasField("rbd"):
+        rbd = source.rbd
+        rbd.pool = rbd.pool or "rbd"
+        rbd.user = rbd.user or "admin"
+        rbd.keyring = rbd.keyring or "/etc/ceph/keyring"
+
+
+def default_claim(spec: PersistentVolumeClaimSpec) -> None:
+    if not spec.HasField("volumeMode"):
+        spec.volumeMode = "Filesystem"

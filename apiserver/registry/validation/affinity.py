@@ -8,6 +8,7 @@ from pinnace.api import names
 from pinnace.api.core_v1_pb2 import (
     Affinity,
     NodeAffinity,
+    NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     PodAffinity,
@@ -32,16 +33,20 @@ def validate_affinity(affinity: Affinity, path: str, out: list[Violation]) -> No
 
 def _validate_node_affinity(affinity: NodeAffinity, path: str, out: list[Violation]) -> None:
     if affinity.HasField(_REQUIRED):
-        terms = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms
-        where = f"{path}.{_REQUIRED}.nodeSelectorTerms"
-        if not terms:
-            out.append(required(where, "must have at least one node selector term"))
-        for index, term in enumerate(terms):
-            _validate_node_term(term, f"{where}[{index}]", out)
+        validate_node_selector(affinity.requiredDuringSchedulingIgnoredDuringExecution, f"{path}.{_REQUIRED}", out)
     for index, preferred in enumerate(affinity.preferredDuringSchedulingIgnoredDuringExecution):
         where = f"{path}.{_PREFERRED}[{index}]"
         _validate_weight(preferred.weight, where, out)
         _validate_node_term(preferred.preference, f"{where}.preference", out)
+
+
+def validate_node_selector(selector: NodeSelector, path: str, out: list[Violation]) -> None:
+    """Terms of which one must match: of a pod, or of a volume that can be reached from some nodes only."""
+    where = f"{path}.nodeSelectorTerms"
+    if not selector.nodeSelectorTerms:
+        out.append(required(where, "must have at least one node selector term"))
+    for index, term in enumerate(selector.nodeSelectorTerms):
+        _validate_node_term(term, f"{where}[{index}]", out)
 
 
 def _validate_node_term(term: NodeSelectorTerm, path: str, out: list[Violation]) -> None:

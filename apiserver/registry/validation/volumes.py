@@ -2,22 +2,13 @@
 
 from collections.abc import Sequence
 
-from apiserver.registry.validation.resources import validate_amount
-from apiserver.registry.validation.violations import duplicate, forbidden, invalid, not_found, required, unsupported
+from apiserver.registry.validation.sources import validate_no_backsteps, validate_source
+from apiserver.registry.validation.violations import duplicate, invalid, not_found, required, unsupported
 from pinnace.api import names
-from pinnace.api.core_v1_pb2 import Volume, VolumeDevice, VolumeMount, VolumeSource
+from pinnace.api.core_v1_pb2 import Volume, VolumeDevice, VolumeMount
 from pinnace.api.status import Violation
 
-_REQUIRED_IN_SOURCE = {
-    "hostPath": ("path",),
-    "secret": ("secretName",),
-    "nfs": ("server", "path"),
-    "persistentVolumeClaim": ("claimName",),
-    "csi": ("driver",),
-}
-"""Fields without which a source means nothing."""
 _PROPAGATION = ("Bidirectional", "HostToContainer", "None")
-_HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 
 
 def validate_volumes(volumes: Sequence[Volume], path: str, out: list[Violation]) -> frozenset[str]:
@@ -33,29 +24,8 @@ def validate_volumes(volumes: Sequence[Volume], path: str, out: list[Violation])
         elif name in seen:
             out.append(duplicate(f"{where}.name", name))
         seen.add(name)
-        _validate_source(volume.volumeSource, where, out)
+        validate_source(volume.volumeSource, where, out)
     return frozenset(seen)
-
-
-def _validate_source(source: VolumeSource, path: str, out: list[Violation]) -> None:
-    given = [field.name for field, _ in source.ListFields()]
-    if not given:
-        return  # a kind that is not modelled: defaults have seen to the rest
-    first, *more = given
-    out.extend(forbidden(f"{path}.{name}", "may not specify more than 1 volume type") for name in more)
-    details = getattr(source, first)
-    missing = [field for field in _REQUIRED_IN_SOURCE.get(first, ()) if not getattr(details, field)]
-    out.extend(required(f"{path}.{first}.{field}") for field in missing)
-    match first:
-        case "hostPath":
-            host = source.hostPath
-            _validate_no_backsteps(host.path, f"{path}.hostPath.path", out)
-            if host.type not in _HOST_PATH_TYPES:
-                out.append(unsupported(f"{path}.hostPath.type", host.type, _HOST_PATH_TYPES))
-        case "configMap" if not source.configMap.localObjectReference.name:
-            out.append(required(f"{path}.configMap.name"))
-        case "emptyDir" if source.emptyDir.HasField("sizeLimit"):
-            validate_amount("memory", source.emptyDir.sizeLimit.string, f"{path}.emptyDir.sizeLimit", out)
 
 
 def validate_mounts(
@@ -70,7 +40,7 @@ def validate_mounts(
         for field, value in (("subPath", mount.subPath), ("subPathExpr", mount.subPathExpr)):
             if value.startswith("/"):
                 out.append(invalid(f"{where}.{field}", value, "must be a relative path"))
-            _validate_no_backsteps(value, f"{where}.{field}", out)
+            validate_no_backsteps(value, f"{where}.{field}", out)
         if mount.subPath and mount.subPathExpr:
             detail = "subPathExpr and subPath are mutually exclusive"
             out.append(invalid(f"{where}.subPathExpr", mount.subPathExpr, detail))
@@ -98,8 +68,3 @@ def _validate_target(target: str, taken: set[str], path: str, out: list[Violatio
     elif target in taken:
         out.append(invalid(path, target, "must be unique"))
     taken.add(target)
-
-
-def _validate_no_backsteps(target: str, path: str, out: list[Violation]) -> None:
-    if ".." in target.split("/"):
-        out.append(invalid(path, target, "must not contain '..'"))

@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.cli.printers import events, leases, namespaces, nodes, pods, priorityclasses
+from pinnace.cli.printers import (
+    csinodes,
+    events,
+    leases,
+    namespaces,
+    nodes,
+    persistentvolumeclaims,
+    persistentvolumes,
+    poddisruptionbudgets,
+    pods,
+    priorityclasses,
+    services,
+    storageclasses,
+)
 from pinnace.cli.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
@@ -14,5 +27,11 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.EVENTS.plural: events.COLUMNS,
     resources.PRIORITY_CLASSES.plural: priorityclasses.COLUMNS,
     resources.LEASES.plural: leases.COLUMNS,
+    resources.PERSISTENT_VOLUMES.plural: persistentvolumes.COLUMNS,
+    resources.PERSISTENT_VOLUME_CLAIMS.plural: persistentvolumeclaims.COLUMNS,
+    resources.STORAGE_CLASSES.plural: storageclasses.COLUMNS,
+    resources.CSI_NODES.plural: csinodes.COLUMNS,
+    resources.SERVICES.plural: services.COLUMNS,
+    resources.POD_DISRUPTION_BUDGETS.plural: poddisruptionbudgets.COLUMNS,
 }
 """By plural name of the resource."""

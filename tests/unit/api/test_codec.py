@@ -22,6 +22,7 @@ from pinnace.api.core_v1_pb2 import (
     EphemeralContainer,
     HTTPGetAction,
     Node,
+    PersistentVolumeSpec,
     Pod,
     Probe,
     SecretEnvSource,
@@ -121,6 +122,10 @@ def test_any_part_of_an_object_survives(data: st.DataObject) -> None:
     ("message", "data"),
     [
         (Volume(name="v", volumeSource={"hostPath": {"path": "/"}}), {"name": "v", "hostPath": {"path": "/"}}),
+        (
+            PersistentVolumeSpec(storageClassName="a", persistentVolumeSource={"nfs": {"server": "s", "path": "/"}}),
+            {"storageClassName": "a", "nfs": {"server": "s", "path": "/"}},
+        ),
         (Probe(handler={"exec": {"command": ["a"]}}, periodSeconds=1), {"exec": {"command": ["a"]}, "periodSeconds": 1}),
         (EphemeralContainer(ephemeralContainerCommon={"name": "d"}), {"name": "d"}),
         (ConfigMapKeySelector(localObjectReference={"name": "n"}, key="k"), {"name": "n", "key": "k"}),
@@ -148,7 +153,7 @@ def test_every_reference_by_name_is_inlined() -> None:
         f"{message.full_name}.{name}"
         for message in Pod.DESCRIPTOR.file.message_types_by_name.values()
         for name in fields_of(message)
-        if name in ("localObjectReference", "volumeSource", "handler", "ephemeralContainerCommon")
+        if name in ("localObjectReference", "volumeSource", "persistentVolumeSource", "handler", "ephemeralContainerCommon")
     ]
     assert shown == []
 

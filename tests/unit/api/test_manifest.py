@@ -8,7 +8,7 @@ import pytest
 from pinnace.api.manifest import ManifestError, load
 from pinnace.api.resources import ALL
 
-KINDS = "Pod, Node, Namespace, Event, PriorityClass, Lease"
+KINDS = ", ".join(resource.kind for resource in ALL)
 POD = """\
 apiVersion: v1
 kind: Pod

@@ -31,6 +31,33 @@ V: Data = {"name": "v", "emptyDir": {}}
         ([{"name": "v", "nfs": {"server": "s"}}], ["spec.volumes[0].nfs.path: Required value"]),
         ([{"name": "v", "persistentVolumeClaim": {}}], ["spec.volumes[0].persistentVolumeClaim.claimName: Required value"]),
         ([{"name": "v", "csi": {}}], ["spec.volumes[0].csi.driver: Required value"]),
+        ([{"name": "v", "gcePersistentDisk": {}}], ["spec.volumes[0].gcePersistentDisk.pdName: Required value"]),
+        (
+            [{"name": "v", "awsElasticBlockStore": {"volumeID": "a", "partition": -1}}],
+            ["spec.volumes[0].awsElasticBlockStore.partition: Invalid value: -1: must be between 0 and 255, inclusive"],
+        ),
+        (
+            [{"name": "v", "iscsi": {"iqn": "x", "lun": 256}}],
+            [
+                "spec.volumes[0].iscsi.targetPortal: Required value",
+                'spec.volumes[0].iscsi.iqn: Invalid value: "x": must be valid format starting with iqn, eui, or naa',
+                "spec.volumes[0].iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive",
+            ],
+        ),
+        ([{"name": "v", "iscsi": {"targetPortal": "p", "iqn": "iqn.2026-11.com.example:a", "lun": 0}}], []),
+        (
+            [{"name": "v", "rbd": {}}],
+            ["spec.volumes[0].rbd.monitors: Required value", "spec.volumes[0].rbd.image: Required value"],
+        ),
+        ([{"name": "v", "ephemeral": {}}], ["spec.volumes[0].ephemeral.volumeClaimTemplate: Required value"]),
+        (
+            [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}],
+            [
+                "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes: Required value: at least 1 access mode is "
+                "required",
+                "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value",
+            ],
+        ),
         (
             [{"name": "v", "emptyDir": {"sizeLimit": "-1"}}],
             ['spec.volumes[0].emptyDir.sizeLimit: Invalid value: "-1": must be greater than or equal to 0'],

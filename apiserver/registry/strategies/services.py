@@ -1,0 +1,54 @@
+"""Services: names for sets of pods. Addresses are kept as they come: none are allocated."""
+
+from apiserver.registry.strategies.carry import carry_over
+from apiserver.registry.validation.services import validate_service, validate_service_status, validate_service_update
+from pinnace.api.core_v1_pb2 import Service
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.status import Violation
+
+AFFINITY_SECONDS = 10800
+
+
+class ServiceStrategy:
+    def prepare_create(self, obj: Service) -> None:
+        _set_defaults(obj)
+        obj.ClearField("status")
+        obj.status.loadBalancer.SetInParent()
+
+    def validate(self, obj: Service) -> list[Violation]:
+        return validate_service(obj)
+
+    def prepare_update(self, obj: Service, old: Service) -> None:
+        """Who does not name the address keeps it."""
+        _set_defaults(obj)
+        if not obj.spec.clusterIP and obj.spec.type == old.spec.type:
+            obj.spec.clusterIP = old.spec.clusterIP
+        carry_over(obj, old, "status")
+
+    def validate_update(self, obj: Service, old: Service) -> list[Violation]:
+        return validate_service_update(obj, old)
+
+    def prepare_status_update(self, obj: Service, old: Service) -> None:
+        carry_over(obj, old, "metadata", "spec")
+
+    def validate_status_update(self, obj: Service, old: Service) -> list[Violation]:
+        return validate_service_status(obj)
+
+
+def _set_defaults(service: Service) -> None:
+    spec = service.spec
+    spec.type = spec.type or "ClusterIP"
+    spec.sessionAffinity = spec.sessionAffinity or "None"
+    if spec.sessionAffinity == "ClientIP" and not spec.sessionAffinityConfig.clientIP.HasField("timeoutSeconds"):
+        spec.sessionAffinityConfig.clientIP.timeoutSeconds = AFFINITY_SECONDS
+    for port in spec.ports:
+        port.protocol = port.protocol or "TCP"
+        if not port.HasField("targetPort") or port.targetPort == IntOrString():
+            port.targetPort.intVal = port.port
+            port.targetPort.SetInParent()
+    if spec.type in ("NodePort", "LoadBalancer") and not spec.externalTrafficPolicy:
+        spec.externalTrafficPolicy = "Cluster"
+    if spec.type != "ExternalName" and not spec.HasField("internalTrafficPolicy"):
+        spec.internalTrafficPolicy = "Cluster"
+    if spec.type == "LoadBalancer" and not spec.HasField("allocateLoadBalancerNodePorts"):
+        spec.allocateLoadBalancerNodePorts = True

@@ -1,0 +1,62 @@
+"""What the CSI drivers of a node can attach.
+
+Source: pkg/apis/storage/validation of Kubernetes 1.36.
+"""
+
+from collections.abc import Sequence
+
+from apiserver.registry.validation.labels import validate_key
+from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
+from apiserver.registry.validation.sources import validate_driver
+from apiserver.registry.validation.violations import IMMUTABLE, NEGATIVE, duplicate, invalid, required
+from pinnace.api.status import Violation
+from pinnace.api.storage_v1_pb2 import CSINode, CSINodeDriver
+
+MAX_NODE_ID = 192
+
+
+def validate_csi_node(obj: CSINode) -> list[Violation]:
+    """Everything that is wrong with a new object."""
+    out: list[Violation] = []
+    validate_metadata(obj.metadata, out, namespaced=False)
+    _validate_drivers(obj.spec.drivers, out)
+    return out
+
+
+def validate_csi_node_update(new: CSINode, old: CSINode) -> list[Violation]:
+    """Everything that is wrong with the change, and with the object as it would be."""
+    out: list[Violation] = []
+    validate_metadata_update(new.metadata, old.metadata, out, namespaced=False)
+    _validate_drivers(new.spec.drivers, out)
+    before = {driver.name: driver for driver in old.spec.drivers}
+    for index, driver in enumerate(new.spec.drivers):
+        known = before.get(driver.name)
+        if known is not None and _fixed(driver) != _fixed(known):
+            out.append(invalid(f"spec.drivers[{index}]", driver.name, IMMUTABLE))
+    return out
+
+
+def _fixed(driver: CSINodeDriver) -> tuple[str, list[str]]:
+    return driver.nodeID, list(driver.topologyKeys)
+
+
+def _validate_drivers(drivers: Sequence[CSINodeDriver], out: list[Violation]) -> None:
+    seen: set[str] = set()
+    for index, driver in enumerate(drivers):
+        path = f"spec.drivers[{index}]"
+        if not driver.name:
+            out.append(required(f"{path}.name"))
+        validate_driver(driver.name, f"{path}.name", out)
+        if driver.name in seen:
+            out.append(duplicate(f"{path}.name", driver.name))
+        seen.add(driver.name)
+        if not driver.nodeID:
+            out.append(required(f"{path}.nodeID"))
+        elif len(driver.nodeID) > MAX_NODE_ID:
+            out.append(invalid(f"{path}.nodeID", driver.nodeID, f"must be {MAX_NODE_ID} characters or less"))
+        if driver.allocatable.count < 0:
+            out.append(invalid(f"{path}.allocatable.count", driver.allocatable.count, NEGATIVE))
+        for number, key in enumerate(driver.topologyKeys):
+            if key in driver.topologyKeys[:number]:
+                out.append(duplicate(f"{path}.topologyKeys", key))
+            validate_key(key, f"{path}.topologyKeys", out)

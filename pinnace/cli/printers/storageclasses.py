@@ -1,0 +1,27 @@
+"""Storage classes in a table. The default class is marked.
+
+Source: Kubernetes, pkg/printers/internalversion/printers.go, printStorageClass.
+"""
+
+from pinnace.api.storage_v1_pb2 import StorageClass
+from pinnace.cli.ages import since
+from pinnace.cli.printers.columns import Columns
+
+DEFAULT = "storageclass.kubernetes.io/is-default-class"
+
+
+def row(storage_class: StorageClass, now: float) -> tuple[str, ...]:
+    meta = storage_class.metadata
+    return (
+        f"{meta.name} (default)" if meta.annotations.get(DEFAULT) == "true" else meta.name,
+        storage_class.provisioner,
+        storage_class.reclaimPolicy or "Delete",
+        storage_class.volumeBindingMode or "Immediate",
+        "true" if storage_class.allowVolumeExpansion else "false",
+        since(meta.creationTimestamp, now),
+    )
+
+
+COLUMNS = Columns(
+    headers=("NAME", "PROVISIONER", "RECLAIMPOLICY", "VOLUMEBINDINGMODE", "ALLOWVOLUMEEXPANSION", "AGE"), wide=(), row=row
+)

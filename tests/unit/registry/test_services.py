@@ -1,0 +1,144 @@
+"""Services and disruption budgets."""
+
+from typing import Any
+
+import pytest
+
+from apiserver.registry.strategies import STRATEGIES
+from pinnace.api.codec import from_dict
+from pinnace.api.names import _NO_1035_LABEL
+from pinnace.api.resources import POD_DISRUPTION_BUDGETS, SERVICES
+from tests.unit.registry.objects import Data, created
+
+PORTS: list[Data] = [{"port": 80}]
+
+
+def service(name: str = "web", **spec: Any) -> Any:
+    data = {"metadata": {"name": name, "namespace": "default"}, "spec": {"ports": PORTS, "selector": {"app": "web"}} | spec}
+    return from_dict(SERVICES, data)
+
+
+def budget(**spec: Any) -> Any:
+    return from_dict(POD_DISRUPTION_BUDGETS, {"metadata": {"name": "b", "namespace": "default"}, "spec": spec})
+
+
+class TestServices:
+    def test_defaults(self) -> None:
+        obj = service()
+        assert created(SERVICES, obj) == []
+        spec = obj.spec
+        assert (spec.type, spec.sessionAffinity, spec.internalTrafficPolicy) == ("ClusterIP", "None", "Cluster")
+        assert (spec.ports[0].protocol, spec.ports[0].targetPort.intVal) == ("TCP", 80)
+
+    def test_client_affinity_lasts_three_hours(self) -> None:
+        obj = service(sessionAffinity="ClientIP")
+        assert created(SERVICES, obj) == []
+        assert obj.spec.sessionAffinityConfig.clientIP.timeoutSeconds == 10800
+
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            ({"ports": []}, ["spec.ports: Required value"]),
+            ({"ports": [], "clusterIP": "None"}, []),
+            ({"ports": [], "type": "ExternalName", "externalName": "db.example.com"}, []),
+            ({"type": "ExternalName"}, ["spec.externalName: Required value"]),
+            (
+                {"type": "x"},
+                [
+                    'spec.type: Unsupported value: "x": supported values: "ClusterIP", "ExternalName", '
+                    '"LoadBalancer", "NodePort"'
+                ],
+            ),
+            (
+                {"type": "NodePort", "clusterIP": "None"},
+                ["spec.clusterIP: Invalid value: \"None\": may not be set to 'None' for NodePort services"],
+            ),
+            (
+                {"clusterIP": "x"},
+                ['spec.clusterIP: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'],
+            ),
+            (
+                {"sessionAffinity": "x"},
+                ['spec.sessionAffinity: Unsupported value: "x": supported values: "ClientIP", "None"'],
+            ),
+            ({"ports": [{"port": 80}, {"port": 81, "name": "b"}]}, ["spec.ports[0].name: Required value"]),
+            (
+                {"ports": [{"port": 80, "name": "a"}, {"port": 80, "name": "a"}]},
+                ['spec.ports[1].name: Duplicate value: "a"', 'spec.ports[1]: Duplicate value: "TCP/80"'],
+            ),
+            (
+                {"ports": [{"port": 0, "protocol": "x", "targetPort": "web"}]},
+                [
+                    "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                    'spec.ports[0].protocol: Unsupported value: "x": supported values: "SCTP", "TCP", "UDP"',
+                ],
+            ),
+        ],
+    )
+    def test_spec(self, spec: Data, expected: list[str]) -> None:
+        assert created(SERVICES, service(**spec)) == expected
+
+    def test_names_begin_with_a_letter(self) -> None:
+        assert created(SERVICES, service("1a")) == [f'metadata.name: Invalid value: "1a": {_NO_1035_LABEL[0]}']
+
+    def test_an_address_stays(self) -> None:
+        strategy = STRATEGIES[SERVICES.plural]
+        old, silent, other = service(clusterIP="10.0.0.1"), service(), service(clusterIP="10.0.0.2")
+        assert created(SERVICES, old) == []
+        strategy.prepare_update(silent, old)
+        assert strategy.validate_update(silent, old) == []
+        assert silent.spec == old.spec
+        strategy.prepare_update(other, old)
+        assert [str(each) for each in strategy.validate_update(other, old)] == [
+            'spec.clusterIP: Invalid value: "10.0.0.2": may not change once set'
+        ]
+
+    def test_status(self) -> None:
+        strategy = STRATEGIES[SERVICES.plural]
+        old, new = service(), service()
+        new.status.loadBalancer.ingress.add(ip="x")
+        strategy.prepare_status_update(new, old)
+        assert [each.field for each in strategy.validate_status_update(new, old)] == ["status.loadBalancer.ingress[0].ip"]
+
+
+class TestDisruptionBudgets:
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            ({"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}, []),
+            ({"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}, []),
+            (
+                {"minAvailable": 1, "maxUnavailable": "5%"},
+                [
+                    'spec: Invalid value: "minAvailable: 1, maxUnavailable: 5%": minAvailable and maxUnavailable cannot be '
+                    "both set"
+                ],
+            ),
+            ({"minAvailable": -1}, ["spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"]),
+            ({"maxUnavailable": "101%"}, ['spec.maxUnavailable: Invalid value: "101%": must not be greater than 100%']),
+            (
+                {"unhealthyPodEvictionPolicy": "x"},
+                ['spec.unhealthyPodEvictionPolicy: Unsupported value: "x": supported values: "AlwaysAllow", "IfHealthyBudget"'],
+            ),
+        ],
+    )
+    def test_spec(self, spec: Data, expected: list[str]) -> None:
+        assert created(POD_DISRUPTION_BUDGETS, budget(**spec)) == expected
+
+    def test_what_is_no_percentage(self) -> None:
+        (violation,) = created(POD_DISRUPTION_BUDGETS, budget(minAvailable="many"))
+        assert violation.startswith('spec.minAvailable: Invalid value: "many": a valid percent string must be a numeric string')
+
+    def test_the_spec_may_change_and_the_status_is_written_apart(self) -> None:
+        strategy = STRATEGIES[POD_DISRUPTION_BUDGETS.plural]
+        old, new = budget(minAvailable=1), budget(maxUnavailable=1)
+        new.status.disruptionsAllowed = 5
+        strategy.prepare_update(new, old)
+        assert strategy.validate_update(new, old) == []
+        assert new.status.disruptionsAllowed == 0
+        new.status.disruptionsAllowed = -1
+        strategy.prepare_status_update(new, old)
+        assert new.spec == old.spec
+        assert [str(each) for each in strategy.validate_status_update(new, old)] == [
+            "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0"
+        ]

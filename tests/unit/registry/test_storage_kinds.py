@@ -1,0 +1,302 @@
+"""Persistent volumes, claims, storage classes, and what nodes can attach."""
+
+from typing import Any, ClassVar
+
+import pytest
+
+from apiserver.registry.strategies import STRATEGIES
+from pinnace.api.codec import from_dict
+from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Object, Resource
+from tests.unit.registry.objects import Data, created
+
+ALONE = "may not use ReadWriteOncePod with other access modes"
+MODES = '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"'
+VOLUME: Data = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/data"}}
+CLAIM: Data = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "fast"}
+ZONES: Data = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}}
+
+
+def volume(**spec: Any) -> Any:
+    return from_dict(PERSISTENT_VOLUMES, {"metadata": {"name": "v"}, "spec": VOLUME | spec})
+
+
+def claim(**spec: Any) -> Any:
+    return from_dict(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "c", "namespace": "default"}, "spec": CLAIM | spec})
+
+
+def storage_class(**fields: Any) -> Any:
+    return from_dict(STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": "example.com/disks", **fields})
+
+
+def csi_node(*drivers: Data) -> Any:
+    return from_dict(CSI_NODES, {"metadata": {"name": "n"}, "spec": {"drivers": list(drivers)}})
+
+
+def updated(resource: Resource[Any], new: Object, old: Object) -> list[str]:
+    strategy = STRATEGIES[resource.plural]
+    strategy.prepare_update(new, old)
+    return [str(violation) for violation in strategy.validate_update(new, old)]
+
+
+def status_updated(resource: Resource[Any], new: Object, old: Object) -> list[str]:
+    strategy = STRATEGIES[resource.plural]
+    strategy.prepare_status_update(new, old)
+    return [str(violation) for violation in strategy.validate_status_update(new, old)]
+
+
+class TestPersistentVolumes:
+    def test_defaults(self) -> None:
+        obj = volume()
+        obj.status.phase = "Bound"
+        assert created(PERSISTENT_VOLUMES, obj) == []
+        assert (obj.spec.persistentVolumeReclaimPolicy, obj.spec.volumeMode) == ("Retain", "Filesystem")
+        assert (obj.status.phase, obj.spec.persistentVolumeSource.hostPath.HasField("type")) == ("Available", True)
+
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            ({"accessModes": []}, ["spec.accessModes: Required value"]),
+            ({"accessModes": ["x"]}, [f'spec.accessModes: Unsupported value: "x": supported values: {MODES}']),
+            ({"accessModes": ["ReadWriteOncePod", "ReadOnlyMany"]}, [f"spec.accessModes: Forbidden: {ALONE}"]),
+            ({"capacity": {}}, ["spec.capacity: Required value"]),
+            (
+                {"capacity": {"storage": "1", "cpu": "1"}},
+                ['spec.capacity: Unsupported value: "cpu,storage": supported values: "storage"'],
+            ),
+            ({"capacity": {"storage": "0"}}, ['spec.capacity[storage]: Invalid value: "0": must be greater than zero']),
+            (
+                {"persistentVolumeReclaimPolicy": "x"},
+                ['spec.persistentVolumeReclaimPolicy: Unsupported value: "x": supported values: "Delete", "Recycle", "Retain"'],
+            ),
+            ({"volumeMode": "x"}, ['spec.volumeMode: Unsupported value: "x": supported values: "Block", "Filesystem"']),
+            ({"hostPath": None}, ["spec: Required value: must specify a volume type"]),
+            ({"nfs": {"server": "s", "path": "/"}}, ["spec.nfs: Forbidden: may not specify more than 1 volume type"]),
+            (
+                {"hostPath": {"path": "/"}, "persistentVolumeReclaimPolicy": "Recycle"},
+                ["spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a hostPath mount of '/'"],
+            ),
+            ({"nodeAffinity": ZONES}, []),
+            ({"nodeAffinity": {}}, ["spec.nodeAffinity.required: Required value: must specify required node constraints"]),
+            (
+                {"nodeAffinity": {"required": {}}},
+                ["spec.nodeAffinity.required.nodeSelectorTerms: Required value: must have at least one node selector term"],
+            ),
+            ({"hostPath": None, "local": {"path": "/d"}, "nodeAffinity": ZONES}, []),
+            (
+                {"hostPath": None, "local": {"path": "/d"}},
+                ["spec.nodeAffinity: Required value: Local volume requires node affinity"],
+            ),
+            ({"hostPath": None, "csi": {"driver": "d"}}, ["spec.csi.volumeHandle: Required value"]),
+            (
+                {"hostPath": None, "gcePersistentDisk": {"pdName": "d", "partition": 256}},
+                ["spec.gcePersistentDisk.partition: Invalid value: 256: must be between 0 and 255, inclusive"],
+            ),
+        ],
+    )
+    def test_spec(self, spec: Data, expected: list[str]) -> None:
+        assert created(PERSISTENT_VOLUMES, volume(**spec)) == expected
+
+    @pytest.mark.parametrize(
+        ("before", "after", "expected"),
+        [
+            ({}, {"claimRef": {"name": "c", "namespace": "default"}, "nodeAffinity": ZONES}, []),
+            (
+                {},
+                {"hostPath": {"path": "/other"}},
+                [
+                    "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation",
+                ],
+            ),
+            ({}, {"volumeMode": "Block"}, ['spec.volumeMode: Invalid value: "Block": field is immutable']),
+            ({"nodeAffinity": ZONES}, {}, ["spec.nodeAffinity: Forbidden: field is immutable"]),
+        ],
+    )
+    def test_update(self, before: Data, after: Data, expected: list[str]) -> None:
+        old = volume(**before)
+        assert created(PERSISTENT_VOLUMES, old) == []
+        assert updated(PERSISTENT_VOLUMES, volume(**after), old) == expected
+
+    def test_status(self) -> None:
+        old, new = volume(), volume()
+        new.status.phase, new.spec.storageClassName = "Bound", "other"
+        assert status_updated(PERSISTENT_VOLUMES, new, old) == []
+        assert new.spec == old.spec
+        new.status.phase = "x"
+        (violation,) = status_updated(PERSISTENT_VOLUMES, new, old)
+        assert violation.startswith('status.phase: Unsupported value: "x": supported values: "Pending", "Available"')
+
+
+class TestClaims:
+    def test_defaults(self) -> None:
+        obj = claim()
+        assert created(PERSISTENT_VOLUME_CLAIMS, obj) == []
+        assert (obj.spec.volumeMode, obj.status.phase) == ("Filesystem", "Pending")
+
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            ({"accessModes": []}, ["spec.accessModes: Required value: at least 1 access mode is required"]),
+            ({"accessModes": ["x"]}, [f'spec.accessModes: Unsupported value: "x": supported values: {MODES}']),
+            ({"accessModes": ["ReadWriteOncePod", "ReadWriteOnce"]}, [f"spec.accessModes: Forbidden: {ALONE}"]),
+            ({"resources": {}}, ["spec.resources[storage]: Required value"]),
+            (
+                {"resources": {"requests": {"storage": "-1"}}},
+                ['spec.resources[storage]: Invalid value: "-1": must be greater than zero'],
+            ),
+            ({"volumeMode": "x"}, ['spec.volumeMode: Unsupported value: "x": supported values: "Block", "Filesystem"']),
+            ({"storageClassName": ""}, []),
+            (
+                {"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+                [
+                    "spec.selector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or "
+                    "'NotIn'"
+                ],
+            ),
+        ],
+    )
+    def test_spec(self, spec: Data, expected: list[str]) -> None:
+        assert created(PERSISTENT_VOLUME_CLAIMS, claim(**spec)) == expected
+
+    FIXED = (
+        "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName "
+        "for bound claims"
+    )
+
+    @pytest.mark.parametrize(
+        ("bound", "spec", "expected"),
+        [
+            (False, {}, []),
+            (False, {"volumeName": "v"}, []),
+            (False, {"storageClassName": "slow"}, [FIXED]),
+            (False, {"resources": {"requests": {"storage": "2Gi"}}}, [FIXED]),
+            (True, {"volumeName": "v", "resources": {"requests": {"storage": "2Gi"}}}, []),
+            (True, {"volumeName": "w"}, [FIXED]),
+            (
+                True,
+                {"volumeName": "v", "resources": {"requests": {"storage": "1Mi"}}},
+                ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"],
+            ),
+        ],
+    )
+    def test_update(self, bound: bool, spec: Data, expected: list[str]) -> None:
+        old = claim(**({"volumeName": "v"} if bound else {}))
+        assert created(PERSISTENT_VOLUME_CLAIMS, old) == []
+        if bound:
+            old.status.phase = "Bound"
+            old.status.capacity["storage"].string = "1Gi"
+        assert updated(PERSISTENT_VOLUME_CLAIMS, claim(**spec), old) == expected
+
+    def test_status(self) -> None:
+        old, new = claim(), claim(volumeName="other")
+        new.status.phase = "Bound"
+        new.status.capacity["storage"].string = "1Gi"
+        assert status_updated(PERSISTENT_VOLUME_CLAIMS, new, old) == []
+        assert new.spec == old.spec
+        new.status.phase = "x"
+        assert status_updated(PERSISTENT_VOLUME_CLAIMS, new, old) == [
+            'status.phase: Unsupported value: "x": supported values: "Pending", "Bound", "Lost"'
+        ]
+
+
+class TestStorageClasses:
+    def test_defaults(self) -> None:
+        obj = storage_class()
+        assert created(STORAGE_CLASSES, obj) == []
+        assert (obj.reclaimPolicy, obj.volumeBindingMode) == ("Delete", "Immediate")
+
+    @pytest.mark.parametrize(
+        ("fields", "expected"),
+        [
+            ({"provisioner": ""}, ["provisioner: Required value"]),
+            ({"parameters": {"": "x"}}, ['parameters: Invalid value: "": field can not be empty.']),
+            ({"parameters": {"a": "x" * (256 << 10)}}, ["parameters: Too long: may not be more than 262144 bytes"]),
+            (
+                {"reclaimPolicy": "Recycle"},
+                ['reclaimPolicy: Unsupported value: "Recycle": supported values: "Delete", "Retain"'],
+            ),
+            (
+                {"volumeBindingMode": "x"},
+                ['volumeBindingMode: Unsupported value: "x": supported values: "Immediate", "WaitForFirstConsumer"'],
+            ),
+            ({"allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]}, []),
+            (
+                {"allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "a"]}, {"key": "zone"}]}]},
+                [
+                    'allowedTopologies[0].matchLabelExpressions[0].values[1]: Duplicate value: "a"',
+                    "allowedTopologies[0].matchLabelExpressions[1].values: Required value",
+                    'allowedTopologies[0].matchLabelExpressions[1].key: Duplicate value: "zone"',
+                ],
+            ),
+            (
+                {"allowedTopologies": [{}, {}]},
+                ['allowedTopologies[1].matchLabelExpressions: Duplicate value: ""'],
+            ),
+        ],
+    )
+    def test_fields(self, fields: Data, expected: list[str]) -> None:
+        assert created(STORAGE_CLASSES, storage_class(**fields)) == expected
+
+    @pytest.mark.parametrize(
+        ("fields", "expected"),
+        [
+            ({"allowVolumeExpansion": True, "mountOptions": ["ro"]}, []),
+            ({"provisioner": "example.com/others"}, ["provisioner: Forbidden: updates to provisioner are forbidden."]),
+            ({"parameters": {"a": "b"}}, ["parameters: Forbidden: updates to parameters are forbidden."]),
+            ({"reclaimPolicy": "Retain"}, ["reclaimPolicy: Forbidden: updates to reclaimPolicy are forbidden."]),
+            (
+                {"volumeBindingMode": "WaitForFirstConsumer"},
+                ['volumeBindingMode: Invalid value: "WaitForFirstConsumer": field is immutable'],
+            ),
+        ],
+    )
+    def test_update(self, fields: Data, expected: list[str]) -> None:
+        old = storage_class()
+        assert created(STORAGE_CLASSES, old) == []
+        assert updated(STORAGE_CLASSES, storage_class(**fields), old) == expected
+
+    def test_there_is_no_status(self) -> None:
+        assert len(status_updated(STORAGE_CLASSES, storage_class(), storage_class())) == 1
+
+
+class TestCSINodes:
+    DRIVER: ClassVar[Data] = {
+        "name": "disks.example.com",
+        "nodeID": "i-1",
+        "topologyKeys": ["zone"],
+        "allocatable": {"count": 3},
+    }
+
+    @pytest.mark.parametrize(
+        ("drivers", "expected"),
+        [
+            ([DRIVER], []),
+            ([DRIVER, DRIVER], ['spec.drivers[1].name: Duplicate value: "disks.example.com"']),
+            ([{}], ["spec.drivers[0].name: Required value", "spec.drivers[0].nodeID: Required value"]),
+            (
+                [DRIVER | {"name": "x" * 64}],
+                [f'spec.drivers[0].name: Invalid value: "{"x" * 64}": must be no more than 63 characters'],
+            ),
+            (
+                [DRIVER | {"nodeID": "x" * 193}],
+                [f'spec.drivers[0].nodeID: Invalid value: "{"x" * 128}...": must be 192 characters or less'],
+            ),
+            (
+                [DRIVER | {"allocatable": {"count": -1}}],
+                ["spec.drivers[0].allocatable.count: Invalid value: -1: must be greater than or equal to 0"],
+            ),
+            ([DRIVER | {"topologyKeys": ["a", "a"]}], ['spec.drivers[0].topologyKeys: Duplicate value: "a"']),
+        ],
+    )
+    def test_drivers(self, drivers: list[Data], expected: list[str]) -> None:
+        assert created(CSI_NODES, csi_node(*drivers)) == expected
+
+    @pytest.mark.parametrize(
+        ("drivers", "expected"),
+        [
+            ([], []),
+            ([DRIVER | {"allocatable": {"count": 9}}, {"name": "other", "nodeID": "x"}], []),
+            ([DRIVER | {"nodeID": "i-2"}], ['spec.drivers[0]: Invalid value: "disks.example.com": field is immutable']),
+        ],
+    )
+    def test_update(self, drivers: list[Data], expected: list[str]) -> None:
+        assert updated(CSI_NODES, csi_node(*drivers), csi_node(self.DRIVER)) == expected

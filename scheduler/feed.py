@@ -7,7 +7,7 @@ the cache. A standby's feed works like the leader's, so that its cache and queue
 from collections.abc import Callable, Sequence
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.verbs_pb2 import ADDED, DELETED
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
 from pinnace.fit import is_terminal
 from scheduler.cache.cache import Cache
@@ -37,7 +37,7 @@ class Feed:
         now = self._now()
         for delta in deltas:
             if delta.kind == DELETED:
-                self._cache.remove_node(delta.obj.metadata.name)
+                self._wake(self._cache.remove_node(delta.obj.metadata.name), now)
             else:
                 self._wake(self._cache.set_node(delta.obj), now)
         self._changed()
@@ -51,10 +51,15 @@ class Feed:
             if delta.kind == DELETED or is_terminal(pod):
                 self._gone(uid, now)
             elif node := pod.spec.nodeName:
+                assumed = self._cache.is_assumed(uid)
                 if not self._cache.confirm(uid, node):
                     self._wake(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node), now)
+                elif assumed:
+                    self._wake(self._cache.placed(uid), now)
             elif self._cache.node_of(uid) is None:
                 self._pending(pod, now)
+            if delta.kind == MODIFIED and _relabelled(delta.old, pod) and self._cache.node_of(uid) is not None:
+                self._wake(self._cache.relabel(pod), now)
         self._changed()
 
     def _pending(self, pod: Pod, now: float) -> None:
@@ -71,3 +76,11 @@ class Feed:
     def _wake(self, event: ClusterEvent | None, now: float) -> None:
         if event is not None and event.change:
             self._queue.wake(event, self._cache.nodes, now)
+
+
+def _relabelled(old: Pod | None, new: Pod) -> bool:
+    """Do selectors that count pods see another pod now?"""
+    if old is None:
+        return False
+    before, after = old.metadata, new.metadata
+    return before.HasField("deletionTimestamp") != after.HasField("deletionTimestamp") or before.labels != after.labels

@@ -23,7 +23,7 @@ The life of one pod, by uid:
 
 from dataclasses import dataclass
 
-from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.fit import Requests
 from scheduler.cache.changes import Change, ClusterEvent, between
 from scheduler.cache.pod_index import PodGroup
@@ -60,9 +60,11 @@ class Cache:
         self.nodes.update(node)
         return event
 
-    def remove_node(self, name: str) -> None:
-        if self.nodes.row(name) is not None:
-            self.nodes.remove(name)
+    def remove_node(self, name: str) -> ClusterEvent | None:
+        if self.nodes.row(name) is None:
+            return None
+        self.nodes.remove(name)
+        return ClusterEvent(Change.NODE_REMOVED, name)
 
     def assume(self, info: PodInfo, node: str) -> None:
         """The pod was decided to go to `node`. It must be absent: to decide twice is a bug (kubernetes#26043)."""
@@ -82,9 +84,21 @@ class Cache:
         """The pod is bound to `node`, whatever was thought of it before."""
         if self.confirm(info.uid, node):
             return None
-        event = self.remove(info.uid)
-        self._place(info, node)
-        return event
+        moved = self.remove(info.uid)
+        change = Change.POD_PLACED if moved is None else Change.POD_PLACED | Change.POD_FREED
+        return ClusterEvent(change, node if moved is None else moved.node, self._place(info, node).group)
+
+    def placed(self, uid: str) -> ClusterEvent:
+        """What to tell when an assumption has come true. The pod must be in the cache, as for `relabel`."""
+        placed = self._pods[uid]
+        return ClusterEvent(Change.POD_PLACED, placed.node, placed.group)
+
+    def relabel(self, pod: Pod) -> ClusterEvent:
+        """The pod has other labels than before, or is being deleted."""
+        placed = self._pods[pod.metadata.uid]
+        self.nodes.pods.remove(placed.group, placed.node)
+        placed.group = self.nodes.pods.place(pod, placed.node)
+        return ClusterEvent(Change.POD_LABELS, placed.node)
 
     def forget(self, uid: str) -> ClusterEvent | None:
         """The bind of an assumed pod did not happen and will not. None: it was not assumed (any more)."""
@@ -104,7 +118,7 @@ class Cache:
         self.nodes.pods.remove(placed.group, placed.node)
         if self.nodes.row(placed.node) is not None:
             self.nodes.release(placed.node, placed.requests)
-        return ClusterEvent(Change.POD_FREED, placed.node)
+        return ClusterEvent(Change.POD_FREED, placed.node, placed.group)
 
     def node_of(self, uid: str) -> str | None:
         """Where the pod takes room, assumed or bound."""

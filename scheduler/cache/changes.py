@@ -1,10 +1,11 @@
 """What happened in the cluster that may help a pod which had no place: the words in which plugins say what they wait for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Flag, auto
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node
+from scheduler.cache.pod_index import PodGroup
 
 
 class Change(Flag):
@@ -17,14 +18,21 @@ class Change(Flag):
     NODE_LABELS = auto()
     NODE_TAINTS = auto()
     """Taints, or spec.unschedulable."""
+    NODE_REMOVED = auto()
     POD_FREED = auto()
     """A pod left a node, or finished: its resources and ports are free."""
+    POD_PLACED = auto()
+    """A pod is bound to a node."""
+    POD_LABELS = auto()
+    """A pod on a node has other labels, or is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     change: Change
     node: str
+    pod: PodGroup | None = field(default=None, compare=False)
+    """The pod that was freed or placed."""
 
 
 def between(old: Node, new: Node) -> Change:

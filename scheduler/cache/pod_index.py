@@ -2,8 +2,9 @@
 
 Pods that no selector can tell apart (namespace, labels, controller, whether they are being deleted, what they state about
 other pods) are one group, and a group knows how many of it are where. What plugins ask for is a column: a number for each
-node, of the pods that a `Selection` matches, or of those that state a `Term`. A column is made when it is first asked for, from
-the groups that it is about, and then follows every pod that comes or goes; the one that was asked for least recently makes room.
+node, of the pods that a `Selection` matches, or of those that state a `Term`. A column is made when it is first asked for,
+from the groups that it is about, and then follows every pod that comes or goes; the one that was asked for least recently
+makes room.
 
 Costs: a pod that comes or goes, the columns about it; a decision, nothing that grows with the number of pods.
 """

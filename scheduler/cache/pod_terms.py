@@ -1,4 +1,4 @@
-"""Inter-pod affinity as it is worked with: the terms that a pod states about other pods, parsed once for all pods that state them.
+"""Inter-pod affinity as it is worked with: the terms that pods state about other pods, parsed once for all that are alike.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 """

@@ -62,7 +62,7 @@ def test_a_bind_event_after_forget_counts_the_pod_again(cache: Cache) -> None:
 def test_a_pod_bound_elsewhere_by_somebody_else_is_moved(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     assert not cache.confirm(info(POD).uid, "m")
-    assert cache.observe(info(POD), "m") == FREED
+    assert cache.observe(info(POD), "m") == ClusterEvent(Change.POD_FREED | Change.POD_PLACED, "n")
     assert free_cpu(cache) == {"n": 4000, "m": 3000}
     assert cache.forget(info(POD).uid) is None
 
@@ -88,7 +88,15 @@ def test_a_namesake_is_another_pod(cache: Cache) -> None:
 
 def test_what_was_never_there_can_be_removed(cache: Cache) -> None:
     assert cache.remove("nobody") is None
-    cache.remove_node("nowhere")
+    assert cache.remove_node("nowhere") is None
+
+
+def test_what_may_help_other_pods_is_told(cache: Cache) -> None:
+    event = cache.observe(info(POD), "n")
+    assert event == ClusterEvent(Change.POD_PLACED, "n") == cache.placed(info(POD).uid)
+    assert event.pod is not None and event.pod.labels == {}
+    assert cache.relabel(POD.build()) == ClusterEvent(Change.POD_LABELS, "n")
+    assert cache.remove_node("n") == ClusterEvent(Change.NODE_REMOVED, "n")
 
 
 def test_pods_are_known_before_their_node() -> None:

@@ -3,9 +3,12 @@
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.selectors import parse_labels
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.informer import Delta
 from scheduler.cache.cache import Cache
+from scheduler.cache.changes import Change
+from scheduler.cache.pod_index import Selection
 from scheduler.feed import Feed
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
@@ -156,3 +159,38 @@ def test_many_changes_in_one_call(world: World) -> None:
     pods: list[Pod] = [make_pod(f"p{i}").build() for i in range(10)]
     world.feed.on_pods([Delta(ADDED, pod, None) for pod in pods])
     assert len(world.queue) == 10 and world.changes == 2
+
+
+def web_pods(world: World) -> list[float]:
+    return world.cache.nodes.pods.pods(Selection(None, parse_labels("app=web"), living=True)).tolist()
+
+
+def test_labels_of_pods_on_nodes_are_followed(world: World) -> None:
+    bound, web = pending().node("n"), pending().node("n").label("app", "web")
+    world.tell(ADDED, bound)
+    world.tell(MODIFIED, web, bound)
+    assert web_pods(world) == [1]
+    world.tell(MODIFIED, pending().node("n").label("app", "web").terminating(), web)
+    assert web_pods(world) == [0] and world.free == 0
+
+
+def test_labels_that_change_during_a_bind_are_followed(world: World) -> None:
+    world.tell(ADDED, pending())
+    world.cache.assume(info(POD), "n")
+    world.tell(MODIFIED, pending().label("app", "web"), pending())
+    world.tell(MODIFIED, pending().label("app", "web").node("n"), pending().label("app", "web"))
+    assert web_pods(world) == [1]
+
+
+@pytest.mark.parametrize("assumed", [True, False])
+def test_a_pod_on_a_node_is_told_to_those_that_wait_for_it(
+    world: World, assumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[Change]()
+    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append(event.change))
+    if assumed:
+        world.cache.assume(info(POD), "n")
+    for _ in range(2):
+        world.tell(MODIFIED, pending().node("n"), pending())
+    world.feed.on_nodes([Delta(DELETED, make_node("n").build(), None)])
+    assert told == [Change.POD_PLACED, Change.NODE_REMOVED]

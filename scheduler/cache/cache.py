@@ -29,6 +29,7 @@ from scheduler.cache.changes import Change, ClusterEvent, between
 from scheduler.cache.pod_index import PodGroup
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
+from scheduler.cache.used_volumes import PodVolumes
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class _Placed:
     requests: Requests
     node: str
     group: PodGroup
+    volumes: PodVolumes | None
     assumed: PodInfo | None = None
     """The pod, while it is only assumed."""
 
@@ -115,6 +117,8 @@ class Cache:
             del self._on_node[placed.node]
         if placed.requests.ports:
             self.nodes.used_ports.remove(placed.node, placed.requests.ports)
+        if placed.volumes is not None:
+            self.nodes.used_volumes.remove(placed.node, placed.volumes)
         self.nodes.pods.remove(placed.group, placed.node)
         if self.nodes.row(placed.node) is not None:
             self.nodes.release(placed.node, placed.requests)
@@ -138,11 +142,13 @@ class Cache:
         return len(self._pods)
 
     def _place(self, info: PodInfo, node: str) -> _Placed:
-        placed = _Placed(info.requests, node, self.nodes.pods.place(info.pod, node))
+        placed = _Placed(info.requests, node, self.nodes.pods.place(info.pod, node), info.volumes)
         self._pods[info.uid] = placed
         self._on_node.setdefault(node, {})[info.uid] = placed
         if placed.requests.ports:
             self.nodes.used_ports.add(node, placed.requests.ports)
+        if placed.volumes is not None:
+            self.nodes.used_volumes.add(node, placed.volumes)
         if self.nodes.row(node) is not None:
             self.nodes.occupy(node, placed.requests)
         return placed

@@ -4,6 +4,7 @@ from functools import cached_property
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.fit import pod_requests
+from scheduler.cache.used_volumes import PodVolumes, pod_volumes
 
 
 class PodInfo:
@@ -22,6 +23,11 @@ class PodInfo:
     def key(self) -> str:
         """As informers write it."""
         return f"{self.namespace}/{self.name}"
+
+    @cached_property
+    def volumes(self) -> PodVolumes | None:
+        """The claims and disks that it uses, if any."""
+        return pod_volumes(self.pod) if len(self.pod.spec.volumes) else None
 
     @cached_property
     def template(self) -> bytes:

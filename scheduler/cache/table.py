@@ -16,6 +16,7 @@ from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
 from scheduler.cache.columns import Coded, Column
 from scheduler.cache.pod_index import PodGroup, PodIndex
+from scheduler.cache.used_volumes import UsedVolumes
 
 FloatArray = NDArray[np.float64]
 Taint = tuple[str, str, str]
@@ -33,6 +34,7 @@ class NodeTable:
         self.names: list[str] = []
         self.nodes: list[Node] = []
         self.used_ports = UsedPorts()
+        self.used_volumes = UsedVolumes()
         self._rows: dict[str, int] = {}
         self._amounts: list[Mapping[str, int]] = []
         self._none = Column(np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
 from scheduler.framework import SKIP, BoolArray, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
@@ -37,12 +37,16 @@ def _matching(spec: PodSpec, nodes: NodeTable) -> BoolArray:
     for key, value in spec.nodeSelector.items():
         matching &= nodes.label(key).equal(value)
     if _has_required(spec):
-        required = spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
-        any_term = np.zeros(len(nodes), np.bool_)
-        for term in required.nodeSelectorTerms:
-            any_term |= _term(term, nodes)
-        matching &= any_term
+        matching &= selected(spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution, nodes)
     return matching
+
+
+def selected(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
+    """The nodes that one of the terms matches."""
+    any_term = np.zeros(len(nodes), np.bool_)
+    for term in selector.nodeSelectorTerms:
+        any_term |= _term(term, nodes)
+    return any_term
 
 
 def _term(term: NodeSelectorTerm, nodes: NodeTable) -> BoolArray:

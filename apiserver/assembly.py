@@ -34,6 +34,7 @@ from apiserver.services.resource import READ_TIMEOUT, ResourceService
 from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
+from apiserver.storage.sweeper import Sweeper
 from pinnace.api import elections_pb2, version_pb2
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
@@ -56,6 +57,7 @@ class Assembly:
         self._committer = Committer(storage, clock=clock, rng=self._rng)
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
         """A lane of its own: however many writes of objects wait, an election does not."""
+        self._sweeper = Sweeper(storage, clock)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
         self._elections = ElectionsService(storage, self._elections_committer, self._committer, self.cacher, clock=clock)
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, clock=clock, rng=self._rng)
@@ -69,6 +71,7 @@ class Assembly:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._committer.run(), name="committer")
             tasks.create_task(self._elections_committer.run(), name="committer of elections")
+            tasks.create_task(self._sweeper.run(), name="sweeper")
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._elections.run(), name="elections")
             tasks.create_task(self._bootstrap(), name="bootstrap")

@@ -1,16 +1,18 @@
 """Group commit: writes that wait at the same moment, from whatever request, share one transaction.
 
-    commit_many --> WriteQueue --> group --> transact --> Committed: all have their revision
-                        ^                       |-------> Refused: the losers fail alone, the others go again, before newer ones
-                        |                       |-------> OutcomeUnknown: resolved by reading (apiserver.storage.resolution)
-                        +-----------------------+-------> other errors: of those they concern
+    commit_many --> WriteQueue --> group --> Lane --> Committed: all have their revision
+                        ^                      |----> Refused: the losers fail alone, the others go again, before newer ones
+                        |                      |----> NOT_DONE: all go again, before newer ones
+                        +----------------------+----> errors: of those they concern
+
+A lane (apiserver.storage.lane) has one transaction under way, and finds out what became of it when its answer is lost.
 
 Guarantees: a write happens at most once; an answer is given once, and is true: a revision means that it happened there;
 Conflict, GuardFailed and every StorageError but OutcomeUnknown mean that it did not and will not. Writes of one key happen in
 the order of the calls. The writes of one transaction share a revision.
 
 The queue is bounded: beyond MAX_OPEN writes or MAX_OPEN_BYTES new ones are refused with Unavailable, and so is one that has
-waited for WAIT_LIMIT seconds without leaving. A write whose caller has gone away (cancelled) before it left is dropped.
+waited for WAIT_LIMIT seconds when it is to leave, be it again. One whose caller has gone away (cancelled) by then is dropped.
 """
 
 import asyncio
@@ -18,9 +20,8 @@ import random
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from apiserver.storage.grouping import WriteQueue
+from apiserver.storage.grouping import MAX_GROUP_BYTES, WriteQueue
 from apiserver.storage.interface import (
-    MAX_BYTES,
     Committed,
     LeaseNotFound,
     OutcomeUnknown,
@@ -32,8 +33,8 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
+from apiserver.storage.lane import NOT_DONE, Answer, Lane, marker_keys
 from apiserver.storage.outcomes import Conflict, GuardFailed, failure_of
-from apiserver.storage.resolution import resolve
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 __all__ = ["Committer", "Conflict", "GuardFailed", "Outcome"]
@@ -45,9 +46,7 @@ MAX_OPEN = 50_000
 """Writes that wait or are in flight."""
 MAX_OPEN_BYTES = 256 << 20
 WAIT_LIMIT = 5.0
-"""Seconds that a write may wait before it first leaves."""
-RESOLVE_LIMIT = 10.0
-"""Seconds after which a lost answer stays unknown."""
+"""Seconds that a write may wait before it leaves."""
 
 
 class _Call:
@@ -83,10 +82,10 @@ class Committer:
     def __init__(
         self, storage: Storage, *, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
     ) -> None:
-        self._storage = storage
-        self._max_in_flight = max_in_flight
         self._clock = clock
-        self._rng = rng or random.Random()
+        rng = rng or random.Random()
+        keys = marker_keys(rng)
+        self._idle = [Lane(storage, keys, clock, rng) for _ in range(max_in_flight)]
         self._queue: WriteQueue[_Item] = WriteQueue()
         self._wake = asyncio.Event()
         self._in_flight: list[list[_Item]] = []
@@ -102,9 +101,9 @@ class Committer:
                 while True:
                     await self._wake.wait()
                     self._wake.clear()
-                    while len(self._in_flight) < self._max_in_flight and (group := self._next_group()):
+                    while self._idle and (group := self._next_group()):
                         self._in_flight.append(group)
-                        transactions.create_task(self._commit_group(group))
+                        transactions.create_task(self._commit_group(group, self._idle.pop()))
         finally:
             self._stopped = True
             for group in self._in_flight:
@@ -133,8 +132,8 @@ class Committer:
         size = item.size
         if self._stopped:
             item.settle(_stopping())
-        elif size > MAX_BYTES:
-            item.settle(TooLarge(f"{item.write.key} has {size} bytes, at most {MAX_BYTES}"))
+        elif size > MAX_GROUP_BYTES:
+            item.settle(TooLarge(f"{item.write.key} has {size} bytes, at most {MAX_GROUP_BYTES}"))
         elif self._open >= MAX_OPEN or self._open_bytes + size > MAX_OPEN_BYTES:
             item.settle(Unavailable(f"{self._open} writes wait for the store already; try again later"))
         else:
@@ -155,22 +154,21 @@ class Committer:
                 return wanted
         return []
 
-    async def _commit_group(self, group: list[_Item]) -> None:
-        writes = [item.write for item in group]
+    async def _commit_group(self, group: list[_Item], lane: Lane) -> None:
         try:
-            try:
-                answer: Committed | Refused | StorageError = await self._storage.transact(writes)
-            except OutcomeUnknown as error:
-                deadline = self._clock.monotonic() + RESOLVE_LIMIT
-                answer = await resolve(self._storage, writes, self._clock, deadline, self._rng) or error
+            answer: Answer | StorageError = await lane.send([item.write for item in group])
         except StorageError as error:
             answer = error
+        self._idle.append(lane)
         self._in_flight.remove(group)
         self._wake.set()
         self._settle(group, answer)
 
-    def _settle(self, group: list[_Item], answer: Committed | Refused | StorageError) -> None:
+    def _settle(self, group: list[_Item], answer: Answer | StorageError) -> None:
         """Answers those writes whose outcome this is, and sends the others again; all are answered when it is nobody's."""
+        if answer is NOT_DONE:
+            self._queue.put_back(group)
+            return
         if isinstance(answer, Committed):
             for item in group:
                 self._finish(item, answer.revision)

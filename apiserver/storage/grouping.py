@@ -4,8 +4,9 @@ Guarantees:
 
 * Writes of one key happen in the order in which they came (FIFO). A key has at most one write ready or in flight; the others
   wait behind it.
-* A group keeps the store's limits, and its own: one lease at most, so that "lease not found" is about all writes with a lease;
-  and no key that is written is also a guard, so that a guarded write never shares a revision with the end of its guard.
+* A group keeps the store's limits, less what a lane adds to it, and its own: one lease at most, so that "lease not found" is
+  about all writes with a lease; and no key that is written is also a guard, so that a guarded write never shares a revision
+  with the end of its guard.
 * Otherwise writes go in the order in which they came; the first one that does not fit ends the group, and begins the next.
 """
 
@@ -13,6 +14,11 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 from apiserver.storage.interface import MAX_BYTES, MAX_OPERATIONS, Guard, Write
+from apiserver.storage.lane import MARKER_BYTES
+
+MAX_GROUP = MAX_OPERATIONS - 1
+"""Most writes and distinct guards, together, in one group."""
+MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
 
 
 class Item(Protocol):
@@ -85,8 +91,8 @@ class _Limits:
         size = self._bytes + len(write.value or b"")
         new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
         if self._writes and (
-            self._writes + 1 + len(self._guards) + len(new_guards) > MAX_OPERATIONS
-            or size > MAX_BYTES
+            self._writes + 1 + len(self._guards) + len(new_guards) > MAX_GROUP
+            or size > MAX_GROUP_BYTES
             or (write.lease and self._lease and write.lease != self._lease)
             or write.key in self._guard_keys
             or (new_guards and any(guard.key in self._keys for guard in new_guards))

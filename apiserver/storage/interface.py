@@ -8,7 +8,8 @@ It is etcd's model, in the words of this project. Implementations: `apiserver.st
     |                       a write raises OutcomeUnknown instead, unless it certainly never left.
     +-- OutcomeUnknown      the write's answer was lost: it may have happened, or may still happen.
     +-- Compacted           the revision asked for is gone; `compact_revision` is the oldest that is left.
-    +-- OutOfSpace          the store takes no writes until space is freed (etcd's NOSPACE alarm).
+    +-- OutOfSpace          the store takes no puts until space is freed (etcd's NOSPACE alarm). A transaction with puts may
+    |                       have happened all the same, but will not later.
     +-- LeaseNotFound       the lease has expired or was revoked.
     +-- TooLarge            the request exceeds the store's limit; no retry helps.
 

@@ -3,12 +3,11 @@
 transaction --> Committed --> every write happened, at its revision
             --> Refused   --> the losers: a compare or guard of theirs fails  --> Conflict, GuardFailed
             |                 the others                                      --> go again
-            --> OutcomeUnknown --> apiserver.storage.resolution
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from apiserver.storage.interface import Committed, Guard, KeyValue, OutcomeUnknown, OutOfSpace, Write
+from apiserver.storage.interface import Guard, KeyValue, Write
 
 
 class Conflict(Exception):
@@ -45,49 +44,3 @@ def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
 
 def is_at_expected(write: Write, state: KeyValue | None) -> bool:
     return (state.mod_revision if state else 0) == write.expected
-
-
-def is_dead(writes: Sequence[Write], current: States) -> bool:
-    """Whether a transaction of `writes` can never commit from this state on, not even a copy of it that is still on its way.
-
-    A mod_revision or create_revision that has passed never comes back. Absence does: a create that finds its key in place says
-    nothing about later.
-    """
-    return any(
-        isinstance(failure, GuardFailed) or (failure is not None and write.expected != 0)
-        for write in writes
-        for failure in (failure_of(write, current),)
-    )
-
-
-def find_anchor(writes: Sequence[Write]) -> Write | None:
-    """A write of which only one copy of the transaction can ever pass: an update or a delete. None: all are creates."""
-    return next((write for write in writes if write.expected != 0), None)
-
-
-def is_trace_of(write: Write, state: KeyValue | None, revision: int) -> bool:
-    """Whether the state at `revision` is what `write` leaves behind when it happens at that very revision."""
-    if write.value is None:
-        return state is None
-    is_new = write.expected == 0
-    return (
-        state is not None
-        and state.mod_revision == revision
-        and state.value == write.value
-        and (state.lease == write.lease or not (write.lease or is_new))  # a key keeps its lease when none is named
-        and (state.create_revision == revision) == is_new
-    )
-
-
-def settle_out_of_space(writes: Sequence[Write], current: States, error: OutOfSpace) -> Committed:
-    """Whether a transaction happened that was answered with "out of space", by the state afterwards. Raises `error` when it did
-    not, OutcomeUnknown when that cannot be seen.
-
-    A create that happened, and whose key another client deleted before the look, is taken for one that did not.
-    """
-    revision = max((state.mod_revision for write in writes if (state := current[write.key])), default=0)
-    if revision and all(is_trace_of(write, current[write.key], revision) for write in writes):
-        return Committed(revision)
-    if all(is_at_expected(write, current[write.key]) for write in writes):
-        raise error
-    raise OutcomeUnknown(str(error))

@@ -193,4 +193,12 @@ def term_key(election: str, token: int) -> str:
     return f"{terms_prefix(election)}{token:020d}"
 
 
+COMMITS_PREFIX = "/pinnace.io/commits/"
+"""Outside /registry/: what is here is no state of the cluster, and no cache holds it."""
+
+
+def commit_key(server: str, chain: int) -> str:
+    return f"{COMMITS_PREFIX}{server}/{chain}"
+
+
 NODE_LEASE_NAMESPACE = "kube-node-lease"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from apiserver.storage.committer import Committer
 from apiserver.storage.etcd import EtcdStorage, EtcdTls
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
 from pinnace.cluster.proxy import Mode, Proxy
@@ -185,13 +186,13 @@ class TestQuorum:
         await storage.close()
 
 
-async def write_until_full(storage: Storage, writer: int) -> str:
+async def commit_until_full(committer: Committer, writer: int) -> str:
     """The first key that was refused."""
     async with asyncio.timeout(DEADLINE):
         for i in count():
             key = f"{writer}/{i}"
             try:
-                await put(storage, key, bytes(30_000))
+                await committer.commit(Write(key, bytes(30_000), 0))
             except OutOfSpace:
                 return key
     raise AssertionError
@@ -201,7 +202,9 @@ class TestOutOfSpace:
     async def test_out_of_it_again(self, start_etcd: EtcdFactory) -> None:
         (server,) = await start_etcd(1, QUOTA)
         storage = EtcdStorage([server.endpoint])
-        await write_until_full(storage, 1)
+        with pytest.raises(OutOfSpace):
+            for number in count():
+                await put(storage, f"1/{number}", bytes(30_000))
         with pytest.raises(OutOfSpace):
             await storage.grant_lease(60)
         page = await storage.page("1/")
@@ -212,11 +215,29 @@ class TestOutOfSpace:
         await storage.close()
 
     async def test_what_is_said_to_be_out_of_space_was_not_done(self, start_etcd: EtcdFactory) -> None:
-        """etcd says so about writes that it has done, when many come while it runs full."""
+        """etcd says so about writes that it has done, when many come while it runs full: the committer looks."""
         (server,) = await start_etcd(1, QUOTA)
         storage = EtcdStorage([server.endpoint])
-        refused = await asyncio.gather(*(write_until_full(storage, writer) for writer in range(16)))
+        committers = [Committer(storage) for _ in range(16)]
+        running = [asyncio.create_task(committer.run()) for committer in committers]
+        refused = await asyncio.gather(*(commit_until_full(each, number) for number, each in enumerate(committers)))
         assert [key for key in refused if await storage.get(key) is not None] == []
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+        await storage.close()
+
+    async def test_deletes_are_committed_all_the_same(self, start_etcd: EtcdFactory) -> None:
+        (server,) = await start_etcd(1, QUOTA)
+        storage = EtcdStorage([server.endpoint])
+        committer = Committer(storage)
+        running = asyncio.create_task(committer.run())
+        await commit_until_full(committer, 1)
+        page = await storage.page("1/")
+        freed = await committer.commit_many([Write(kv.key, None, kv.mod_revision) for kv in page.items])
+        assert freed and all(isinstance(outcome, int) for outcome in freed)
+        running.cancel()
+        await asyncio.wait([running])
         await storage.close()
 
 

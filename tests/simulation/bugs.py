@@ -26,9 +26,9 @@ from apiserver.registry.store import Store
 from apiserver.registry.strategies import pods
 from apiserver.services.campaign import Campaign
 from apiserver.sessions import Session
-from apiserver.storage import committer as committing
 from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import Changes, Committed, KeyValue, Refused, StorageError, Write
+from apiserver.storage.interface import Changes, Committed, KeyValue, StorageError, Unavailable, Write
+from apiserver.storage.lane import NOT_DONE, Lane
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.verbs_pb2 import DELETED
@@ -180,7 +180,7 @@ def _server_renews_by_itself(surgery: Surgery) -> None:
 def _answer_before_commit(surgery: Surgery) -> None:
     """A write is answered when it is sent, with the revision that it will probably have."""
 
-    async def commit_group(self: Any, group: list[Any]) -> None:
+    async def send(self: Any, writes: Sequence[Write]) -> Any:
         storage = self._storage
 
         async def transact(writes: Sequence[Write]) -> Any:
@@ -188,53 +188,60 @@ def _answer_before_commit(surgery: Surgery) -> None:
             sending.add_done_callback(lambda done: done.cancelled() or done.exception())
             return Committed(await storage.current_revision() + 1)
 
+        self._at = 0
+        await self._open()
         self._storage = type("Hasty", (), {"transact": staticmethod(transact)})()
         try:
-            await original(self, group)
+            return await original(self, writes)
         finally:
             self._storage = storage
 
-    original = surgery.replace(Committer, "_commit_group", commit_group)
+    original = surgery.replace(Lane, "send", send)
 
 
-@bug("resend-an-unknown-create", "I7", "I5")
-def _resend(surgery: Surgery) -> None:
-    """A transaction whose answer was lost is sent again, and the second answer taken for the first's."""
+@bug("resend-in-doubt", "I7", "I5")
+def _resend_in_doubt(surgery: Surgery) -> None:
+    """A transaction whose answer was lost goes again, although a copy of it may have arrived, or may yet."""
 
-    async def resolve(storage: Any, writes: Sequence[Write], clock: Any, deadline: float, rng: Any) -> Any:
-        try:
-            return await storage.transact(writes)
-        except StorageError:
-            return None
+    async def resolve(self: Any, marker: Write, error: StorageError) -> Any:
+        self._at = 0
+        return NOT_DONE
 
-    surgery.replace(committing, "resolve", resolve)
+    surgery.replace(Lane, "_resolve", resolve)
+
+
+@bug("door-left-open", "I7", "I5")
+def _door_left_open(surgery: Surgery) -> None:
+    """The marker is only looked at: what has not happened yet is sent again, and may arrive twice."""
+
+    async def resolve(self: Any, marker: Write, error: StorageError) -> Any:
+        state = await self._storage.get(marker.key)
+        self._at = state.mod_revision if state else 0
+        return Committed(self._at) if state and state.value == marker.value else NOT_DONE
+
+    surgery.replace(Lane, "_resolve", resolve)
 
 
 @bug("unknown-is-done", "I5", "I7")
 def _unknown_is_done(surgery: Surgery) -> None:
     """A transaction whose answer was lost counts as done."""
 
-    async def resolve(storage: Any, writes: Sequence[Write], clock: Any, deadline: float, rng: Any) -> Any:
-        try:
-            return Committed(await storage.current_revision())
-        except StorageError:
-            return None
+    async def resolve(self: Any, marker: Write, error: StorageError) -> Any:
+        self._at = 0
+        return Committed(await self._storage.current_revision())
 
-    surgery.replace(committing, "resolve", resolve)
+    surgery.replace(Lane, "_resolve", resolve)
 
 
 @bug("unknown-is-refused", "I7", "I5")
 def _unknown_is_refused(surgery: Surgery) -> None:
     """A transaction whose answer was lost counts as not done."""
 
-    async def resolve(storage: Any, writes: Sequence[Write], clock: Any, deadline: float, rng: Any) -> Any:
-        keys = {write.key for write in writes} | {guard.key for write in writes for guard in write.guards}
-        try:
-            return Refused(0, {key: await storage.get(key) for key in keys})
-        except StorageError:
-            return None
+    async def resolve(self: Any, marker: Write, error: StorageError) -> Any:
+        self._at = 0
+        raise Unavailable("no answer")
 
-    surgery.replace(committing, "resolve", resolve)
+    surgery.replace(Lane, "_resolve", resolve)
 
 
 @bug("stale-update", "I7")

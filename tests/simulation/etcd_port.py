@@ -3,7 +3,8 @@
     call --request--> [lost | late | held] --> SimEtcd --answer--> [lost | held] --> call
 
 * A read, and a renewal, is tried twice within TIMEOUT, then Unavailable.
-* A write whose answer does not come is OutcomeUnknown; one that etcd did not take is Unavailable.
+* A write whose answer does not come (a transaction's: within IMPATIENCE) is OutcomeUnknown; one that etcd did not take is
+  Unavailable.
 * What was sent travels on whatever becomes of the sender: it may arrive after its sender has given up, or died.
 * A watch gives whole revisions in order, a sign of life a second, and Unavailable after SILENCE_LIMIT or when it breaks. One
   that is stalled gives signs of life, and tells nothing any more (Patroni 4.0.7): Unavailable when that has been noticed.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
 
+from apiserver.storage.etcd.storage import IMPATIENCE
 from apiserver.storage.etcd.watch import PROBE_INTERVAL, SILENCE_LIMIT
 from apiserver.storage.interface import (
     Change,
@@ -25,14 +27,11 @@ from apiserver.storage.interface import (
     Compacted,
     KeyValue,
     OutcomeUnknown,
-    OutOfSpace,
     Page,
     Refused,
-    StorageError,
     Unavailable,
     Write,
 )
-from apiserver.storage.outcomes import settle_out_of_space
 from tests.simulation.etcd import NotProposed, Operation, SimEtcd
 
 TIMEOUT = 5.0
@@ -135,15 +134,7 @@ class Port:
         return int(await self._read(lambda: self._etcd.store.revision))
 
     async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
-        try:
-            answer: Committed | Refused = await self._write(lambda: self._etcd.transact(writes))
-        except OutOfSpace as error:
-            keys = {write.key for write in writes}
-            try:
-                states = await self._write(lambda: {key: self._etcd.store.get(key) for key in keys})
-            except StorageError:
-                raise OutcomeUnknown(str(error)) from None
-            return settle_out_of_space(writes, states, error)
+        answer: Committed | Refused = await self._write(lambda: self._etcd.transact(writes), IMPATIENCE)
         return answer
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
@@ -263,9 +254,9 @@ class Port:
                 failure = str(error)
         raise Unavailable(failure)
 
-    async def _write(self, operation: Operation) -> Any:
+    async def _write(self, operation: Operation, timeout: float = TIMEOUT) -> Any:
         try:
-            return await self._exchange(operation, TIMEOUT)
+            return await self._exchange(operation, timeout)
         except NotProposed as error:
             raise Unavailable(str(error)) from None
         except _Lost as error:

@@ -15,6 +15,8 @@ FOUND_FAST = (
     "elected-over-a-leader",
     "answer-before-commit",
     "unknown-is-done",
+    "unknown-is-refused",
+    "resend-in-doubt",
     "stale-update",
     "status-goes-backward",
     "feed-skips-an-event",

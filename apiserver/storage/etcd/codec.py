@@ -63,21 +63,8 @@ def encode_transaction(writes: Sequence[Write]) -> Any:
 def decode_transaction(response: Any, writes: Sequence[Write]) -> Committed | Refused:
     if response.succeeded:
         return Committed(response.header.revision)
-    return Refused(response.header.revision, decode_states(response, compared_keys(writes)))
-
-
-def encode_reads(keys: Sequence[str]) -> Any:
-    """All of these keys at one revision."""
-    request = TxnRequest()
-    for key in keys:
-        request.success.add().request_range.key = key.encode()
-    return request
-
-
-def decode_states(response: Any, keys: Sequence[str]) -> dict[str, KeyValue | None]:
-    """What a transaction that read these keys found."""
     found = (decode_first(answer.response_range) for answer in response.responses)
-    return dict(zip(keys, found, strict=True))
+    return Refused(response.header.revision, dict(zip(compared_keys(writes), found, strict=True)))
 
 
 def decode_first(response: Any) -> KeyValue | None:

@@ -16,7 +16,6 @@ from aetcd.rpc import (
     LeaseKeepAliveRequest,
     LeaseRevokeRequest,
     RangeRequest,
-    TxnRequest,
 )
 
 from apiserver.storage.etcd import codec
@@ -31,22 +30,19 @@ from apiserver.storage.interface import (
     KeyValue,
     LeaseNotFound,
     OutcomeUnknown,
-    OutOfSpace,
     Page,
     Refused,
-    StorageError,
     Unavailable,
     Write,
 )
-from apiserver.storage.outcomes import find_anchor, settle_out_of_space
 
 QUICK = 0.4
 """Seconds that one member has to answer what is answered at once or not at all. While etcd changes its leader a member may sit
 on a request until long after the next one leads; sent again, it is answered."""
 
 IMPATIENCE = 2.0
-"""Seconds after which a transaction that may be sent again is given up. When etcd's leader dies, what had been handed to it is
-lost and nobody says so; the next leader is there within two seconds. Others wait for as long as there is."""
+"""Seconds after which a transaction is given up. When etcd's leader dies, what had been handed to it is lost and nobody says
+so; the next leader is there within two seconds."""
 
 ROUNDS = 3
 """How often each member may refuse what is repeated, such as for want of a leader."""
@@ -79,11 +75,11 @@ class EtcdStorage:
         return int(response.header.revision)
 
     async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
-        timeout = min(self._timeout, IMPATIENCE) if find_anchor(writes) else self._timeout
-        try:
-            response = await self._transact(codec.encode_transaction(writes), timeout)
-        except OutOfSpace as error:
-            return await self._check_out_of_space(writes, error)
+        request = codec.encode_transaction(writes)
+        response = await self._write(
+            lambda member, timeout: member.kv.Txn(request, timeout=timeout, metadata=REQUIRE_LEADER),
+            min(self._timeout, IMPATIENCE),
+        )
         return codec.decode_transaction(response, writes)
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
@@ -144,21 +140,6 @@ class EtcdStorage:
             return await read(lambda member, timeout: member.kv.Range(request, timeout=timeout, metadata=REQUIRE_LEADER))
         except RevisionCompacted:
             raise await self._compacted(request.revision) from None
-
-    async def _transact(self, request: TxnRequest, timeout: float) -> Any:
-        return await self._write(lambda member, left: member.kv.Txn(request, timeout=left, metadata=REQUIRE_LEADER), timeout)
-
-    async def _check_out_of_space(self, writes: Sequence[Write], error: OutOfSpace) -> Committed:
-        """etcd compares with its quota before it takes a transaction, and again when it applies it; in the second case it says
-        "out of space" about what it has done (quotaApplierV3). So this looks. Raises `error` when it was not done.
-
-        """
-        keys = codec.compared_keys(writes)
-        try:
-            states = codec.decode_states(await self._transact(codec.encode_reads(keys), self._timeout), keys)
-        except StorageError:
-            raise OutcomeUnknown(str(error)) from None
-        return settle_out_of_space(writes, states, error)
 
     async def _read(self, attempt: Attempt) -> Any:
         """Tries every member once, and the only one twice (the connection may have been dead, and a new one be well), each

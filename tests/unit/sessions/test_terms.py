@@ -12,6 +12,7 @@ from pinnace.api.resources import terms_prefix
 from pinnace.api.times import to_micro_time
 from pinnace.runtime.race import race
 from tests.clock import FakeClock
+from tests.unit.storage.faults import JumpingClock
 
 
 def term(token: int, ended: float | None = None, reason: str = "", *, presumed: bool = False) -> Term:
@@ -59,7 +60,7 @@ class Forgetful(MemoryStorage):
 
 async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
     """What is stored once all was noted."""
-    clock = FakeClock()
+    clock = JumpingClock()
     committer = Committer(storage, clock=clock)
     log = TermLog(storage, committer, clock)
 

@@ -10,6 +10,7 @@ from apiserver.storage.interface import (
     Committed,
     KeyValue,
     OutcomeUnknown,
+    OutOfSpace,
     Page,
     Refused,
     Storage,
@@ -45,6 +46,21 @@ class JumpingClock:
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
         await asyncio.sleep(0)
+
+
+class FullStorage(MemoryStorage):
+    """When it is `full` it takes no puts; the first `late` of them are done all the same (as etcd's are)."""
+
+    full = False
+    late = 0
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        if not self.full or all(write.value is None for write in writes):
+            return await super().transact(writes)
+        if self.late:
+            self.late -= 1
+            await super().transact(writes)
+        raise OutOfSpace("full")
 
 
 class FaultyStorage:

@@ -16,14 +16,15 @@ ALL_KEYS = (*KEYS, FENCE)
 
 @dataclass
 class Log:
-    """What the writers were told."""
+    """What the writers were told. `alike`: they all write the same bytes; else no two writes do."""
 
+    alike: bool = False
     outcomes: list[tuple[Write, Outcome]] = field(default_factory=list)
     values: int = 0
 
     def new_value(self) -> bytes:
-        """One that no other write has."""
-        self.values += 1
+        if not self.alike:
+            self.values += 1
         return b"%d" % self.values
 
 
@@ -54,36 +55,39 @@ async def read(storage: Storage, key: str) -> KeyValue | None:
 async def violations(storage: Storage, log: Log) -> list[str]:
     history = await history_of(storage)
     times = Counter(value for values in history.values() for value in values.values() if value is not None)
-    deletes: Counter[tuple[str, int]] = Counter()
+    claims: Counter[tuple[str, int]] = Counter()
+    unknown: Counter[str] = Counter()
     found = []
     for write, outcome in log.outcomes:
         what = f"{write} -> {outcome!r}"
         if isinstance(outcome, int):
+            claims[write.key, outcome] += 1
             if history.get(outcome, {}).get(write.key, b"nothing") != write.value:
                 found.append(f"not in the history: {what}")
             elif not await was_allowed(storage, write, outcome):
                 found.append(f"happened although its compare or guard failed: {what}")
-            if write.value is not None and times[write.value] != 1:
+            if write.value is not None and not log.alike and times[write.value] != 1:
                 found.append(f"happened {times[write.value]} times: {what}")
-            if write.value is None:
-                deletes[write.key, outcome] += 1
-        elif not isinstance(outcome, OutcomeUnknown) and write.value is not None and times[write.value]:
+        elif isinstance(outcome, OutcomeUnknown):
+            unknown[write.key] += 1
+        elif write.value is not None and not log.alike and times[write.value]:
             found.append(f"happened all the same: {what}")
-    found.extend(f"{count} deletes say they made {where}" for where, count in deletes.items() if count > 1)
-    unknown = sum(write.value is None and isinstance(outcome, OutcomeUnknown) for write, outcome in log.outcomes)
-    tombstones = sum(value is None for values in history.values() for value in values.values())
-    if tombstones > len(deletes) + unknown:
-        found.append(f"{tombstones} keys were deleted, but only {len(deletes)} deletes said so, and {unknown} did not know")
+    found.extend(f"{count} say that they made {where}" for where, count in claims.items() if count > 1)
+    for key in ALL_KEYS:
+        unclaimed = sum(key in changes and not claims[key, revision] for revision, changes in history.items())
+        if unclaimed > unknown[key]:
+            found.append(f"{key} was changed {unclaimed} times by nobody, and only {unknown[key]} do not know")
     return found
 
 
 async def history_of(storage: Storage) -> dict[int, dict[str, bytes | None]]:
-    """By revision: the keys that it changed."""
+    """By revision: which of our keys it changed."""
     history: dict[int, dict[str, bytes | None]] = {}
     now = await storage.current_revision()
     async for batch in storage.watch(1):
         for change in batch.changes:
-            history.setdefault(change.mod_revision, {})[change.key] = change.value
+            if change.key in ALL_KEYS:
+                history.setdefault(change.mod_revision, {})[change.key] = change.value
         if batch.revision >= now:
             break
     return history

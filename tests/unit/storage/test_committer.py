@@ -6,9 +6,8 @@ import pytest
 
 from apiserver.storage import committer as committer_module
 from apiserver.storage.committer import WAIT_LIMIT, Committer, Conflict, GuardFailed
+from apiserver.storage.grouping import MAX_GROUP, MAX_GROUP_BYTES
 from apiserver.storage.interface import (
-    MAX_BYTES,
-    MAX_OPERATIONS,
     Committed,
     Guard,
     LeaseNotFound,
@@ -22,10 +21,16 @@ from apiserver.storage.interface import (
     Write,
 )
 from apiserver.storage.memory import MemoryStorage
+from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, done, put
-from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
+from tests.unit.storage.faults import Fault, FaultyStorage, FullStorage, JumpingClock
+
+FIRST = 3
+"""The revision of the first group in an empty store: before it, its lane creates a marker."""
+OPENED = Fault.NONE
+"""What happens to that."""
 
 
 @asynccontextmanager
@@ -45,7 +50,9 @@ def creates(*keys: str) -> list[Write]:
 
 
 def keys_of(storage: FaultyStorage) -> list[list[str]]:
-    return [[write.key for write in group] for group in storage.groups]
+    """Of each group, without the lanes' markers."""
+    groups = ([write.key for write in group if not write.key.startswith(COMMITS_PREFIX)] for group in storage.groups)
+    return [group for group in groups if group]
 
 
 class GatedStorage(FaultyStorage):
@@ -75,7 +82,7 @@ class TestGroups:
         async with committing(storage) as committer:
             outcomes = await committer.commit_many(creates("a", "b", "c"))
         assert keys_of(storage) == [["a", "b", "c"]]
-        assert outcomes == [2, 2, 2]
+        assert outcomes == [FIRST] * 3
 
     async def test_nothing_to_write(self) -> None:
         async with committing(FaultyStorage()) as committer:
@@ -86,28 +93,28 @@ class TestGroups:
         async with committing(storage) as committer:
             revisions = await asyncio.gather(*(committer.commit(write) for write in creates(*"abcdef")))
         assert keys_of(storage) == [list("abcdef")]
-        assert set(revisions) == {2}
+        assert set(revisions) == {FIRST}
 
     async def test_calls_made_before_it_runs_wait(self) -> None:
         storage = MemoryStorage()
         committer = Committer(storage)
         waiting = asyncio.create_task(committer.commit(*creates("a")))
         running = asyncio.create_task(committer.run())
-        assert await asyncio.wait_for(waiting, DEADLINE) == 2
+        assert await asyncio.wait_for(waiting, DEADLINE) == FIRST
         running.cancel()
 
     async def test_big_calls_are_several_transactions(self) -> None:
         storage = FaultyStorage()
         async with committing(storage) as committer:
             outcomes = await committer.commit_many(creates(*(f"{i:03}" for i in range(300))))
-        assert [len(group) for group in storage.groups] == [MAX_OPERATIONS, MAX_OPERATIONS, 300 - 2 * MAX_OPERATIONS]
+        assert [len(group) for group in keys_of(storage)] == [MAX_GROUP, MAX_GROUP, 300 - 2 * MAX_GROUP]
         assert sorted(outcomes) == outcomes
 
     @pytest.mark.parametrize("max_in_flight", [1, 2, 4])
     async def test_so_many_transactions_are_in_flight(self, max_in_flight: int) -> None:
         storage = GatedStorage()
         async with committing(storage, max_in_flight) as committer:
-            call = asyncio.create_task(committer.commit_many(creates(*(f"{i:04}" for i in range(6 * MAX_OPERATIONS)))))
+            call = asyncio.create_task(committer.commit_many(creates(*(f"{i:04}" for i in range(6 * MAX_GROUP)))))
             await storage.wait_begun(max_in_flight)
             await asyncio.sleep(0)
             assert storage.begun == max_in_flight
@@ -122,15 +129,16 @@ class TestOneKey:
         async with committing(storage) as committer:
             first = asyncio.create_task(committer.commit(Write("a", b"1", 0)))
             await storage.wait_begun(1)
-            rest = [asyncio.create_task(committer.commit(Write("a", b"%d" % i, i))) for i in range(2, 6)]
+            rest = [asyncio.create_task(committer.commit(Write("a", b"%d" % i, i))) for i in range(FIRST, 7)]
             await asyncio.sleep(0)
             assert storage.begun == 1
             storage.gate.set()
-            assert [await first, *[await each for each in rest]] == [2, 3, 4, 5, 6]
+            assert [await first, *[await each for each in rest]] == [3, 4, 5, 6, 7]
 
     async def test_twice_in_one_call(self) -> None:
         async with committing(FaultyStorage()) as committer:
-            assert await committer.commit_many([Write("a", b"1", 0), Write("b", b"1", 0), Write("a", b"2", 2)]) == [2, 2, 3]
+            writes = [Write("a", b"1", 0), Write("b", b"1", 0), Write("a", b"2", FIRST)]
+            assert await committer.commit_many(writes) == [FIRST, FIRST, FIRST + 1]
 
 
 class TestRefusals:
@@ -139,7 +147,7 @@ class TestRefusals:
         await put(storage.inner, "b", b"theirs")
         async with committing(storage) as committer:
             outcomes = await committer.commit_many(creates("a", "b", "c"))
-        assert outcomes[0] == outcomes[2] == 3
+        assert outcomes[0] == outcomes[2] == FIRST + 1
         lost = outcomes[1]
         assert isinstance(lost, Conflict)
         assert lost.write.key == "b"
@@ -169,7 +177,7 @@ class TestRefusals:
         assert isinstance(old, GuardFailed)
         assert old.guard is stale
         assert old.current is not None and old.current.create_revision == token
-        assert new == free == token + 1
+        assert new == free == token + 2
 
     async def test_all_lose(self) -> None:
         storage = FaultyStorage()
@@ -177,7 +185,7 @@ class TestRefusals:
         async with committing(storage) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
         assert all(isinstance(outcome, Conflict) for outcome in outcomes)
-        assert len(storage.groups) == 1
+        assert keys_of(storage) == [["a", "b"]]
 
     async def test_commit_raises(self) -> None:
         storage = FaultyStorage()
@@ -194,27 +202,30 @@ class TestRefusals:
         async with committing(storage) as committer:
             with pytest.raises(Conflict):
                 await committer.commit(*creates("a"))
-            assert await committer.commit(Write("a", b"2", revision)) == revision + 1
+            assert await committer.commit(Write("a", b"2", revision)) == revision + 2
 
 
 class TestErrors:
-    async def test_no_connection(self) -> None:
-        async with committing(FaultyStorage([Fault.NOT_SENT])) as committer:
+    @pytest.mark.parametrize("faults", [[Fault.NOT_SENT], [OPENED, Fault.NOT_SENT]])
+    async def test_no_connection(self, faults: list[Fault]) -> None:
+        async with committing(FaultyStorage(faults)) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
             assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
-            assert await committer.commit_many(creates("a", "b")) == [2, 2]
+            assert await committer.commit_many(creates("a", "b")) == [FIRST, FIRST]
 
     async def test_out_of_space_deletes_go_on(self) -> None:
-        storage = FaultyStorage([OutOfSpace("full")])
-        revision = await put(storage.inner, "old")
+        storage = FullStorage()
+        revision = await put(storage, "old")
         async with committing(storage) as committer:
+            last = await committer.commit(*creates("before"))
+            storage.full = True
             full, freed = await committer.commit_many([*creates("a"), Write("old", None, revision)])
         assert isinstance(full, OutOfSpace)
-        assert freed == revision + 1
+        assert freed == last + 1
 
     async def test_out_of_space_even_for_deletes(self) -> None:
         """etcd before 3.5.3 refuses them too."""
-        storage = FaultyStorage([OutOfSpace("full")])
+        storage = FaultyStorage([OutOfSpace("full")] * 10)
         revision = await put(storage.inner, "old")
         async with committing(storage) as committer:
             assert isinstance((await committer.commit_many([Write("old", None, revision)]))[0], OutOfSpace)
@@ -222,7 +233,9 @@ class TestErrors:
     async def test_refused_for_no_reason(self) -> None:
         class Stubborn(MemoryStorage):
             async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
-                return Refused(1, {write.key: None for write in writes})
+                if len(writes) == 1:
+                    return await super().transact(writes)
+                return Refused(1, {write.key: await self.get(write.key) for write in writes})
 
         async with committing(Stubborn()) as committer:
             assert isinstance((await committer.commit_many(creates("a")))[0], StorageError)
@@ -239,10 +252,10 @@ class TestErrors:
     async def test_one_write_that_is_too_large(self) -> None:
         async with committing(FaultyStorage()) as committer:
             too_large, fine = await committer.commit_many(
-                [Write("a", bytes(MAX_BYTES + 1), 0), Write("b", bytes(MAX_BYTES), 0)]
+                [Write("a", bytes(MAX_GROUP_BYTES + 1), 0), Write("b", bytes(MAX_GROUP_BYTES), 0)]
             )
         assert isinstance(too_large, TooLarge)
-        assert fine == 2
+        assert fine == FIRST
 
     async def test_an_error_that_nobody_foresaw_ends_it_loudly(self) -> None:
         class Broken(MemoryStorage):
@@ -257,30 +270,35 @@ class TestErrors:
 
 
 class TestLostAnswers:
-    async def test_a_create_that_happened(self) -> None:
-        storage = FaultyStorage([Fault.LOST_ANSWER])
+    @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST, Fault.DELAYED])
+    async def test_it_happens_once(self, fault: Fault) -> None:
+        storage = FaultyStorage([OPENED, fault])
+        revision = await put(storage.inner, "a")
         async with committing(storage, clock=JumpingClock()) as committer:
-            assert await committer.commit_many(creates("a", "b")) == [2, 2]
+            updated, created = await committer.commit_many([Write("a", b"2", revision), *creates("b")])
+        assert updated == created
+        await storage.deliver()
+        found = await storage.get("a"), await storage.get("b")
+        assert [(state.mod_revision, state.version) for state in found if state] == [(updated, 2), (updated, 1)]
 
-    async def test_a_create_that_did_not(self) -> None:
-        storage = FaultyStorage([Fault.LOST_REQUEST])
+    async def test_what_did_not_happen_goes_again_before_newer_ones(self) -> None:
+        storage = FaultyStorage([OPENED, Fault.LOST_REQUEST])
+        async with committing(storage, max_in_flight=1, clock=JumpingClock()) as committer:
+            older = asyncio.create_task(committer.commit_many(creates("a", "b")))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            newer = asyncio.create_task(committer.commit_many(creates("c")))
+            assert await older + await newer == [FIRST + 1] * 3
+        assert keys_of(storage) == [["a", "b"], ["a", "b", "c"]]
+
+    async def test_nothing_is_heard_until_the_deadline(self) -> None:
+        storage = FaultyStorage([OPENED, Fault.LOST_REQUEST, *[Fault.NOT_SENT] * 1000])
         async with committing(storage, clock=JumpingClock()) as committer:
             outcomes = await committer.commit_many(creates("a", "b"))
         assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
-        assert await storage.get("a") is None
-
-    @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST, Fault.DELAYED])
-    async def test_an_update_happens_once(self, fault: Fault) -> None:
-        storage = FaultyStorage([fault])
-        revision = await put(storage.inner, "a")
-        async with committing(storage, clock=JumpingClock()) as committer:
-            assert await committer.commit(Write("a", b"2", revision)) == revision + 1
-        await storage.deliver()
-        found = await storage.get("a")
-        assert found is not None and (found.value, found.version) == (b"2", 2)
 
     async def test_what_lost_meanwhile_fails_alone(self) -> None:
-        storage = FaultyStorage([Fault.LOST_REQUEST])
+        storage = FaultyStorage([OPENED, Fault.LOST_REQUEST])
         a, b = await put(storage.inner, "a"), await put(storage.inner, "b")
         await put(storage.inner, "b", b"theirs", expected=b)
         async with committing(storage, clock=JumpingClock()) as committer:
@@ -289,11 +307,11 @@ class TestLostAnswers:
         assert isinstance(lost, Conflict)
 
     async def test_later_writes_of_its_keys_wait_for_the_verdict(self) -> None:
-        storage = FaultyStorage([Fault.LOST_ANSWER])
+        storage = FaultyStorage([OPENED, Fault.LOST_ANSWER])
         revision = await put(storage.inner, "a")
         async with committing(storage, clock=JumpingClock()) as committer:
-            outcomes = await committer.commit_many([Write("a", b"2", revision), Write("a", b"3", revision + 1)])
-        assert outcomes == [revision + 1, revision + 2]
+            outcomes = await committer.commit_many([Write("a", b"2", revision), Write("a", b"3", revision + 2)])
+        assert outcomes == [revision + 2, revision + 3]
 
 
 class TestLimits:
@@ -306,7 +324,7 @@ class TestLimits:
             await storage.wait_begun(1)
             storage.gate.set()
             assert [type(outcome) for outcome in await call] == [int, int, Unavailable]
-            assert await committer.commit_many(creates("c", "d")) == [3, 3], "room was not given back"
+            assert await committer.commit_many(creates("c", "d")) == [FIRST + 1] * 2, "room was not given back"
 
     async def test_what_waits_too_long_is_told(self) -> None:
         storage, clock = GatedStorage(), FakeClock()
@@ -316,9 +334,9 @@ class TestLimits:
             waits = asyncio.create_task(committer.commit_many(creates("b")))
             await clock.advance(WAIT_LIMIT)
             storage.gate.set()
-            assert await sent == [2]
+            assert await sent == [FIRST]
             assert isinstance((await waits)[0], Unavailable)
-            assert await committer.commit_many(creates("b")) == [3]
+            assert await committer.commit_many(creates("b")) == [FIRST + 1]
 
     async def test_nobody_waits_for_it_any_more(self) -> None:
         storage = GatedStorage()
@@ -330,7 +348,7 @@ class TestLimits:
             waits.cancel()
             storage.gate.set()
             await sent
-            assert await committer.commit_many(creates("c")) == [3]
+            assert await committer.commit_many(creates("c")) == [FIRST + 1]
         assert keys_of(storage) == [["a"], ["c"]]
 
 

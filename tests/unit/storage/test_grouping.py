@@ -2,8 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from apiserver.storage.grouping import WriteQueue
-from apiserver.storage.interface import MAX_BYTES, MAX_OPERATIONS, Guard, Write
+from apiserver.storage.grouping import MAX_GROUP, MAX_GROUP_BYTES, WriteQueue
+from apiserver.storage.interface import Guard, Write
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ def test_nothing_waits() -> None:
 
 
 def test_a_group_has_room_for_so_many_operations() -> None:
-    queue = queue_of(*(item(f"{i}") for i in range(MAX_OPERATIONS + 3)))
-    assert [len(queue.next_group()), len(queue.next_group()), len(queue.next_group())] == [MAX_OPERATIONS, 3, 0]
+    queue = queue_of(*(item(f"{i}") for i in range(MAX_GROUP + 3)))
+    assert [len(queue.next_group()), len(queue.next_group()), len(queue.next_group())] == [MAX_GROUP, 3, 0]
 
 
 def test_a_guard_takes_room_once() -> None:
     guard = Guard("fence", 7)
-    queue = queue_of(*(item(f"{i}", 0, guard) for i in range(MAX_OPERATIONS)))
-    assert len(queue.next_group()) == MAX_OPERATIONS - 1
+    queue = queue_of(*(item(f"{i}", 0, guard) for i in range(MAX_GROUP)))
+    assert len(queue.next_group()) == MAX_GROUP - 1
 
 
 def test_a_group_has_room_for_so_many_bytes() -> None:
-    half = MAX_BYTES // 2
-    queue = queue_of(item("a", half), item("b", half), item("c", 1), item("d", MAX_BYTES), item("e", 1))
+    half = MAX_GROUP_BYTES // 2
+    queue = queue_of(item("a", half), item("b", half), item("c", 1), item("d", MAX_GROUP_BYTES), item("e", 1))
     groups = [[each.write.key for each in queue.next_group()] for _ in range(4)]
     assert groups == [["a", "b"], ["c"], ["d"], ["e"]]
 

@@ -1,0 +1,164 @@
+"""A lane: sends one transaction after another, and finds out about each whether it happened, even if its answer is lost.
+
+Each transaction also moves the lane's *commit marker*, a key of its own, from the mod_revision that the last one left (r) to a
+nonce that no other has. Successive markers are a chain:
+
+    no chain --open: create a marker under a new key, alone--> at r
+       ^                                                        |
+       |<----------- refused, the marker is not at r -----------|  send the writes, and the marker at r := nonce
+       |             (somebody swept it): NOT_DONE              |
+       |                                                        |--> Committed at r' --> at r'
+       |                                                        |--> refused, or an error that says "not done" --> at r
+       |                                                        '--> no answer, or out of space --> in doubt
+       |                                                                                               |
+       |                                    close the door: the marker at r := door, until it is known |
+       |                                                                                               |
+       |<-- neither nonce nor door, or no answer until the deadline: OutcomeUnknown -------------------|
+                                                       at r' <--  the marker is the nonce: Committed --|
+                                                       at r' <--  it is the door: NOT_DONE ------------|
+                                                       at r  <--  at r still, and full: OutOfSpace ----'
+
+Guarantees: Committed means that the writes happened, at that revision. Refused, NOT_DONE and every StorageError but
+OutcomeUnknown mean that they did not and never will. This takes neither history nor the bytes of the writes, so that others who
+write the same bytes over the same versions are told apart.
+
+Why: a mod_revision never comes back. Of everything that compares the marker with r, whatever is sent how often and arrives how
+late, one thing at most ever passes: the writes, or the door. Which it was is what the marker then says; and nobody else writes
+there. What creates a marker expects nothing to be there, so a late copy of it may pass when the marker has gone; therefore it
+carries nothing else. So anybody may delete a marker at any time (apiserver.storage.sweeper does): no answer becomes false, it
+costs one refusal and a new chain, and only a transaction that is in doubt at that moment stays unknown.
+
+Does not promise an answer: see OutcomeUnknown above. The writes may then still happen later. Nor a marker where there is no
+space for one: a transaction of deletes only goes without, and if its answer is lost it stays unknown.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from itertools import count
+from typing import Final, Literal, TypeAlias
+
+from apiserver.storage.interface import (
+    Committed,
+    OutcomeUnknown,
+    OutOfSpace,
+    Refused,
+    Storage,
+    StorageError,
+    Unavailable,
+    Write,
+)
+from apiserver.storage.outcomes import is_at_expected
+from apiserver.uids import new_uid
+from pinnace.api.resources import commit_key
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import Clock
+
+RESOLVE_LIMIT = 10.0
+"""Seconds after which a lost answer stays unknown."""
+MARKER_BYTES = 8
+"""What the marker adds to the values of a transaction; it also adds one operation."""
+
+
+class _NotDone(Enum):
+    NOT_DONE = auto()
+
+
+NOT_DONE: Final = _NotDone.NOT_DONE
+"""The writes did not happen and never will, through no fault of theirs: they may go again."""
+
+Answer: TypeAlias = Committed | Refused | Literal[_NotDone.NOT_DONE]
+
+
+def marker_keys(rng: random.Random) -> Iterator[str]:
+    """Keys for the chains of one server, that no other server has."""
+    server = new_uid(rng)
+    return (commit_key(server, chain) for chain in count(1))
+
+
+class Lane:
+    """`keys`: for new chains; lanes of one server share them."""
+
+    def __init__(self, storage: Storage, keys: Iterator[str], clock: Clock, rng: random.Random) -> None:
+        self._storage = storage
+        self._keys = keys
+        self._clock = clock
+        self._rng = rng
+        self._nonces = count(1)
+        self._key = ""
+        self._at = 0  # the marker's mod_revision; 0: there is no chain
+
+    async def send(self, writes: Sequence[Write]) -> Answer:
+        """One at a time. Raises StorageError. A cancelled call leaves the lane unusable."""
+        try:
+            return await self._send(writes)
+        except OutOfSpace:
+            if any(write.value is not None for write in writes):
+                raise
+            return await self._storage.transact(writes)  # deletes pass when puts do not, and a marker is a put
+
+    async def _send(self, writes: Sequence[Write]) -> Answer:
+        if not self._at:
+            await self._open()
+        marker = self._next_marker()
+        try:
+            answer = await self._storage.transact([*writes, marker])
+        except (OutcomeUnknown, OutOfSpace) as error:
+            return await self._resolve(marker, error)
+        if isinstance(answer, Committed):
+            self._at = answer.revision
+        elif not is_at_expected(marker, answer.current[marker.key]):
+            self._at = 0
+            return NOT_DONE
+        return answer
+
+    async def _open(self) -> None:
+        self._key = next(self._keys)
+        try:
+            answer = await self._storage.transact([self._next_marker()])
+        except OutcomeUnknown as error:  # about the marker only
+            raise Unavailable(str(error)) from None
+        if isinstance(answer, Refused):
+            raise StorageError(f"{self._key} is in use")
+        self._at = answer.revision
+
+    def _next_marker(self) -> Write:
+        return Write(self._key, next(self._nonces).to_bytes(MARKER_BYTES), expected=self._at)
+
+    async def _resolve(self, marker: Write, error: OutcomeUnknown | OutOfSpace) -> Answer:
+        """What became of the transaction with this marker, which ended with `error`. Raises that, or OutcomeUnknown."""
+        door = self._next_marker()
+        backoff = Backoff(rng=self._rng)
+        deadline = self._clock.monotonic() + RESOLVE_LIMIT
+        while self._clock.monotonic() < deadline:
+            try:
+                value, revision = await self._close(door)
+            except StorageError:
+                await self._clock.sleep(backoff.next())
+                continue
+            if revision != door.expected:
+                self._at = revision if value in (marker.value, door.value) else 0
+                match value:
+                    case marker.value:
+                        return Committed(revision)
+                    case door.value:
+                        return NOT_DONE
+                raise OutcomeUnknown(str(error)) from None
+            if isinstance(error, OutOfSpace):  # which is an answer: no copy is still on its way
+                raise error
+            await self._clock.sleep(backoff.next())
+        self._at = 0
+        raise OutcomeUnknown(str(error)) from None
+
+    async def _close(self, door: Write) -> tuple[bytes | None, int]:
+        """Tries to move the marker on; its value and mod_revision then (None and 0: it has gone). Where there is no space for
+        that, it only looks: etcd says "out of space" also about what it has done (quotaApplierV3)."""
+        try:
+            answer = await self._storage.transact([door])
+        except OutOfSpace:
+            state = await self._storage.get(door.key)
+        else:
+            if isinstance(answer, Committed):
+                return door.value, answer.revision
+            state = answer.current[door.key]
+        return (state.value, state.mod_revision) if state else (None, 0)

@@ -1,0 +1,70 @@
+"""Markers that nobody moves are swept away; a store that is away is waited for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from apiserver.storage.interface import Page, Storage, Unavailable
+from apiserver.storage.memory import MemoryStorage
+from apiserver.storage.sweeper import INTERVAL, Sweeper
+from pinnace.api.resources import commit_key
+from tests.clock import FakeClock
+from tests.contract.steps import put
+
+IDLE, BUSY, OTHER = commit_key("x", 1), commit_key("y", 1), "/registry/pods/default/a"
+
+
+@asynccontextmanager
+async def sweeping(storage: Storage) -> AsyncIterator[FakeClock]:
+    clock = FakeClock()
+    running = asyncio.create_task(Sweeper(storage, clock).run())
+    try:
+        await clock.advance(0)
+        yield clock
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_what_has_not_moved_between_two_looks_goes() -> None:
+    storage = MemoryStorage()
+    revisions = {key: await put(storage, key) for key in (IDLE, BUSY, OTHER)}
+    async with sweeping(storage) as clock:
+        moved = await put(storage, BUSY, b"next", expected=revisions[BUSY])
+        assert [await storage.get(key) is None for key in revisions] == [False] * 3
+        await clock.advance(INTERVAL)
+        assert [await storage.get(key) is None for key in revisions] == [True, False, False]
+        await put(storage, BUSY, b"and again", expected=moved)
+        await clock.advance(INTERVAL)
+        assert await storage.get(BUSY) is not None
+        await clock.advance(INTERVAL)
+        assert await storage.get(BUSY) is None
+
+
+async def test_more_than_a_page() -> None:
+    storage = MemoryStorage()
+    for number in range(1100):
+        await put(storage, commit_key("x", number))
+    async with sweeping(storage) as clock:
+        await clock.advance(INTERVAL)
+        assert not (await storage.page(commit_key("x", 0)[:-1])).items
+
+
+async def test_a_store_that_is_away_is_waited_for() -> None:
+    class Away(MemoryStorage):
+        away = False
+
+        async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+            if self.away:
+                raise Unavailable("away")
+            return await super().page(prefix, after=after, limit=limit, revision=revision)
+
+    storage = Away()
+    await put(storage, IDLE)
+    async with sweeping(storage) as clock:
+        storage.away = True
+        await clock.advance(INTERVAL)
+        storage.away = False
+        assert await storage.get(IDLE) is not None
+        await clock.advance(INTERVAL)
+        assert await storage.get(IDLE) is None

@@ -4,6 +4,7 @@ from functools import cached_property
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.fit import pod_requests
+from scheduler.cache.pod_terms import Term, pod_terms
 from scheduler.cache.used_volumes import PodVolumes, pod_volumes
 
 
@@ -33,3 +34,8 @@ class PodInfo:
     def template(self) -> bytes:
         """Equal for pods that no plugin which looks at the spec alone can tell apart."""
         return self.pod.spec.SerializeToString()
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:
+        """What it states about other pods."""
+        return pod_terms(self.pod)

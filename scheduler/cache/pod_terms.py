@@ -38,12 +38,10 @@ class Term:
     weight: int = 1
     """What it counts for; of a required one, how many times it is stated."""
 
-    def about(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-        """Is it about pods with these labels, in this namespace?"""
+    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Is it about pods of this namespace, which has these labels?"""
         selector = self.namespace_selector
-        return (
-            namespace in self.namespaces or (selector is not None and selector.matches(namespace_labels))
-        ) and self.labels.matches(labels)
+        return namespace in self.namespaces or (selector is not None and selector.matches(labels))
 
 
 def pod_terms(pod: Pod) -> tuple[Term, ...]:

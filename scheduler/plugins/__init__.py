@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from scheduler.framework import Plugin
+from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_name import NodeName
 from scheduler.plugins.node_ports import NodePorts
@@ -22,6 +23,7 @@ DEFAULTS: Mapping[str, tuple[Callable[[], Plugin], float]] = {
     NodeAffinity.name: (NodeAffinity, 0),
     NodePorts.name: (NodePorts, 0),
     NodeResourcesFit.name: (NodeResourcesFit, 1),
+    InterPodAffinity.name: (InterPodAffinity, 2),
     NodeResourcesBalancedAllocation.name: (NodeResourcesBalancedAllocation, 1),
 }
 """Name -> (class, weight of its score), in the order in which they run: a refusal is told for the first that refuses."""

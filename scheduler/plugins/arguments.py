@@ -1,0 +1,26 @@
+"""Checks of plugins' arguments (`args` in pluginConfig). What is wrong is a ValueError that begins with the field's path."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
+    """Of the fields; apiVersion and kind may always stand there."""
+    for name in args:
+        if name not in (*allowed, "apiVersion", "kind"):
+            raise ValueError(f"{path}{name}: not supported; there are {', '.join(allowed)}")
+
+
+def whole_number(args: Mapping[str, Any], name: str, default: int, least: int, most: int, path: str = "") -> int:
+    value = args.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{path}{name}: expected a whole number from {least} to {most}, got {value!r}")
+    return value
+
+
+def flag(args: Mapping[str, Any], name: str) -> bool:
+    """False when it is not there."""
+    value = args.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}: expected true or false, got {value!r}")
+    return value

@@ -1,0 +1,160 @@
+"""InterPodAffinity: pods that want to be near other pods, or away from them, in some topology.
+
+It holds both ways. A pod is refused where its own required terms are not met, and where a pod is that refuses it. Preferred
+terms of both sides count for the score; so do the required affinity terms of pods that are there (hardPodAffinityWeight).
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from scheduler.cache.pod_index import Selection
+from scheduler.cache.pod_terms import Kind, Term
+from scheduler.framework import (
+    MAX_SCORE,
+    SKIP,
+    BoolArray,
+    Change,
+    ClusterEvent,
+    CycleState,
+    FilterResult,
+    FloatArray,
+    NodeTable,
+    PodInfo,
+    Status,
+)
+from scheduler.plugins.arguments import check_names, flag, whole_number
+from scheduler.plugins.listers import Namespaces, Objects
+from scheduler.plugins.topology import Weighted, per_domain, weighted_sum
+
+AFFINITY_REASON = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY_REASON = "node(s) didn't match pod anti-affinity rules"
+EXISTING_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
+_REFUSING = "InterPodAffinity.refusing"
+_SCORES = "InterPodAffinity.scores"
+
+
+class InterPodAffinity:
+    name = "InterPodAffinity"
+    needs = Namespaces.needs
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.POD_FREED | Change.POD_PLACED | Change.POD_LABELS
+
+    def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
+        args = args or {}
+        check_names(args, ("hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"))
+        self._hard_weight = whole_number(args, "hardPodAffinityWeight", 1, 0, 100)
+        self._own_only = flag(args, "ignorePreferredTermsOfExistingPods")
+        self._namespaces = Namespaces(handle)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        refusing = list(self._stated(Kind.ANTI_AFFINITY, pod, nodes))
+        state[_REFUSING] = refusing
+        return None if refusing or _own(pod, Kind.AFFINITY) or _own(pod, Kind.ANTI_AFFINITY) else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        codes = np.zeros(len(nodes), np.int8)
+        refusing: list[Term] = state[_REFUSING]
+        if refusing:
+            codes[weighted_sum(nodes, [(term.topology_key, nodes.pods.pods(term), 1) for term in refusing]) > 0] = 3
+        if away := _own(pod, Kind.ANTI_AFFINITY):
+            codes[weighted_sum(nodes, [(term.topology_key, self._matching(term, nodes), 1) for term in away]) > 0] = 2
+        if near := _own(pod, Kind.AFFINITY):
+            codes[~self._near(near, pod, nodes)] = 1
+        return FilterResult.coded(codes, ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON])
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        if event.change & (Change.NODE_ADDED | Change.NODE_LABELS):
+            row = nodes.row(event.node)
+            near = _own(pod, Kind.AFFINITY)
+            return row is not None and all(term.topology_key in nodes.nodes[row].metadata.labels for term in near)
+        if event.pod is None or _by_own_labels(pod):
+            return True
+        if event.change & Change.POD_FREED and any(term.kind is Kind.ANTI_AFFINITY for term in event.pod.terms):
+            return True
+        required = [*_own(pod, Kind.AFFINITY), *_own(pod, Kind.ANTI_AFFINITY)]
+        return any(term.labels.matches(event.pod.labels) for term in required)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        own = _own(pod, Kind.PREFERRED)
+        if not own and self._own_only:
+            return SKIP
+        items = [(term.topology_key, self._matching(term, nodes), float(term.weight)) for term in own]
+        items += self._wanted(Kind.PREFERRED, 1, pod, nodes)
+        if self._hard_weight:
+            items += self._wanted(Kind.AFFINITY, self._hard_weight, pod, nodes)
+        if not items:
+            return SKIP
+        state[_SCORES] = weighted_sum(nodes, items)
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        """How much is near that is wanted near, less what is wanted away."""
+        scores: FloatArray = state[_SCORES]
+        return scores
+
+    def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
+        """The most is 100, the least is 0."""
+        among = scores[feasible]
+        least, most = among.min(), among.max()
+        return (scores - least) * (MAX_SCORE / (most - least)) if most > least else np.zeros_like(scores)
+
+    def _near(self, terms: Sequence[Term], pod: PodInfo, nodes: NodeTable) -> BoolArray:
+        """Where required affinity is met: in each topology there is a pod that all terms are about. The first pod of those
+        that want to be near each other has nobody to be near: it may go wherever the topologies are."""
+        selection = self._by_all(terms)
+        counts = nodes.pods.pods(selection)
+        labels = [nodes.label(key) for key in {term.topology_key for term in terms}]
+        around = [per_domain(counts, each) > 0 for each in labels]
+        namespaces = selection.namespaces
+        if (
+            (namespaces is None or pod.namespace in namespaces)
+            and selection.labels.matches(pod.pod.metadata.labels)
+            and not any(np.count_nonzero(each) for each in around)
+        ):
+            around = [~each.equal(None) for each in labels]
+        return reduce(np.logical_and, around)
+
+    def _by_all(self, terms: Sequence[Term]) -> Selection:
+        """The pods that all the terms are about."""
+        namespaces: frozenset[str] | None = None
+        for term in terms:
+            covered = self._namespaces.covered(term)
+            if covered is not None:
+                namespaces = covered if namespaces is None else namespaces & covered
+        first, *others = (term.labels for term in terms)
+        return Selection(namespaces, reduce(lambda labels, more: labels.and_also(more.requirements), others, first))
+
+    def _matching(self, term: Term, nodes: NodeTable) -> FloatArray:
+        return nodes.pods.pods(Selection(self._namespaces.covered(term), term.labels))
+
+    def _stated(self, kind: Kind, pod: PodInfo, nodes: NodeTable) -> Iterator[Term]:
+        """The terms of pods on nodes that are about this one."""
+        if nodes.pods.states(kind):
+            labels = self._namespaces.labels(pod.namespace)
+            for term in nodes.pods.stated(kind, pod.pod.metadata.labels):
+                if term.covers(pod.namespace, labels):
+                    yield term
+
+    def _wanted(self, kind: Kind, weight: int, pod: PodInfo, nodes: NodeTable) -> list[Weighted]:
+        """The pods on nodes with terms about this one, and what these weigh."""
+        return [
+            (term.topology_key, nodes.pods.pods(term), float(weight * term.weight)) for term in self._stated(kind, pod, nodes)
+        ]
+
+
+def _own(pod: PodInfo, kind: Kind) -> list[Term]:
+    return [term for term in pod.terms if term.kind is kind]
+
+
+def _by_own_labels(pod: PodInfo) -> bool:
+    """Are there terms that depend on the pod's labels? Pods that wait together may differ in them."""
+    affinity = pod.pod.spec.affinity
+    return any(
+        term.matchLabelKeys or term.mismatchLabelKeys
+        for terms in (affinity.podAffinity, affinity.podAntiAffinity)
+        for term in terms.requiredDuringSchedulingIgnoredDuringExecution
+    )

@@ -1,0 +1,30 @@
+"""Sums over topology domains: all the nodes that have the same value of a label, the topology key."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scheduler.cache.columns import Coded
+from scheduler.framework import FloatArray, NodeTable
+
+Weighted = tuple[str, FloatArray, float]
+"""A topology key; a number for each node; what it is multiplied with."""
+
+
+def per_domain(numbers: FloatArray, labels: Coded[str | None]) -> FloatArray:
+    """For each node, the sum over its domain; 0 for a node without the label."""
+    sums = np.bincount(labels.codes, numbers, minlength=1).astype(np.float64, copy=False)
+    sums[0] = 0
+    return sums[labels.codes]
+
+
+def weighted_sum(nodes: NodeTable, items: Iterable[Weighted]) -> FloatArray:
+    """For each node, the sum of the items' sums over its domain in their topology."""
+    by_key: dict[str, FloatArray] = {}
+    for key, numbers, weight in items:
+        weighted = numbers if weight == 1 else numbers * weight
+        by_key[key] = by_key[key] + weighted if key in by_key else weighted
+    total: FloatArray = np.zeros(len(nodes))
+    for key, numbers in by_key.items():
+        total += per_domain(numbers, nodes.label(key))
+    return total

@@ -1,0 +1,106 @@
+"""What plugins say that count pods, once more and as plainly as can be: from the objects, one node after another."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pinnace.api.core_v1_pb2 import Node, Pod, PodAffinityTerm
+from pinnace.api.meta_v1_pb2 import LabelSelector
+
+Placed = Sequence[tuple[Pod, Node]]
+Namespaces = Mapping[str, Mapping[str, str]]
+"""Their labels, by name."""
+Domain = tuple[str, str]
+"""Topology key, and value."""
+
+
+def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    for key, value in selector.matchLabels.items():
+        if labels.get(key) != value:
+            return False
+    for each in selector.matchExpressions:
+        value_or_none = labels.get(each.key)
+        holds = {
+            "In": value_or_none in each.values,
+            "NotIn": value_or_none not in each.values,
+            "Exists": value_or_none is not None,
+            "DoesNotExist": value_or_none is None,
+        }
+        if not holds[each.operator]:
+            return False
+    return True
+
+
+def about(term: PodAffinityTerm, stating: Pod, other: Pod, namespaces: Namespaces) -> bool:
+    """Is the term, which `stating` states, about the other pod?"""
+    mine, labels = stating.metadata.labels, other.metadata.labels
+    by_name = set(term.namespaces)
+    if not by_name and not term.HasField("namespaceSelector"):
+        by_name = {stating.metadata.namespace}
+    by_labels = term.HasField("namespaceSelector") and matches(
+        term.namespaceSelector, namespaces.get(other.metadata.namespace, {})
+    )
+    return (
+        (other.metadata.namespace in by_name or by_labels)
+        and term.HasField("labelSelector")
+        and matches(term.labelSelector, labels)
+        and all(labels.get(key) == mine[key] for key in term.matchLabelKeys if key in mine)
+        and all(labels.get(key) != mine[key] for key in term.mismatchLabelKeys if key in mine)
+    )
+
+
+class Affinity:
+    """InterPodAffinity for one pod."""
+
+    def __init__(self, pod: Pod, placed: Placed, namespaces: Namespaces, hard_weight: int = 1) -> None:
+        near, away = pod.spec.affinity.podAffinity, pod.spec.affinity.podAntiAffinity
+        self._near = near.requiredDuringSchedulingIgnoredDuringExecution
+        self._away = away.requiredDuringSchedulingIgnoredDuringExecution
+        self._around, self._away_from, self._refusing = set[Domain](), set[Domain](), set[Domain]()
+        self._scores = Counter[Domain]()
+        self._first = all(about(term, pod, pod, namespaces) for term in self._near)
+        for other, node in placed:
+            labels = node.metadata.labels
+            theirs = other.spec.affinity
+            if all(about(term, pod, other, namespaces) for term in self._near):
+                self._around |= {(t.topologyKey, labels[t.topologyKey]) for t in self._near if t.topologyKey in labels}
+            for term in self._away:
+                if about(term, pod, other, namespaces) and term.topologyKey in labels:
+                    self._away_from.add((term.topologyKey, labels[term.topologyKey]))
+            for term in theirs.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution:
+                if about(term, other, pod, namespaces) and term.topologyKey in labels:
+                    self._refusing.add((term.topologyKey, labels[term.topologyKey]))
+            weighted = [
+                (term.podAffinityTerm, stating, about_whom, sign * term.weight)
+                for stating, about_whom in ((pod, other), (other, pod))
+                for sign, terms in (
+                    (1, stating.spec.affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution),
+                    (-1, stating.spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution),
+                )
+                for term in terms
+            ]
+            weighted += [
+                (each, other, pod, hard_weight) for each in theirs.podAffinity.requiredDuringSchedulingIgnoredDuringExecution
+            ]
+            for term, stating, about_whom, weight in weighted:
+                if term.topologyKey in labels and about(term, stating, about_whom, namespaces):
+                    self._scores[term.topologyKey, labels[term.topologyKey]] += weight
+
+    def reason(self, node: Node) -> str:
+        """Why the pod cannot go there; empty: it can."""
+        labels = node.metadata.labels
+        if any(term.topologyKey not in labels for term in self._near):
+            return "node(s) didn't match pod affinity rules"
+        if not all((t.topologyKey, labels[t.topologyKey]) in self._around for t in self._near) and not (
+            self._first and not self._around
+        ):
+            return "node(s) didn't match pod affinity rules"
+        if any((t.topologyKey, labels.get(t.topologyKey, "")) in self._away_from for t in self._away):
+            return "node(s) didn't match pod anti-affinity rules"
+        if any(domain in self._refusing for domain in labels.items()):
+            return "node(s) didn't satisfy existing pods anti-affinity rules"
+        return ""
+
+    def scores(self, nodes: Sequence[Node]) -> list[float]:
+        found = [sum(self._scores[domain] for domain in node.metadata.labels.items()) for node in nodes]
+        least, most = min(found), max(found)
+        return [100 * (each - least) / (most - least) if most > least else 0.0 for each in found]

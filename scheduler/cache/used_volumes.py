@@ -87,7 +87,8 @@ class UsedVolumes:
 
     def remove(self, node: str, volumes: PodVolumes) -> None:
         """Takes back an `add`."""
-        for use in (*volumes.disks, *volumes.claims):
+        uses: tuple[str | Disk, ...] = (*volumes.disks, *volumes.claims)
+        for use in uses:
             _count(self._users[use], node, -1)
             if not self._users[use]:
                 del self._users[use]

@@ -1,0 +1,75 @@
+"""What the volume plugins share: the claims of a pod, and what they are bound to."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Resource, T
+from pinnace.api.storage_v1_pb2 import StorageClass
+from scheduler.framework import PodInfo
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+class Objects(Protocol):
+    """What the volume plugins need of their handle."""
+
+    def objects(self, resource: Resource[T]) -> Mapping[str, T]: ...
+
+
+class Volumes:
+    """The objects as they are now."""
+
+    def __init__(self, handle: Objects) -> None:
+        self.claims: Mapping[str, PersistentVolumeClaim] = handle.objects(PERSISTENT_VOLUME_CLAIMS)
+        self.volumes: Mapping[str, PersistentVolume] = handle.objects(PERSISTENT_VOLUMES)
+        self.classes: Mapping[str, StorageClass] = handle.objects(STORAGE_CLASSES)
+
+    def claim_of(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
+        """A claim that the pod uses; or why the pod cannot use it."""
+        name, ephemeral = key.partition("/")[2], _is_ephemeral(pod, key)
+        claim = self.claims.get(key)
+        if claim is None and ephemeral:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim.status.phase == "Lost":
+            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volumeName}"'
+        if claim.metadata.HasField("deletionTimestamp"):
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        if ephemeral and not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.ownerReferences):
+            return f'PVC "{key}" was not created for pod "{pod.key}" (pod is not owner)'
+        return claim
+
+    def volume_of(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        return self.volumes.get(claim.spec.volumeName) if claim.spec.volumeName else None
+
+    def waits_for_consumer(self, claim: PersistentVolumeClaim) -> bool:
+        """Is the claim only bound when a pod that uses it is scheduled?"""
+        storage_class = self.classes.get(class_of(claim))
+        return storage_class is not None and storage_class.volumeBindingMode == "WaitForFirstConsumer"
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Both sides know of each other: whoever bound them has said so."""
+    completed = claim.status.phase == "Bound" or BIND_COMPLETED in claim.metadata.annotations
+    return bool(claim.spec.volumeName) and completed
+
+
+def class_of(claim: PersistentVolumeClaim | PersistentVolume) -> str:
+    """The name of its storage class; empty for none."""
+    return claim.metadata.annotations.get(_CLASS) or claim.spec.storageClassName
+
+
+def key_of(claim: PersistentVolumeClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def claims_of(pod: PodInfo) -> tuple[str, ...]:
+    return pod.volumes.claims if pod.volumes is not None else ()
+
+
+def _is_ephemeral(pod: PodInfo, key: str) -> bool:
+    names = (volume.name for volume in pod.pod.spec.volumes if volume.volumeSource.HasField("ephemeral"))
+    return any(key == f"{pod.namespace}/{pod.name}-{name}" for name in names)

@@ -1,0 +1,243 @@
+"""VolumeBinding (NoVolumeNodeConflict): the volumes of a pod's claims must be within reach of its node.
+
+    bound claim                   the volume's nodeAffinity decides
+    unbound, of a class that      a free volume that fulfils the claim and can be reached from the node; or else the class's
+      waits for the consumer        provisioner, where it can make one. It is set aside in Reserve, and bound in PreBind
+    any other unbound claim       the pod waits until it is bound
+
+What is set aside stays so until the claim is seen to be bound, or Unreserve gives it back: the informer may be late.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.storage_v1_pb2 import StorageClass
+from pinnace.client.client import Client
+from scheduler.framework import (
+    SKIP,
+    BoolArray,
+    Change,
+    CycleState,
+    FilterResult,
+    IntArray,
+    NodeTable,
+    PodInfo,
+    Status,
+    Verdicts,
+)
+from scheduler.plugins import volume_writes
+from scheduler.plugins.claims import Objects, Volumes, claims_of, class_of, is_bound, key_of
+from scheduler.plugins.volume_matching import NONE, Candidate, Catalogue, in_order, match, reachable
+from scheduler.plugins.volume_writes import SELECTED_NODE
+
+UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
+NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+POLL = 0.1
+"""Seconds between looks at a claim whose volume is being made."""
+_REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
+_STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
+
+
+class Handle(Objects, Protocol):
+    @property
+    def client(self) -> Client: ...
+
+
+@dataclass(slots=True)
+class _Claims:
+    """Of one pod, and what `filter` found for those that wait."""
+
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    lost: bool = False
+    """A claim is bound to a volume that does not exist."""
+    waiting: list[PersistentVolumeClaim] = field(default_factory=list)
+    candidates: list[list[Candidate]] = field(default_factory=list)
+    chosen: list[IntArray] = field(default_factory=list)
+    nodes: NodeTable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What PreBind has to do."""
+
+    bind: Sequence[tuple[PersistentVolumeClaim, PersistentVolume]]
+    provision: Sequence[PersistentVolumeClaim]
+
+
+class VolumeBinding:
+    name = "VolumeBinding"
+    needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._objects = Volumes(handle)
+        self._catalogue = Catalogue(self._objects.volumes)
+        self._taken: dict[str, str] = {}
+        """Volumes that are set aside: the claim's key, by name."""
+        self._nodes: dict[str, str] = {}
+        """Claims for which a volume is to be made: the node, by key."""
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        keys = claims_of(pod)
+        if not keys:
+            return SKIP
+        found = _Claims()
+        immediate = False
+        for key in keys:
+            claim = self._objects.claim_of(pod, key)
+            if isinstance(claim, str):
+                return Status(claim)
+            if is_bound(claim):
+                volume = self._objects.volume_of(claim)
+                found.lost |= volume is None
+                if volume is not None and volume.spec.nodeAffinity.HasField("required"):
+                    found.volumes.append(volume)
+            elif claim.spec.volumeName or not self._objects.waits_for_consumer(claim):
+                immediate = True
+            else:
+                found.waiting.append(claim)
+        if immediate:
+            return Status(UNBOUND_IMMEDIATE)
+        state[_STATE] = found
+        return None if found.volumes or found.lost or found.waiting else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        found: _Claims = state[_STATE]
+        near = np.ones(len(nodes), np.bool_)
+        for volume in found.volumes:
+            near &= reachable(volume, nodes)
+        met = self._meet(found, nodes)
+        passed = near & met & (not found.lost)
+
+        def explain() -> Verdicts:
+            """A code has one bit for each reason."""
+            codes = ~near * 1 + ~met * 2 + np.full(len(nodes), found.lost) * 4
+            return Verdicts(codes, lambda code: [reason for bit, reason in enumerate(_REASONS) if code >> bit & 1])
+
+        return FilterResult(passed, explain)
+
+    def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        found: _Claims | None = state.get(_STATE)
+        if found is None or not found.waiting or found.nodes is None:
+            return None
+        row = found.nodes.row(node)
+        bind: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
+        provision: list[PersistentVolumeClaim] = []
+        for claim, candidates, chosen in zip(found.waiting, found.candidates, found.chosen, strict=True):
+            rank = NONE if row is None else int(chosen[row])
+            if rank == NONE:
+                self._nodes[key_of(claim)] = node
+                provision.append(claim)
+            else:
+                self._taken[candidates[rank].name] = key_of(claim)
+                bind.append((claim, candidates[rank].volume))
+        state[_WORK] = _Work(bind, provision)
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        work: _Work | None = state.pop(_WORK, None)
+        if work is not None:
+            for _, volume in work.bind:
+                self._taken.pop(volume.metadata.name, None)
+            for claim in work.provision:
+                self._nodes.pop(key_of(claim), None)
+
+    def pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        return None if _WORK in state else SKIP
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        work: _Work = state[_WORK]
+        for claim, volume in work.bind:
+            await volume_writes.bind(self._handle.client, claim, volume)
+        for claim in work.provision:
+            await volume_writes.choose_node(self._handle.client, claim, node)
+        return await self._made(work.provision, node)
+
+    async def _made(self, claims: Iterable[PersistentVolumeClaim], node: str) -> Status | None:
+        """Waits for the provisioner. It gives up by taking the node's name back."""
+        for claim in claims:
+            key, chosen = key_of(claim), False
+            while True:
+                now = self._objects.claims.get(key)
+                if now is None or now.metadata.uid != claim.metadata.uid:
+                    return Status(f'PVC "{key}" was deleted while its volume was being made')
+                if is_bound(now):
+                    break
+                if now.metadata.annotations.get(SELECTED_NODE) == node:
+                    chosen = True
+                elif chosen:
+                    return Status(f'provisioning failed for PVC "{key}"')
+                await asyncio.sleep(POLL)
+        return None
+
+    def _meet(self, found: _Claims, nodes: NodeTable) -> BoolArray:
+        """The nodes on which every claim that waits gets a volume."""
+        met = np.ones(len(nodes), np.bool_)
+        if not found.waiting:
+            return met
+        self._catalogue.follow()
+        self._settle()
+        found.nodes = nodes
+        found.waiting = in_order(found.waiting)
+        nodes_chosen = [self._chosen_node(claim) for claim in found.waiting]
+        found.candidates = [
+            [] if node else self._catalogue.candidates(claim, self._taken)
+            for claim, node in zip(found.waiting, nodes_chosen, strict=True)
+        ]
+        found.chosen = match(found.candidates, nodes)
+        for claim, node, chosen in zip(found.waiting, nodes_chosen, found.chosen, strict=True):
+            can_make = self._can_make(claim, nodes)
+            if node:
+                only = np.zeros(len(nodes), np.bool_)
+                only[nodes.rows((node,))] = True
+                can_make &= only
+            met &= (chosen != NONE) | can_make
+        return met
+
+    def _chosen_node(self, claim: PersistentVolumeClaim) -> str:
+        """The node for which the claim's volume is being made; empty: it is not."""
+        return claim.metadata.annotations.get(SELECTED_NODE) or self._nodes.get(key_of(claim), "")
+
+    def _can_make(self, claim: PersistentVolumeClaim, nodes: NodeTable) -> BoolArray:
+        """The nodes for which the class's provisioner can make a volume."""
+        storage_class = self._objects.classes[class_of(claim)]
+        if storage_class.provisioner == NO_PROVISIONER:
+            return np.zeros(len(nodes), np.bool_)
+        return _allowed(storage_class, nodes)
+
+    def _settle(self) -> None:
+        """Forgets what was set aside for claims that are seen to be bound, or are gone."""
+        for name, key in list(self._taken.items()):
+            if name not in self._objects.volumes or self._is_settled(key):
+                del self._taken[name]
+        for key in [key for key in self._nodes if self._is_settled(key)]:
+            del self._nodes[key]
+
+    def _is_settled(self, key: str) -> bool:
+        claim = self._objects.claims.get(key)
+        return claim is None or is_bound(claim)
+
+
+def _allowed(storage_class: StorageClass, nodes: NodeTable) -> BoolArray:
+    """The nodes in the topologies of the class; a term without requirements allows none."""
+    terms = storage_class.allowedTopologies
+    allowed = np.full(len(nodes), not terms)
+    for term in terms:
+        fits = np.full(len(nodes), bool(term.matchLabelExpressions))
+        for requirement in term.matchLabelExpressions:
+            one_of = np.zeros(len(nodes), np.bool_)
+            for value in requirement.values:
+                one_of |= nodes.label(requirement.key).equal(value)
+            fits &= one_of
+        allowed |= fits
+    return allowed

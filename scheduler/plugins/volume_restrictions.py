@@ -1,0 +1,54 @@
+"""VolumeRestrictions: no two pods write to one disk on a node (NoDiskConflict), and a claim with the access mode
+ReadWriteOncePod is one pod's.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS
+from scheduler.cache.used_volumes import Disk
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.plugins.claims import Objects, claims_of
+
+DISK = "node(s) had no available disk"
+IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+_REASONS = ("", DISK, IN_USE)
+
+
+class VolumeRestrictions:
+    name = "VolumeRestrictions"
+    needs = (PERSISTENT_VOLUME_CLAIMS,)
+    helped_by = Change.NODE_ADDED | Change.POD_FREED
+
+    def __init__(self, handle: Objects) -> None:
+        self._claims = handle.objects(PERSISTENT_VOLUME_CLAIMS)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        if pod.volumes is None:
+            return SKIP
+        for key in pod.volumes.claims:
+            if key not in self._claims:
+                return Status(f'persistentvolumeclaim "{key.partition("/")[2]}" not found')
+        return None if pod.volumes.disks or any(self._alone(pod)) else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        in_use = any(nodes.used_volumes.users(key) for key in self._alone(pod))
+        codes = np.full(len(nodes), _REASONS.index(IN_USE) if in_use else 0, np.int32)
+        codes[nodes.rows(_conflicting(pod, nodes))] = _REASONS.index(DISK)
+        return FilterResult.coded(codes, _REASONS)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return event.node not in set(_conflicting(pod, nodes))
+
+    def _alone(self, pod: PodInfo) -> Iterator[str]:
+        """The claims that no other pod may use at the same time."""
+        return (key for key in claims_of(pod) if "ReadWriteOncePod" in self._claims[key].spec.accessModes)
+
+
+def _conflicting(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:
+    """Nodes with a pod that has one of the disks, unless both only read."""
+    for disk in pod.volumes.disks if pod.volumes is not None else ():
+        yield from nodes.used_volumes.users(Disk(disk.kind, disk.identity, False))
+        if not disk.read_only:
+            yield from nodes.used_volumes.users(Disk(disk.kind, disk.identity, True))

@@ -1,0 +1,89 @@
+"""VolumeZone (NoVolumeZoneConflict): the volumes of a pod's claims must be in the zone and region of its node, by their labels.
+
+A node without any such label is not held to them. Source: https://kubernetes.io/docs/reference/labels-annotations-taints/
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pinnace.api.core_v1_pb2 import PersistentVolume
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from scheduler.framework import SKIP, BoolArray, Change, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.plugins.claims import Objects, Volumes, claims_of, class_of
+
+REASON = "node(s) had no available volume zone"
+NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
+NO_VOLUME = "PersistentVolume had no name"
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
+TODAY = {OLD_ZONE: ZONE, OLD_REGION: REGION}
+LABELS = (OLD_ZONE, OLD_REGION, ZONE, REGION)
+SEPARATOR = "__"
+"""Between the zones of a volume that is in several."""
+_STATE = "VolumeZone.volumes"
+
+
+class VolumeZone:
+    name = "VolumeZone"
+    needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS
+
+    def __init__(self, handle: Objects) -> None:
+        self._objects = Volumes(handle)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        found = []
+        for key in claims_of(pod):
+            volume = self._volume(key)
+            if isinstance(volume, Status):
+                return volume
+            if volume is not None and any(label in volume.metadata.labels for label in LABELS):
+                found.append(volume)
+        state[_STATE] = found
+        return None if found else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        held = np.zeros(len(nodes), np.bool_)
+        for label in LABELS:
+            held |= ~nodes.label(label).equal(None)
+        fits = np.ones(len(nodes), np.bool_)
+        for volume in state[_STATE]:
+            fits &= _near(volume, nodes)
+        return FilterResult.refusing(held & ~fits, REASON)
+
+    def _volume(self, key: str) -> PersistentVolume | Status | None:
+        """None: there is none yet, and need not be."""
+        claim = self._objects.claims.get(key)
+        name = key.partition("/")[2]
+        if claim is None:
+            return Status(f'persistentvolumeclaim "{name}" not found')
+        if not claim.spec.volumeName:
+            wanted = class_of(claim)
+            if not wanted:
+                return Status(NO_CLASS)
+            if wanted not in self._objects.classes:
+                return Status(f'storageclass.storage.k8s.io "{wanted}" not found')
+            return None if self._objects.waits_for_consumer(claim) else Status(NO_VOLUME)
+        volume = self._objects.volumes.get(claim.spec.volumeName)
+        return volume or Status(f'persistentvolume "{claim.spec.volumeName}" not found')
+
+
+def _near(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
+    """The nodes that have, of each of the volume's labels, one of its values. An old label may stand under today's name."""
+    near = np.ones(len(nodes), np.bool_)
+    for label in LABELS:
+        if label in volume.metadata.labels:
+            wanted = volume.metadata.labels[label].split(SEPARATOR)
+            has = _one_of(wanted, label, nodes)
+            if label in TODAY:
+                has |= nodes.label(label).equal(None) & _one_of(wanted, TODAY[label], nodes)
+            near &= has
+    return near
+
+
+def _one_of(values: Iterable[str], label: str, nodes: NodeTable) -> BoolArray:
+    found = np.zeros(len(nodes), np.bool_)
+    for value in values:
+        found |= nodes.label(label).equal(value)
+    return found

@@ -173,6 +173,13 @@ class PodBuilder:
             to.requiredDuringSchedulingIgnoredDuringExecution.append(term)
         return self
 
+    def spread(self, labels: str, topology: str, *, skew: int = 1, when: str = "DoNotSchedule", **more: Any) -> Self:
+        """Adds a topology spread constraint on the pods with these labels, written like app=web,!old."""
+        self._pod.spec.topologySpreadConstraints.add(
+            labelSelector=label_selector(labels), topologyKey=topology, maxSkew=skew, whenUnsatisfiable=when, **more
+        )
+        return self
+
     def tolerate(self, key: str = "", value: str = "", effect: str = "", operator: str = "Equal") -> Self:
         self._pod.spec.tolerations.append(Toleration(key=key, operator=operator, value=value, effect=effect))
         return self

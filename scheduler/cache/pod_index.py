@@ -42,6 +42,14 @@ def controller_of(pod: Pod) -> str:
     return next((owner.uid for owner in pod.metadata.ownerReferences if owner.controller), "")
 
 
+def selectable(pod: Pod) -> dict[str, str]:
+    """What the labels of a Selection are matched with."""
+    labels = dict(pod.metadata.labels)
+    if controller := controller_of(pod):
+        labels[_CONTROLLER] = controller
+    return labels
+
+
 def controlled_by(uid: str) -> LabelSelector:
     """Matches the pods of one controller, in a Selection."""
     return LabelSelector((LabelRequirement(_CONTROLLER, frozenset((uid,))),))
@@ -55,9 +63,7 @@ class PodGroup:
     def __init__(self, pod: Pod, identity: Hashable) -> None:
         self.identity = identity
         self.namespace = pod.metadata.namespace
-        self.labels = dict(pod.metadata.labels)
-        if controller := controller_of(pod):
-            self.labels[_CONTROLLER] = controller
+        self.labels = selectable(pod)
         self.living = not pod.metadata.HasField("deletionTimestamp")
         self.terms = pod_terms(pod)
         self.on_nodes: dict[str, int] = {}

@@ -10,6 +10,7 @@ from scheduler.plugins.node_ports import NodePorts
 from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
+from scheduler.plugins.pod_topology_spread import PodTopologySpread
 from scheduler.plugins.priority_sort import PrioritySort
 from scheduler.plugins.scheduling_gates import SchedulingGates
 from scheduler.plugins.taint_toleration import TaintToleration
@@ -23,6 +24,7 @@ DEFAULTS: Mapping[str, tuple[Callable[[], Plugin], float]] = {
     NodeAffinity.name: (NodeAffinity, 0),
     NodePorts.name: (NodePorts, 0),
     NodeResourcesFit.name: (NodeResourcesFit, 1),
+    PodTopologySpread.name: (PodTopologySpread, 2),
     InterPodAffinity.name: (InterPodAffinity, 2),
     NodeResourcesBalancedAllocation.name: (NodeResourcesBalancedAllocation, 1),
 }

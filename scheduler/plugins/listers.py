@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
-from pinnace.api.resources import NAMESPACES, Object, Resource
+from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
+from pinnace.api.selectors import LabelRequirement, LabelSelector
+from scheduler.cache.pod_index import Selection, controlled_by, controller_of
+from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.pod_terms import Term
 
 T = TypeVar("T", bound=Object)
@@ -36,3 +39,27 @@ class Namespaces:
             return None
         namespaces = self._handle.objects(NAMESPACES).items() if self._handle is not None else ()
         return term.namespaces.union(name for name, each in namespaces if selector.matches(each.metadata.labels))
+
+
+class Siblings:
+    """The pods that a pod is to be spread among, if it does not say so itself: those of its controller and of its services.
+
+    Kubernetes reads the selectors of all kinds of controllers; an owner reference says the same.
+    """
+
+    needs = (SERVICES,)
+
+    def __init__(self, handle: Objects | None) -> None:
+        self._handle = handle
+
+    def of(self, pod: PodInfo) -> Selection | None:
+        """Without those that are being deleted. None: it is on its own."""
+        controller = controller_of(pod.pod)
+        selector = controlled_by(controller) if controller else LabelSelector()
+        labels = pod.pod.metadata.labels
+        if len(labels) and self._handle is not None:
+            for service in self._handle.objects(SERVICES).values():
+                wanted = service.spec.selector
+                if service.metadata.namespace == pod.namespace and wanted and wanted.items() <= labels.items():
+                    selector = selector.and_also(LabelRequirement(key, frozenset((wanted[key],))) for key in wanted)
+        return Selection(frozenset((pod.namespace,)), selector, living=True) if selector.requirements else None

@@ -21,18 +21,18 @@ class NodeAffinity:
         return None if pod.pod.spec.nodeSelector or _has_required(pod.pod.spec) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        return FilterResult.refusing(~_matching(pod.pod.spec, nodes), REASON)
+        return FilterResult.refusing(~matching_nodes(pod.pod.spec, nodes), REASON)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
-        return row is not None and bool(_matching(pod.pod.spec, nodes)[row])
+        return row is not None and bool(matching_nodes(pod.pod.spec, nodes)[row])
 
 
 def _has_required(spec: PodSpec) -> bool:
     return spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def _matching(spec: PodSpec, nodes: NodeTable) -> BoolArray:
+def matching_nodes(spec: PodSpec, nodes: NodeTable) -> BoolArray:
     matching = np.ones(len(nodes), np.bool_)
     for key, value in spec.nodeSelector.items():
         matching &= nodes.label(key).equal(value)

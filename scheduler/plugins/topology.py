@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler.cache.columns import Coded
-from scheduler.framework import FloatArray, NodeTable
+from scheduler.framework import BoolArray, FloatArray, NodeTable
 
 Weighted = tuple[str, FloatArray, float]
 """A topology key; a number for each node; what it is multiplied with."""
@@ -13,9 +13,14 @@ Weighted = tuple[str, FloatArray, float]
 
 def per_domain(numbers: FloatArray, labels: Coded[str | None]) -> FloatArray:
     """For each node, the sum over its domain; 0 for a node without the label."""
+    return domain_sums(numbers, labels)[labels.codes]
+
+
+def domain_sums(numbers: FloatArray | BoolArray, labels: Coded[str | None]) -> FloatArray:
+    """By code of the label; 0 for the nodes without."""
     sums = np.bincount(labels.codes, numbers, minlength=1).astype(np.float64, copy=False)
     sums[0] = 0
-    return sums[labels.codes]
+    return sums
 
 
 def weighted_sum(nodes: NodeTable, items: Iterable[Weighted]) -> FloatArray:

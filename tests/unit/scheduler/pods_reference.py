@@ -1,10 +1,12 @@
 """What plugins say that count pods, once more and as plainly as can be: from the objects, one node after another."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pinnace.api.core_v1_pb2 import Node, Pod, PodAffinityTerm
+from pinnace.api.core_v1_pb2 import Node, Pod, PodAffinityTerm, TopologySpreadConstraint
 from pinnace.api.meta_v1_pb2 import LabelSelector
+from tests.unit.scheduler import reference
 
 Placed = Sequence[tuple[Pod, Node]]
 Namespaces = Mapping[str, Mapping[str, str]]
@@ -104,3 +106,77 @@ class Affinity:
         found = [sum(self._scores[domain] for domain in node.metadata.labels.items()) for node in nodes]
         least, most = min(found), max(found)
         return [100 * (each - least) / (most - least) if most > least else 0.0 for each in found]
+
+
+class Spread:
+    """PodTopologySpread for one pod with constraints of its own; none of their selectors is empty."""
+
+    def __init__(self, pod: Pod, placed: Placed, nodes: Sequence[Node]) -> None:
+        self._pod, self._nodes = pod, nodes
+        self._on: dict[str, list[Pod]] = {}
+        for other, node in placed:
+            self._on.setdefault(node.metadata.name, []).append(other)
+        own = pod.spec.topologySpreadConstraints
+        self._hard = [each for each in own if each.whenUnsatisfiable == "DoNotSchedule"]
+        self._soft = [each for each in own if each.whenUnsatisfiable == "ScheduleAnyway"]
+        self._in_domains = [self._domains(each, self._hard) for each in self._hard]
+
+    def reason(self, node: Node) -> str:
+        labels = node.metadata.labels
+        for each, domains in zip(self._hard, self._in_domains, strict=True):
+            if each.topologyKey not in labels:
+                return "node(s) didn't match pod topology spread constraints (missing required label)"
+            enough = len(domains) >= (each.minDomains or 1)
+            fewest = min(domains.values()) if enough else 0
+            skew = domains[labels[each.topologyKey]] + self._counts(each, self._pod) - fewest
+            if skew > each.maxSkew:
+                return "node(s) didn't match pod topology spread constraints"
+        return ""
+
+    def scores(self, feasible: Sequence[bool]) -> list[float]:
+        scored = [node for node, can in zip(self._nodes, feasible, strict=True) if can and _in_all(node, self._soft)]
+        found = dict.fromkeys((node.metadata.name for node in scored), 0.0)
+        for each in self._soft:
+            key = each.topologyKey
+            domains = self._domains(each, self._soft)
+            weight = math.log(len({node.metadata.labels[key] for node in scored}) + 2)
+            for node in scored:
+                pods = self._on_node(each, node) if key == "kubernetes.io/hostname" else domains[node.metadata.labels[key]]
+                found[node.metadata.name] += pods * weight + each.maxSkew - 1
+        most, least = max(found.values(), default=0), min(found.values(), default=0)
+        return [
+            (100 * (most + least - found[node.metadata.name]) / most if most else 100) if node.metadata.name in found else 0
+            for node in self._nodes
+        ]
+
+    def _domains(self, each: TopologySpreadConstraint, together: Sequence[TopologySpreadConstraint]) -> Counter[str]:
+        """Pods by domain, of the domains that have a node which counts."""
+        found = Counter[str]()
+        for node in self._nodes:
+            if _in_all(node, together) and self._includes(each, node):
+                found[node.metadata.labels[each.topologyKey]] += self._on_node(each, node)
+        return found
+
+    def _on_node(self, each: TopologySpreadConstraint, node: Node) -> int:
+        return sum(self._counts(each, other) for other in self._on.get(node.metadata.name, ()))
+
+    def _includes(self, each: TopologySpreadConstraint, node: Node) -> bool:
+        affine = each.nodeAffinityPolicy == "Ignore" or reference.affine(self._pod, node)
+        tainted = any(
+            taint.effect != "PreferNoSchedule" and not any(reference.tolerates(t, taint) for t in self._pod.spec.tolerations)
+            for taint in node.spec.taints
+        )
+        return affine and not (each.nodeTaintsPolicy == "Honor" and tainted)
+
+    def _counts(self, each: TopologySpreadConstraint, other: Pod) -> bool:
+        mine, labels = self._pod.metadata.labels, other.metadata.labels
+        return (
+            other.metadata.namespace == self._pod.metadata.namespace
+            and not other.metadata.HasField("deletionTimestamp")
+            and matches(each.labelSelector, labels)
+            and all(labels.get(key) == mine[key] for key in each.matchLabelKeys if key in mine)
+        )
+
+
+def _in_all(node: Node, constraints: Sequence[TopologySpreadConstraint]) -> bool:
+    return all(each.topologyKey in node.metadata.labels for each in constraints)

@@ -9,12 +9,12 @@ from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, Pod, Taint, T
 def reasons(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[str]:
     """Why the node refuses the pod, in the words of the first plugin that does. Empty: it does not."""
     unschedulable = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-    if node.spec.unschedulable and not any(_tolerates(each, unschedulable) for each in pod.spec.tolerations):
+    if node.spec.unschedulable and not any(tolerates(each, unschedulable) for each in pod.spec.tolerations):
         return ["node(s) were unschedulable"]
     for taint in node.spec.taints:
-        if taint.effect != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in pod.spec.tolerations):
+        if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in pod.spec.tolerations):
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"]
-    if not _affine(pod, node):
+    if not affine(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
     refusals = fit.check(pod, node, pods)
     ports = [refusal.reason for refusal in refusals if not refusal.resource]
@@ -37,7 +37,7 @@ def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[float]:
     return [1 - used[i] / has[name] if has.get(name) else 0.0 for i, name in enumerate(("cpu", "memory"))]
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -45,7 +45,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists" or toleration.value == taint.value
 
 
-def _affine(pod: Pod, node: Node) -> bool:
+def affine(pod: Pod, node: Node) -> bool:
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in pod.spec.nodeSelector.items()):
         return False

@@ -1,0 +1,167 @@
+"""PodTopologySpread: pods of a kind are spread evenly over the domains of a topology.
+
+The skew of a domain is how many more of these pods it has than the one that has fewest. A constraint with DoNotSchedule
+refuses a node whose domain would exceed maxSkew; one with ScheduleAnyway scores domains: the fewer the better. A pod without
+constraints of its own has the default ones, about the pods of its controller and services.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from pinnace.api import selectors
+from scheduler.cache.pod_index import selectable
+from scheduler.framework import (
+    MAX_SCORE,
+    SKIP,
+    BoolArray,
+    Change,
+    ClusterEvent,
+    CycleState,
+    FilterResult,
+    FloatArray,
+    NodeTable,
+    PodInfo,
+    Status,
+)
+from scheduler.plugins import taint_toleration
+from scheduler.plugins.listers import Objects, Siblings
+from scheduler.plugins.node_affinity import matching_nodes
+from scheduler.plugins.spread_constraints import (
+    HARD,
+    HOSTNAME,
+    SOFT,
+    SYSTEM_DEFAULTS,
+    Constraint,
+    default_constraints,
+    own_constraints,
+    with_pods,
+)
+from scheduler.plugins.tolerations import untolerated
+from scheduler.plugins.topology import domain_sums, per_domain
+
+REASON = "node(s) didn't match pod topology spread constraints"
+LABEL_REASON = f"{REASON} (missing required label)"
+_HARD = "PodTopologySpread.hard"
+_SOFT = "PodTopologySpread.soft"
+_SCORED = "PodTopologySpread.scored"
+
+
+class PodTopologySpread:
+    name = "PodTopologySpread"
+    needs = Siblings.needs
+    helped_by = (
+        Change.NODE_ADDED
+        | Change.NODE_REMOVED
+        | Change.NODE_LABELS
+        | Change.NODE_TAINTS
+        | Change.POD_FREED
+        | Change.POD_PLACED
+        | Change.POD_LABELS
+    )
+
+    def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
+        self._defaults = default_constraints(args or {})
+        self._siblings = Siblings(handle)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        state[_HARD] = self._constraints(pod, HARD)
+        return None if state[_HARD] else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        constraints: list[Constraint] = state[_HARD]
+        counted = _labelled(constraints, nodes)
+        codes = np.zeros(len(nodes), np.int8)
+        for each in constraints:
+            labels = nodes.label(each.topology_key)
+            eligible = counted & _eligible(each, pod, nodes)
+            sums = domain_sums(_counts(each, nodes) * eligible, labels)
+            among = sums[domain_sums(eligible, labels) > 0]
+            least = among.min() if len(among) >= each.min_domains else 0
+            skew = sums + (_is_counted(pod, each) - least)
+            told = codes > 0
+            codes[(skew > each.max_skew)[labels.codes] & ~told] = 2
+            codes[labels.equal(None) & ~told] = 1
+        return FilterResult.coded(codes, ["", LABEL_REASON, REASON])
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        own = [each for each in pod.pod.spec.topologySpreadConstraints if each.whenUnsatisfiable == HARD]
+        if event.change & Change.NODE_REMOVED or not own:
+            return True
+        if event.change & (Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_TAINTS):
+            row = nodes.row(event.node)
+            return row is not None and all(each.topologyKey in nodes.nodes[row].metadata.labels for each in own)
+        labels = event.pod.labels if event.pod is not None else None
+        return labels is None or any(selectors.from_message(each.labelSelector).matches(labels) for each in own)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        constraints = self._constraints(pod, SOFT)
+        if not constraints:
+            return SKIP
+        state[_SOFT] = constraints
+        lenient = self._defaults is SYSTEM_DEFAULTS and not pod.pod.spec.topologySpreadConstraints
+        state[_SCORED] = np.ones(len(nodes), np.bool_) if lenient else _labelled(constraints, nodes)
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        """How many pods are in each node's domains: those of a topology with many domains weigh more, as each has fewer."""
+        constraints: list[Constraint] = state[_SOFT]
+        scored: BoolArray = state[_SCORED]
+        candidates = feasible & scored
+        scores: FloatArray = np.zeros(len(nodes))
+        for each in constraints:
+            labels = nodes.label(each.topology_key)
+            counts = _counts(each, nodes)
+            if each.topology_key == HOSTNAME:
+                domains, around = np.count_nonzero(candidates), counts
+            else:
+                domains = np.count_nonzero(np.bincount(labels.codes, candidates))
+                around = per_domain(counts * (scored & _eligible(each, pod, nodes)), labels)
+            scores += (around * math.log(domains + 2) + (each.max_skew - 1)) * ~labels.equal(None)
+        return scores
+
+    def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
+        """The fewest pods are 100; nodes that lack a topology are 0."""
+        scored: BoolArray = state[_SCORED]
+        among = scores[feasible & scored]
+        most = among.max(initial=0)
+        spread: FloatArray = np.full(len(scores), MAX_SCORE)
+        if most > 0:
+            spread = (most + among.min() - scores) * (MAX_SCORE / most)
+        spread[~scored] = 0
+        return spread
+
+    def _constraints(self, pod: PodInfo, when: str) -> list[Constraint]:
+        if pod.pod.spec.topologySpreadConstraints:
+            return own_constraints(pod, when)
+        defaults = [each for each in self._defaults if each.whenUnsatisfiable == when]
+        siblings = self._siblings.of(pod) if defaults else None
+        return [with_pods(each, siblings) for each in defaults] if siblings is not None else []
+
+
+def _labelled(constraints: Sequence[Constraint], nodes: NodeTable) -> BoolArray:
+    """The nodes that are in all the topologies."""
+    return reduce(np.logical_and, [~nodes.label(each.topology_key).equal(None) for each in constraints])
+
+
+def _counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
+    return nodes.pods.pods(constraint.pods) if constraint.pods is not None else np.zeros(len(nodes))
+
+
+def _eligible(constraint: Constraint, pod: PodInfo, nodes: NodeTable) -> BoolArray:
+    """The nodes whose pods count."""
+    eligible = matching_nodes(pod.pod.spec, nodes) if constraint.honors_affinity else np.ones(len(nodes), np.bool_)
+    if constraint.honors_taints and not nodes.taints.uniform:
+        tolerations = list(pod.pod.spec.tolerations)
+        eligible &= nodes.taints.map(lambda taints: not untolerated(taints, tolerations, taint_toleration.HARD), np.bool_)
+    return eligible
+
+
+def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:
+    """Would the pod itself be one of those that are spread? With a selector that is empty, yes, although none are counted."""
+    return constraint.pods is None or constraint.pods.labels.matches(selectable(pod.pod))

@@ -15,6 +15,7 @@ from typing import Any
 from google.protobuf.descriptor import ServiceDescriptor
 
 from apiserver.admission import Chain
+from apiserver.admission.default_storage_class import DefaultStorageClass
 from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from apiserver.admission.priority import Priority
 from apiserver.cacher.cacher import Cacher
@@ -37,7 +38,7 @@ from apiserver.storage.interface import Storage
 from apiserver.storage.sweeper import Sweeper
 from pinnace.api import elections_pb2, version_pb2
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -111,6 +112,7 @@ class Assembly:
         admission = Chain([
             NamespaceLifecycle(self.cacher.of(NAMESPACES)),
             Priority(self.cacher.of(PRIORITY_CLASSES)),
+            DefaultStorageClass(self.cacher.of(STORAGE_CLASSES)),
         ])  # fmt: skip
         stores = {resource: self._store(resource, admission) for resource in ALL}
         self._namespaces = stores[NAMESPACES]

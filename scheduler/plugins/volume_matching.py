@@ -15,12 +15,13 @@ from sortedcontainers import SortedDict
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.quantity import parse
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.selectors import LabelSelector, from_message
+from pinnace.api.selectors import from_message
 from scheduler.framework import BoolArray, IntArray, NodeTable
 from scheduler.plugins.claims import class_of, key_of
 from scheduler.plugins.node_affinity import selected
 
 NONE = -1
+FILESYSTEM = "Filesystem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,11 @@ class Candidate:
     """A version of a volume, and what is asked of it again and again."""
 
     volume: PersistentVolume
+    name: str
     size: Decimal
+    mode: str
+    access: frozenset[str]
+    labels: Mapping[str, str]
     affinity: bytes
     """Equal for volumes that can be reached from the same nodes; empty: from all."""
     pin: tuple[str, tuple[str, ...]] | None
@@ -36,21 +41,17 @@ class Candidate:
 
     @classmethod
     def of(cls, volume: PersistentVolume) -> "Candidate":
-        affinity = volume.spec.nodeAffinity
-        encoded = affinity.SerializeToString(deterministic=True) if affinity.HasField("required") else b""
-        return cls(volume, _size(volume.spec.capacity), encoded, _pin(volume))
-
-    @property
-    def name(self) -> str:
-        return self.volume.metadata.name
-
-    def fulfils(self, claim: PersistentVolumeClaim, asked: Decimal) -> bool:
-        """Whether it is large enough, and of the right mode and class."""
-        spec = self.volume.spec
-        return (
-            self.size >= asked
-            and (spec.volumeMode or "Filesystem") == (claim.spec.volumeMode or "Filesystem")
-            and class_of(self.volume) == class_of(claim)
+        meta, spec = volume.metadata, volume.spec
+        affinity = spec.nodeAffinity
+        return cls(
+            volume,
+            meta.name,
+            _size(spec.capacity),
+            spec.volumeMode or FILESYSTEM,
+            frozenset(spec.accessModes),
+            dict(meta.labels),
+            affinity.SerializeToString(deterministic=True) if affinity.HasField("required") else b"",
+            _pin(volume),
         )
 
 
@@ -79,20 +80,21 @@ class Catalogue:
     def candidates(self, claim: PersistentVolumeClaim, taken: Mapping[str, str]) -> list[Candidate]:
         """The volumes that fulfil the claim, in the order in which they are tried; without those `taken` by others (by name:
         the claim's key)."""
-        asked, key = _size(claim.spec.resources.requests), key_of(claim)
+        asked, key, mode = _size(claim.spec.resources.requests), key_of(claim), claim.spec.volumeMode or FILESYSTEM
+        storage_class, access = class_of(claim), frozenset(claim.spec.accessModes)
         for kept in self._kept.get(key, {}).values():
-            if kept.volume.spec.claimRef.uid in ("", claim.metadata.uid) and kept.fulfils(claim, asked):
+            ours = kept.volume.spec.claimRef.uid in ("", claim.metadata.uid) and class_of(kept.volume) == storage_class
+            if ours and kept.size >= asked and kept.mode == mode:
                 return [kept]
-        selector = from_message(claim.spec.selector) if claim.spec.HasField("selector") else LabelSelector()
-        modes = set(claim.spec.accessModes)
-        free = self._free.get(class_of(claim), SortedDict())
+        selector = from_message(claim.spec.selector) if claim.spec.HasField("selector") else None
+        free = self._free.get(storage_class, SortedDict())
         found = [
             each
-            for each in (free[place] for place in free.irange((asked, "")))
-            if taken.get(each.name, key) == key
-            and each.fulfils(claim, asked)
-            and modes.issubset(each.volume.spec.accessModes)
-            and selector.matches(each.volume.metadata.labels)
+            for each in map(free.__getitem__, free.irange((asked, "")))
+            if each.mode == mode
+            and access <= each.access
+            and taken.get(each.name, key) == key
+            and (selector is None or selector.matches(each.labels))
         ]
         return [each for each in found if taken.get(each.name) == key][:1] or found
 

@@ -1,0 +1,35 @@
+"""DefaultStorageClass: a claim that names no class gets the default one.
+
+Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass
+"""
+
+from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.selection import Selection
+from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
+from pinnace.api.resources import STORAGE_CLASSES, Object, Resource
+from pinnace.api.storage_v1_pb2 import StorageClass
+
+IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+_OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+class DefaultStorageClass:
+    def __init__(self, classes: ResourceCache[StorageClass]) -> None:
+        self._classes = classes
+        self._everything = Selection.parse(STORAGE_CLASSES, "", "", "")
+
+    def admit(self, resource: Resource[Object], obj: Object) -> None:
+        """A class that is named, be it the empty one, stays."""
+        if not isinstance(obj, PersistentVolumeClaim):
+            return
+        if obj.spec.HasField("storageClassName") or _OLD_CLASS in obj.metadata.annotations:
+            return
+        if default := self._default():
+            obj.spec.storageClassName = default
+
+    def _default(self) -> str:
+        """Of several the youngest, and of those the first by name, as Kubernetes does; empty: there is none."""
+        found = [entry.obj for entry in self._classes.select(self._everything)]
+        marked = [each.metadata for each in found if each.metadata.annotations.get(IS_DEFAULT) == "true"]
+        youngest = min(marked, key=lambda each: (-each.creationTimestamp.seconds, each.name), default=None)
+        return youngest.name if youngest is not None else ""

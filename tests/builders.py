@@ -151,6 +151,18 @@ class PodBuilder:
         required.nodeSelectorTerms.append(NodeSelectorTerm(matchExpressions=expressions))
         return self
 
+    def prefer_nodes(self, weight: int, *requirements: tuple[str, str, list[str]]) -> Self:
+        """Adds a preferred term of (label, operator, values)."""
+        expressions = [NodeSelectorRequirement(key=k, operator=o, values=v) for k, o, v in requirements]
+        preferred = self._pod.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution
+        preferred.add(weight=weight, preference=NodeSelectorTerm(matchExpressions=expressions))
+        return self
+
+    def image(self, name: str) -> Self:
+        """Adds a container with this image."""
+        self._pod.spec.containers.add(name=f"c{len(self._pod.spec.containers)}", image=name)
+        return self
+
     def node_fields(self, operator: str, names: list[str]) -> Self:
         """Adds one required term about metadata.name."""
         required = self._pod.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
@@ -281,6 +293,15 @@ class NodeBuilder:
 
     def label(self, key: str, value: str) -> Self:
         self._node.metadata.labels[key] = value
+        return self
+
+    def annotation(self, key: str, value: str) -> Self:
+        self._node.metadata.annotations[key] = value
+        return self
+
+    def image(self, size: int, *names: str) -> Self:
+        """An image that the node has, in MiB."""
+        self._node.status.images.add(names=names, sizeBytes=size << 20)
         return self
 
     def taint(self, key: str, value: str = "", effect: str = "NoSchedule") -> Self:

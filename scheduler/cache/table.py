@@ -15,6 +15,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
 from scheduler.cache.columns import Coded, Column
+from scheduler.cache.images import Images
 from scheduler.cache.pod_index import PodGroup, PodIndex
 from scheduler.cache.used_volumes import UsedVolumes
 
@@ -24,7 +25,7 @@ Taint = tuple[str, str, str]
 
 SCORED = ("cpu", "memory")
 """The resources that scores look at, in the order of `Requests.scored`."""
-_LABEL_COLUMNS = 64
+_TEXT_COLUMNS = 64
 
 
 class NodeTable:
@@ -45,7 +46,9 @@ class NodeTable:
         self._unschedulable = Column(np.bool_)
         self.taints: Coded[tuple[Taint, ...]] = Coded(())
         """Each node's taints, in their order; () without any."""
-        self._labels: dict[str, Coded[str | None]] = {}
+        self._texts: dict[tuple[str, str], Coded[str | None]] = {}
+        """By field of the metadata, and key."""
+        self._images = Images()
         self.pods = PodIndex(self._rows)
         """The pods on the nodes, as far as other pods care."""
 
@@ -81,14 +84,20 @@ class NodeTable:
 
     def label(self, key: str) -> Coded[str | None]:
         """Each node's value of a label, None where it has none. The column is made when first asked for, and then kept."""
-        column = self._labels.get(key)
-        if column is None:
-            if len(self._labels) == _LABEL_COLUMNS:
-                del self._labels[next(iter(self._labels))]
-            column = self._labels[key] = Coded(None)
-            for node in self.nodes:
-                column.append(_label(node, key))
-        return column
+        return self._text("labels", key)
+
+    def annotation(self, key: str) -> Coded[str | None]:
+        """As `label`."""
+        return self._text("annotations", key)
+
+    @property
+    def report_images(self) -> bool:
+        """Does any node say which images it has?"""
+        return self._images.reporting > 0
+
+    def image(self, name: str) -> FloatArray:
+        """The bytes of an image on each node; 0 where it is not."""
+        return self._images.sizes(name, self.nodes)
 
     def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
         """A new node, with what the pods request that are on it already, and the groups that they are of."""
@@ -100,8 +109,9 @@ class NodeTable:
         for column in self._columns():
             column.append(0)
         self.taints.append(())
-        for key, labels in self._labels.items():
-            labels.append(_label(node, key))
+        for where, texts in self._texts.items():
+            texts.append(_text(node, where))
+        self._images.append(node)
         self.pods.add_row(groups)
         self.update(node)
         for requests in pods:
@@ -111,6 +121,7 @@ class NodeTable:
         """A new version of a node that is in the table."""
         row = self._rows[node.metadata.name]
         old, new = self._amounts[row], fit.allocatable(node)
+        self._images.set(row, self.nodes[row], node)
         self.nodes[row] = node
         self._amounts[row] = new
         for resource in old.keys() | new.keys():
@@ -122,14 +133,15 @@ class NodeTable:
             self._inverse[scored].array[row] = 1 / new[resource] if new.get(resource, 0) > 0 else 0
         self._unschedulable.array[row] = node.spec.unschedulable
         self.taints.set(row, tuple((taint.key, taint.value, taint.effect) for taint in node.spec.taints))
-        for key, labels in self._labels.items():
-            labels.set(row, _label(node, key))
+        for where, texts in self._texts.items():
+            texts.set(row, _text(node, where))
 
     def remove(self, name: str) -> None:
         """The last row takes the place of the one that is removed. Ports stay taken until the pods are gone."""
         row, last = self._rows.pop(name), self.names[-1]
         if last != name:
             self._rows[last] = row
+        self._images.remove(row, self.nodes[row])
         self.names[row], self.nodes[row], self._amounts[row] = self.names[-1], self.nodes[-1], self._amounts[-1]
         for values in (self.names, self.nodes, self._amounts):
             values.pop()
@@ -137,8 +149,8 @@ class NodeTable:
             column.remove(row)
         self.pods.remove_row(row)
         self.taints.remove(row)
-        for labels in self._labels.values():
-            labels.remove(row)
+        for texts in self._texts.values():
+            texts.remove(row)
 
     def occupy(self, name: str, requests: Requests) -> None:
         """Counts a pod on a node."""
@@ -155,6 +167,17 @@ class NodeTable:
         for column, amount in zip(self._slack, requests.scored, strict=True):
             column.array[row] -= pods * amount
 
+    def _text(self, field: str, key: str) -> Coded[str | None]:
+        where = field, key
+        column = self._texts.get(where)
+        if column is None:
+            if len(self._texts) == _TEXT_COLUMNS:
+                del self._texts[next(iter(self._texts))]
+            column = self._texts[where] = Coded(None)
+            for node in self.nodes:
+                column.append(_text(node, where))
+        return column
+
     def _column(self, columns: dict[str, Column], resource: str) -> Column:
         column = columns.get(resource)
         if column is None:
@@ -170,5 +193,7 @@ class NodeTable:
         yield from self._free.values()
 
 
-def _label(node: Node, key: str) -> str | None:
-    return node.metadata.labels.get(key)
+def _text(node: Node, where: tuple[str, str]) -> str | None:
+    field, key = where
+    texts = node.metadata.labels if field == "labels" else node.metadata.annotations
+    return texts.get(key)

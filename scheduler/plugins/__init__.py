@@ -3,16 +3,19 @@
 from collections.abc import Callable, Mapping
 
 from scheduler.framework import Plugin
+from scheduler.plugins.image_locality import ImageLocality
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_name import NodeName
 from scheduler.plugins.node_ports import NodePorts
+from scheduler.plugins.node_prefer_avoid_pods import NodePreferAvoidPods
 from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
 from scheduler.plugins.pod_topology_spread import PodTopologySpread
 from scheduler.plugins.priority_sort import PrioritySort
 from scheduler.plugins.scheduling_gates import SchedulingGates
+from scheduler.plugins.selector_spread import SelectorSpread
 from scheduler.plugins.taint_toleration import TaintToleration
 
 DEFAULTS: Mapping[str, tuple[Callable[[], Plugin], float]] = {
@@ -21,11 +24,15 @@ DEFAULTS: Mapping[str, tuple[Callable[[], Plugin], float]] = {
     NodeUnschedulable.name: (NodeUnschedulable, 0),
     NodeName.name: (NodeName, 0),
     TaintToleration.name: (TaintToleration, 3),
-    NodeAffinity.name: (NodeAffinity, 0),
+    NodeAffinity.name: (NodeAffinity, 2),
     NodePorts.name: (NodePorts, 0),
     NodeResourcesFit.name: (NodeResourcesFit, 1),
     PodTopologySpread.name: (PodTopologySpread, 2),
     InterPodAffinity.name: (InterPodAffinity, 2),
     NodeResourcesBalancedAllocation.name: (NodeResourcesBalancedAllocation, 1),
+    ImageLocality.name: (ImageLocality, 1),
+    SelectorSpread.name: (SelectorSpread, 0),
+    NodePreferAvoidPods.name: (NodePreferAvoidPods, 0),
 }
-"""Name -> (class, weight of its score), in the order in which they run: a refusal is told for the first that refuses."""
+"""Name -> (class, weight of its score), in the order in which they run: a refusal is told for the first that refuses.
+With weight 0 a plugin does not score unless a configuration says so: Kubernetes has these two no more."""

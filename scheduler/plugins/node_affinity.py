@@ -1,4 +1,4 @@
-"""NodeAffinity: nodeSelector, and the node affinity that is required. (Preferred affinity, a score, has its place here.)
+"""NodeAffinity: nodeSelector, and node affinity: required terms refuse nodes, preferred ones score those that they match.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
@@ -8,7 +8,19 @@ from collections.abc import Callable
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
-from scheduler.framework import SKIP, BoolArray, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.framework import (
+    MAX_SCORE,
+    SKIP,
+    BoolArray,
+    Change,
+    ClusterEvent,
+    CycleState,
+    FilterResult,
+    FloatArray,
+    NodeTable,
+    PodInfo,
+    Status,
+)
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
 
@@ -26,6 +38,21 @@ class NodeAffinity:
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
         return row is not None and bool(matching_nodes(pod.pod.spec, nodes)[row])
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        return None if pod.pod.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        """The weights of the preferred terms that match."""
+        scores: FloatArray = np.zeros(len(nodes))
+        for preferred in pod.pod.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution:
+            scores += preferred.weight * _term(preferred.preference, nodes)
+        return scores
+
+    def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
+        """The most is 100."""
+        most = scores[feasible].max()
+        return scores * (MAX_SCORE / most) if most > 0 else scores
 
 
 def _has_required(spec: PodSpec) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pinnace import fit
-from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, Pod, Taint, Toleration
+from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
 
 
 def reasons(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[str]:
@@ -53,11 +53,14 @@ def affine(pod: Pod, node: Node) -> bool:
     terms = required.nodeSelectorTerms
     if not pod.spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution"):
         return True
-    return any(
-        (term.matchExpressions or term.matchFields)
-        and all(_matches(each, labels.get(each.key)) for each in term.matchExpressions)
+    return any(term_matches(term, node) for term in terms)
+
+
+def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    return (
+        bool(term.matchExpressions or term.matchFields)
+        and all(_matches(each, node.metadata.labels.get(each.key)) for each in term.matchExpressions)
         and all(_matches(each, node.metadata.name) for each in term.matchFields)
-        for term in terms
     )
 
 

@@ -1,0 +1,37 @@
+"""ImageLocality: nodes that have the pod's images already are liked, the more so the larger these are.
+
+An image counts with its size times the share of nodes that have it, so that not all pods gather where an image is first. What
+is less than 23 MiB in all makes no difference, nor what is more than 1,000 MiB for each container. The size is the one that
+the node itself reports.
+
+Source: https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
+"""
+
+import numpy as np
+
+from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Status
+
+_LEAST = 23 << 20
+_MOST = 1000 << 20
+
+
+class ImageLocality:
+    name = "ImageLocality"
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        return None if nodes.report_images else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        spec = pod.pod.spec
+        images = [tagged(container.image) for containers in (spec.initContainers, spec.containers) for container in containers]
+        total: FloatArray = np.zeros(len(nodes))
+        for image in images:
+            sizes = nodes.image(image)
+            total += sizes * (np.count_nonzero(sizes) / len(nodes))
+        most = _MOST * max(len(images), 1)
+        return (total.clip(_LEAST, most) - _LEAST) * (MAX_SCORE / (most - _LEAST))
+
+
+def tagged(image: str) -> str:
+    """As nodes report it: without a tag, "latest" is meant."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -43,14 +43,14 @@ class Coded(Generic[V]):
     """
 
     def __init__(self, absent: V) -> None:
-        self._column = Column(np.int32)
+        self._column = Column(np.intp)
         self._codes = {absent: 0}
         self._values = [absent]
         self._rows = [0]
         self._unused: set[int] = set()
 
     @property
-    def codes(self) -> NDArray[np.int32]:
+    def codes(self) -> NDArray[np.intp]:
         return self._column.array
 
     @property

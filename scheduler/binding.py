@@ -1,26 +1,25 @@
 """Binding, beside the cycle: decisions are collected, and sent in batches under the leader's fence.
 
     submit --> pending --batch--> in flight --> BOUND      the informer will confirm it
-                  ^                  |          FENCED     stand down
-                  |                  |          GONE       forget
-                  |                  +--------> REFUSED, UNKNOWN: in doubt
-                  |                                |
-                  |                              read the pod:  bound: leave it to the informer
-                  +--- still unbound, and UNKNOWN --+           gone, another uid: forget
-                                                    +---------- still unbound, and REFUSED: forget, queue again
+      |         ^    ^               |          FENCED     stand down
+      v         |    |               |          GONE       forget
+    plugins ----'    |               +--------> REFUSED, UNKNOWN: in doubt
+    (binding_cycles) |                             |
+                     |                           read the pod:  bound: leave it to the informer
+                     +-- still unbound, and UNKNOWN --+         gone, another uid: forget
+                                                      +-------- still unbound, and REFUSED: forget, queue again
 
 * While a bind is pending, in flight or in doubt the pod stays assumed; no timer forgets it.
 * A bind whose outcome is unknown is sent again only to the same node. Whichever of the two commits (only one can: a bind
   compares the empty nodeName), the pod is where the cache counts it.
 * At most IN_FLIGHT batches are on their way, so that a slow server sees larger batches and not more of them.
-* PreBind and PostBind plugins have their place in `_send`, before and after the call.
+* Pods for which no plugin waits in Permit, PreBinds or Binds go straight to the batches: no task, no plugin is called for them.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Binding, Pod
@@ -29,8 +28,9 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, NotFound, from_status
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler import metrics
+from scheduler.binding_cycles import BindingCycles
 from scheduler.cache.cache import Cache
-from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.decision import Decision, Outcomes
 from scheduler.verdict import Verdict, verdict
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 BATCH = 256
 IN_FLIGHT = 4
 MAX_PENDING = 4 * BATCH
-"""Decisions that wait to be sent; with more, the cycle pauses."""
+"""Decisions that wait to be sent; with more, the scheduling cycle pauses."""
 RESOLVE_DELAY = 0.1
 """Seconds between looks at the binds in doubt."""
 
@@ -48,30 +48,6 @@ class Pods(Protocol):
 
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]: ...
     async def get(self, name: str, namespace: str = "") -> Pod: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A pod that is assumed on a node, by a leader with this token."""
-
-    queued: QueuedPod
-    node: str
-    token: int
-
-
-class Outcomes(Protocol):
-    """Who is told how a bind ended: once for each decision, unless the term ends first, or somebody else binds or deletes the
-    pod, which the informer tells."""
-
-    def bound(self, decision: Decision) -> None: ...
-
-    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
-        """It did not happen, and will not. `retry`: the pod still needs a node."""
-        ...
-
-    def fenced(self, token: int) -> None:
-        """The token is not the leader's any more."""
-        ...
 
 
 class Binder:
@@ -88,6 +64,9 @@ class Binder:
         self._doubtful = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._cycles = BindingCycles(outcomes, election, self, clock=clock)
+        self.waiting = self._cycles.waiting
+        """The pods that wait in Permit."""
 
     @property
     def has_room(self) -> bool:
@@ -104,7 +83,8 @@ class Binder:
     def stand_down(self) -> list[Decision]:
         """Ends the term: nothing is sent any more. Returns what was not sent; what was, stays assumed until the informer, or
         the next term's barrier, tells what became of it."""
-        unsent, self._pending = list(self._pending), deque()
+        unsent = [*self._pending, *self._cycles.stand_down()]
+        self._pending.clear()
         self._token = None
         self._doubts.clear()
         self._room.set()
@@ -113,10 +93,22 @@ class Binder:
     def submit(self, decision: Decision) -> None:
         if decision.token != self._token:
             raise ValueError(f"decision under token {decision.token}, but the term's is {self._token}")
-        self._pending.append(decision)
-        self._work.set()
-        if len(self._pending) >= MAX_PENDING:
+        if decision.cycle is None or decision.cycle.direct:
+            self._pending.append(decision)
+            self._work.set()
+        else:
+            self._cycles.start(decision, decision.cycle)
+        if len(self._pending) >= MAX_PENDING or self._cycles.full:
             self._room.clear()
+
+    def drained(self) -> None:
+        """Decisions have left one of the two queues."""
+        if len(self._pending) < MAX_PENDING and not self._cycles.full:
+            self._room.set()
+
+    def settle(self, decision: Decision, outcome: Verdict, message: str) -> None:
+        """Acts on the end of a bind that was sent by a plugin."""
+        self._tell_fenced(decision.token, self._settle(decision, outcome, message))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -124,6 +116,7 @@ class Binder:
             for _ in range(IN_FLIGHT):
                 group.create_task(self._send_batches())
             group.create_task(self._resolve_doubts())
+            group.create_task(self._cycles.run())
 
     async def _send_batches(self) -> None:
         while True:
@@ -131,8 +124,7 @@ class Binder:
                 self._work.clear()
                 await self._work.wait()
             batch = [self._pending.popleft() for _ in range(min(len(self._pending), BATCH))]
-            if len(self._pending) < MAX_PENDING:
-                self._room.set()
+            self.drained()
             await self._send(batch)
 
     async def _send(self, batch: list[Decision]) -> None:
@@ -147,6 +139,9 @@ class Binder:
         fenced = False
         for decision, answer in zip(batch, answers, strict=True):
             fenced |= self._settle(decision, verdict(answer), str(answer))
+        self._tell_fenced(token, fenced)
+
+    def _tell_fenced(self, token: int, fenced: bool) -> None:
         if fenced and token == self._token:
             self._outcomes.fenced(token)
 
@@ -208,6 +203,8 @@ class Binder:
             return False
         if self._cache.node_of(uid) == decision.node:
             self._outcomes.bound(decision)
+        else:
+            self._outcomes.superseded(decision)
         return True
 
 

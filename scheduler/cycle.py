@@ -1,8 +1,10 @@
-"""The story of one pod: which node, or why none. Synchronous and pure: the table cannot change while a cycle looks at it.
+"""The story of one pod: which node, or why none. Synchronous: the table cannot change while a cycle looks at it.
 
-    pop -> PreFilter -> Filter -> none is left: [PostFilter: preemption has its place here] -> Unschedulable
+    pop -> PreFilter -> Filter -> none is left: PostFilter -> Unschedulable
                           |
-                          +-> PreScore -> Score -> choose -> assume ([Reserve, Permit]) -> Placed, to the binder
+                          +-> PreScore -> Score -> choose -> assume -> Reserve -> Permit -> Placed, to the binder
+                                                                |         |
+                                                                '---------'--> Unreserve, forget -> Unschedulable
 
 Given the pod, the table (with its order of rows), the seed and the profile, the decision is always the same: equal scores are
 told apart by a hash of the seed and the pod's uid.
@@ -15,9 +17,10 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from scheduler.cache.cache import Cache
-from scheduler.framework import CycleState, FloatArray, PodInfo
+from scheduler.framework import CycleState, FloatArray, NodeTable, PodInfo
+from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.results import PluginError
+from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.runtime import Framework
 
 
@@ -26,6 +29,8 @@ class Placed:
     """The pod is assumed on the node."""
 
     node: str
+    cycle: BindingCycle | None = None
+    """What plugins will do about it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Unschedulable:
 
     refused_by: frozenset[str]
     message: str
+    nominated: str = ""
+    """Where room is being made for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +56,31 @@ def schedule_one(pod: PodInfo, cache: Cache, framework: Framework, seed: int) ->
     try:
         feasible = framework.filter(state, pod, nodes)
         if isinstance(feasible, Diagnosis):
-            return Unschedulable(feasible.plugins, feasible.message())
+            return _unschedulable(state, pod, nodes, framework, feasible)
         node = nodes.names[_choose(pod, framework.score(state, pod, nodes, feasible), seed)]
     except PluginError as error:
         return Broken(error)
     cache.assume(pod, node)
-    return Placed(node)
+    if framework.binding.none:
+        return Placed(node)
+    try:
+        started = framework.binding.start(state, pod, node)
+    except PluginError as error:
+        cache.forget(pod.uid)
+        return Broken(error)
+    if isinstance(started, Refused):
+        cache.forget(pod.uid)
+        return Unschedulable(frozenset([started.plugin]), started.message)
+    return Placed(node, started)
+
+
+def _unschedulable(
+    state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, diagnosis: Diagnosis
+) -> Unschedulable:
+    """Raises PluginError."""
+    nominated, said = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else ("", "")
+    message = f"{diagnosis.message()} {said}" if said else diagnosis.message()
+    return Unschedulable(diagnosis.plugins, message, nominated)
 
 
 def _choose(pod: PodInfo, scores: FloatArray, seed: int) -> int:

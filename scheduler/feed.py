@@ -4,32 +4,33 @@ A pod is at any moment in one of three places: in the queue, with whoever popped
 the cache. A standby's feed works like the leader's, so that its cache and queue are ready the moment it is elected.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
 from pinnace.fit import is_terminal
 from scheduler.cache.cache import Cache
-from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.queue.scheduling_queue import SchedulingQueue
 
 
 class Feed:
-    """Handlers of the two informers. `changed` is called after each batch: there may be something to schedule."""
+    """Handlers of the informers. `changed` is called after each batch: there may be something to schedule."""
 
     def __init__(
         self,
         cache: Cache,
         queue: SchedulingQueue,
-        scheduler_name: str,
+        scheduler_names: Container[str],
         now: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
         self._cache = cache
         self._queue = queue
-        self._scheduler_name = scheduler_name
+        self._scheduler_names = scheduler_names
         self._now = now
         self._changed = changed
 
@@ -62,8 +63,15 @@ class Feed:
                 self._wake(self._cache.relabel(pod), now)
         self._changed()
 
+    def on_objects(self, resource: str, deltas: Sequence[Delta[Any]]) -> None:
+        """Of a resource that only plugins look at."""
+        now = self._now()
+        for delta in deltas:
+            self._wake(ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), now)
+        self._changed()
+
     def _pending(self, pod: Pod, now: float) -> None:
-        if pod.spec.schedulerName == self._scheduler_name:
+        if pod.spec.schedulerName in self._scheduler_names:
             if pod.metadata.HasField("deletionTimestamp"):
                 self._queue.remove(pod.metadata.uid)
             else:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
     "file",
     envvar="PINNACE_SCHEDULER_CONFIG",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A KubeSchedulerConfiguration; see scheduler/config.py for its fields.",
+    help="A KubeSchedulerConfiguration; see scheduler/config for its fields.",
 )
 @click.option(
     "--plugin",
@@ -41,16 +41,27 @@ log = logging.getLogger(__name__)
     multiple=True,
     help="A plugin of your own: module:Class or path/to/file.py:Class. Can be given again.",
 )
+@click.option(
+    "--write-config-to",
+    "written",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the configuration there, with all defaults filled in, and exit.",
+)
 @click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
 @click.option("-v", "--verbose", count=True, help="Log more.")
-def main(name: str, server: str | None, http: str, file: Path | None, plugins: Sequence[str], seed: int, verbose: int) -> None:
+def main(
+    name: str,
+    server: str | None,
+    http: str,
+    file: Path | None,
+    plugins: Sequence[str],
+    written: Path | None,
+    seed: int,
+    verbose: int,
+) -> None:
     """Decides which node each pod runs on. Of several replicas one leads; the others are ready to."""
     logs.configure(name, verbose)
     gc.set_threshold(100_000, 20, 50)  # what the cache holds lives long: do not look through it for every 700 new objects
-    try:
-        endpoints = load(server).endpoints
-    except ConfigError as error:
-        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
     try:
         configuration = config.parse(file.read_text(), seed=seed) if file else config.Configuration(seed=seed)
         for plugin in plugins:
@@ -58,6 +69,13 @@ def main(name: str, server: str | None, http: str, file: Path | None, plugins: S
         config.check(configuration)
     except config.ConfigurationError as error:
         raise click.UsageError(f"{file}: {error}" if file else str(error)) from None
+    if written is not None:
+        written.write_text(config.write(configuration))
+        return
+    try:
+        endpoints = load(server).endpoints
+    except ConfigError as error:
+        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
     try:
         address = parse_address(http)
     except ValueError as error:

@@ -5,7 +5,7 @@
                             +-------------------------- lost ------------------------------------------+
 
 * A standby is hot: its informers run and its cache and queue are full. It lacks only the token.
-* The barrier: before the first decision both informers have reached the revision of the election. Every bind of an earlier
+* The barrier: before the first decision all informers have reached the revision of the election. Every bind of an earlier
   term is then in the cache, or can never commit; so what is still assumed from an earlier term is forgotten there, and only
   there.
 * While leading, decisions are made in slices of SLICE seconds, with the event loop (heartbeats) served in between.
@@ -15,25 +15,30 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
-from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.election import Candidate
-from pinnace.client.events import Recorder
-from pinnace.client.informer import Informer
+from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from scheduler import metrics
-from scheduler.binding import Binder, Decision
+from scheduler.binding import Binder
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration
+from scheduler.config import Configuration, build, needs
 from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
+from scheduler.decision import Decision
 from scheduler.feed import Feed
-from scheduler.framework.runtime import Framework
+from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.profiles import Profiles
+from scheduler.framework.results import Refused
+from scheduler.informers import Informers, PluginHandle
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from scheduler.recorders import Recorders
 from scheduler.reporter import Reporter
 
 log = logging.getLogger(__name__)
@@ -44,8 +49,6 @@ SYNC_PATIENCE = 5.0
 """Seconds between complaints about informers that are not up to date."""
 IDLE = 60.0
 """Seconds after which an idle loop looks again; it is woken for all it knows of."""
-NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-"""Finished pods take no room: they leave the informer's selection, which looks like a deletion."""
 
 
 class Scheduler:
@@ -54,20 +57,25 @@ class Scheduler:
     def __init__(self, client: Client, name: str, config: Configuration, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config = config
         self._clock = clock
-        self._framework = Framework(config.scheduler_name, config.plugins)
         self._cache = Cache()
-        self._queue = SchedulingQueue(self._framework, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
-        self._pods: Informer[Pod] = Informer(client.pods, fields=NOT_FINISHED, clock=clock)
-        self._nodes: Informer[Node] = Informer(client.nodes, clock=clock)
-        feed = Feed(self._cache, self._queue, config.scheduler_name, clock.monotonic, self._look_again)
-        self._pods.add_handler(feed.on_pods)
-        self._nodes.add_handler(feed.on_nodes)
-        self._recorder = Recorder(client.events, config.scheduler_name, name, clock=clock)
-        self._reporter = Reporter(self._recorder, client.pods, self._pods.store, clock=clock)
         self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
+        self._informers = Informers(client, needs(config), clock=clock)
+        frameworks = build(config, PluginHandle(self._informers, self._binder.waiting, client))
+        self._profiles = Profiles(frameworks)
+        self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
+        feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again)
+        self._informers.pods.add_handler(feed.on_pods)
+        self._informers.pods.add_handler(self._reject_the_gone)
+        self._informers.nodes.add_handler(feed.on_nodes)
+        for resource, informer in self._informers.others.items():
+            informer.add_handler(partial(feed.on_objects, resource.plural))
+        self._recorders = Recorders(client.events, frameworks, name, clock=clock)
+        self._reporter = Reporter(self._recorders, client.pods, self._informers.pods.store, clock=clock)
         self._candidate = Candidate(
             client.connection, config.election, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
         )
+        self._cycles: dict[str, BindingCycle] = {}
+        """By uid, of the pods whose bind is not known to have ended."""
         self._elected = asyncio.Event()
         self._wake = asyncio.Event()
 
@@ -75,7 +83,7 @@ class Scheduler:
     def checks(self) -> Mapping[str, Check]:
         """For /readyz. Ready is who could lead at once; it need not lead."""
         return {
-            "informers": lambda: None if self._pods.revision and self._nodes.revision else "not synced yet",
+            "informers": lambda: None if self._informers.synced else "not synced yet",
             "election": lambda: self._candidate.healthy,
         }
 
@@ -86,7 +94,7 @@ class Scheduler:
     async def run(self) -> None:
         """Until cancelled. Use `stop` first, for a polite end."""
         async with asyncio.TaskGroup() as group:
-            for part in (self._pods, self._nodes, self._binder, self._reporter, self._recorder):
+            for part in (self._informers, self._binder, self._reporter, self._recorders):
                 group.create_task(part.run())
             group.create_task(self._campaign())
             group.create_task(self._lead())
@@ -96,7 +104,7 @@ class Scheduler:
         await self._candidate.resign()
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
-                await self._recorder.flush()
+                await self._recorders.flush()
 
     # --- the election
 
@@ -117,12 +125,11 @@ class Scheduler:
         self._look_again()
 
     async def _reached(self, revision: int) -> bool:
-        """Waits until both informers have reached the revision; False when the term has changed meanwhile."""
+        """Waits until all informers have reached the revision; False when the term has changed meanwhile."""
         term = self._candidate.token
         while self._candidate.token == term:
             try:
-                await self._nodes.wait_for(revision, SYNC_PATIENCE)
-                await self._pods.wait_for(revision, SYNC_PATIENCE)
+                await self._informers.wait_for(revision, SYNC_PATIENCE)
             except TimeoutError as error:
                 log.warning("cannot begin yet: %s", error)
             else:
@@ -136,8 +143,7 @@ class Scheduler:
             if token is None or not await self._reached(token):
                 await asyncio.sleep(0)  # the term is over; `_on_lost` is on its way
                 continue
-            for info in self._cache.assumed():  # in earlier terms: what is not bound by now never will be
-                self._queue_again(info)
+            self._settle_earlier_terms()
             self._binder.begin(token)
             metrics.LEADING.set(1)
             placed = len(self._cache)
@@ -163,10 +169,12 @@ class Scheduler:
 
     def _decide(self, queued: QueuedPod, token: int, now: float) -> None:
         info = queued.info
-        match schedule_one(info, self._cache, self._framework, self._config.seed):
-            case Placed(node):
+        match schedule_one(info, self._cache, self._profiles.of(info), self._config.seed):
+            case Placed(node, cycle):
                 metrics.SCHEDULED.inc()
-                self._binder.submit(Decision(queued, node, token))
+                if cycle is not None:
+                    self._cycles[info.uid] = cycle
+                self._binder.submit(Decision(queued, node, token, cycle))
             case Unschedulable(refused_by, message):
                 metrics.UNSCHEDULABLE.inc()
                 self._queue.unschedulable(queued, refused_by, now)
@@ -192,20 +200,57 @@ class Scheduler:
 
     def bound(self, decision: Decision) -> None:
         metrics.BOUND.inc()
+        if (cycle := self._end_cycle(decision)) is not None:
+            cycle.bound()
         self._reporter.scheduled(decision.queued.info, decision.node)
 
     def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
+        self._give_up(decision, "SchedulerError", f"binding to {decision.node}: {message}", retry=retry)
+
+    def refused(self, decision: Decision, refused: Refused) -> None:
+        self._give_up(decision, "Unschedulable", refused.message, retry=True)
+
+    def superseded(self, decision: Decision) -> None:
+        if (cycle := self._end_cycle(decision)) is not None:
+            cycle.undo()
+
+    def fenced(self, token: int) -> None:
+        log.warning("token %d is fenced: another leader has been elected", token)
+        self._on_lost("fenced")
+
+    def _give_up(self, decision: Decision, reason: str, message: str, *, retry: bool) -> None:
+        """The pod waits for its backoff, not for an event that may help: that may have come while it was on its way."""
         metrics.FAILED.inc()
         queued = decision.queued
         current = self._forget(queued.info)
         if current is not None and retry:
             queued.info = current
             self._queue.retry(queued, self._clock.monotonic())
-            self._reporter.failed(current, "SchedulerError", f"binding to {decision.node}: {message}")
+            self._reporter.failed(current, reason, message)
 
-    def fenced(self, token: int) -> None:
-        log.warning("token %d is fenced: another leader has been elected", token)
-        self._on_lost("fenced")
+    def _end_cycle(self, decision: Decision) -> BindingCycle | None:
+        """The decision's binding cycle, unless it has ended before."""
+        uid = decision.queued.info.uid
+        return self._cycles.pop(uid) if decision.cycle is not None and self._cycles.get(uid) is decision.cycle else None
+
+    def _settle_earlier_terms(self) -> None:
+        """What they decided and is not bound by now never will be."""
+        for info in self._cache.assumed():
+            self._queue_again(info)
+        for uid, cycle in self._cycles.items():
+            if self._cache.node_of(uid) == cycle.node:
+                cycle.bound()
+            else:
+                cycle.undo()
+        self._cycles.clear()
+
+    def _reject_the_gone(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Pods need not wait in Permit any more that somebody else has bound or deleted."""
+        if len(self._binder.waiting):
+            for delta in deltas:
+                uid = delta.obj.metadata.uid
+                if (waiting := self._binder.waiting.get(uid)) is not None and not self._cache.is_assumed(uid):
+                    waiting.reject("", "the pod is bound, or gone")
 
     def _queue_again(self, info: PodInfo) -> None:
         current = self._forget(info)
@@ -213,11 +258,13 @@ class Scheduler:
             self._queue.add(current, self._clock.monotonic())
 
     def _forget(self, info: PodInfo) -> PodInfo | None:
-        """Takes back an assumption. The pod as it is now, if it still needs a node."""
+        """Takes back an assumption, and what plugins did for it. The pod as it is now, if it still needs a node."""
+        if (cycle := self._cycles.pop(info.uid, None)) is not None:
+            cycle.undo()
         event = self._cache.forget(info.uid)
         if event is None:
             return None
         self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
         self._look_again()
-        pod = self._pods.store.get(info.key)
+        pod = self._informers.pods.store.get(info.key)
         return PodInfo(pod) if pod is not None and pod.metadata.uid == info.uid and not pod.spec.nodeName else None

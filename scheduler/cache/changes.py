@@ -5,6 +5,7 @@ from enum import Flag, auto
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.resources import Object
 from scheduler.cache.pod_index import PodGroup
 
 
@@ -25,14 +26,21 @@ class Change(Flag):
     """A pod is bound to a node."""
     POD_LABELS = auto()
     """A pod on a node has other labels, or is being deleted."""
+    OBJECT = auto()
+    """An object of another resource, that some plugin `needs`, was added, changed or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     change: Change
-    node: str
+    node: str = ""
+    """Where it happened; empty for an OBJECT."""
     pod: PodGroup | None = field(default=None, compare=False)
     """The pod that was freed or placed."""
+    resource: str = ""
+    """The OBJECT's, in the plural."""
+    obj: Object | None = None
+    """The OBJECT, as it is now, or was last."""
 
 
 def between(old: Node, new: Node) -> Change:

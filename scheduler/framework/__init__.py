@@ -1,14 +1,15 @@
 """The scheduling framework: what a plugin is, and how plugins are run. All that a plugin needs is imported from here.
 
-The way of one pod, with the extension points that have a caller today; those in brackets have their place kept, and come with
-the first plugin that needs them:
+The way of one pod:
 
-    PreEnqueue -> QueueSort -> PreFilter -> Filter -> [PostFilter: preemption] -> PreScore -> Score -> NormalizeScore
-               -> [Reserve] -> [Permit] -> [PreBind] -> Bind (scheduler.binding) -> [PostBind]
+    PreEnqueue -> QueueSort -> PreFilter -> Filter -> PreScore -> Score -> NormalizeScore -> Reserve -> Permit -> pre-flight
+                                              |                                                                    |
+                                              v no node is left                 beside the next decisions:         v
+                                          PostFilter                       PostBind <- Bind <- PreBind <- [wait for Permit]
 
-The bracketed ones belong to `scheduler.cycle` (PostFilter, after a cycle found no node; Reserve and Permit, around `assume`)
-and to `scheduler.binding` (PreBind and PostBind, around a batch). Preemption needs no more from a filter than it says already:
-only where all that refuse a node are `helped_by` POD_FREED can removing pods make room.
+`cycle` walks the upper line, one pod at a time; `binding_cycles` and `binding` the rest, for many pods at once. After Reserve,
+whoever gives a pod up calls Unreserve. Preemption needs no more from a filter than it says already: only where all that refuse
+a node are `helped_by` POD_FREED can removing pods make room.
 
 A plugin is a class with a `name` and the methods of one or more extension points (`interface`). The native form answers for
 all nodes at once, with arrays. For a first plugin, or one that is easier to say about one node at a time, derive from
@@ -19,44 +20,66 @@ from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.handle import Handle
 from scheduler.framework.interface import (
+    BindPlugin,
     EnqueueHint,
     FilterPlugin,
     NormalizePlugin,
+    PermitPlugin,
     Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
+    PreFlightPlugin,
     PreScorePlugin,
     QueueSortPlugin,
+    ReservePlugin,
     ScorePlugin,
 )
 from scheduler.framework.per_node import NodeView, PerNodeFilter, PerNodeScore
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Status, Verdicts
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, Status, Verdicts, Wait
+from scheduler.framework.waiting import WaitingPod
 
 __all__ = [
     "MAX_SCORE",
     "SKIP",
+    "BindPlugin",
     "BoolArray",
     "Change",
     "ClusterEvent",
     "CycleState",
+    "Diagnosis",
     "EnqueueHint",
     "FilterPlugin",
     "FilterResult",
     "FloatArray",
+    "Handle",
     "IntArray",
     "NodeTable",
     "NodeView",
+    "Nominated",
     "NormalizePlugin",
     "PerNodeFilter",
     "PerNodeScore",
+    "PermitPlugin",
     "Plugin",
     "PodInfo",
+    "PostBindPlugin",
+    "PostFilterPlugin",
+    "PreBindPlugin",
     "PreEnqueuePlugin",
     "PreFilterPlugin",
+    "PreFlightPlugin",
     "PreScorePlugin",
     "QueueSortPlugin",
+    "ReservePlugin",
     "ScorePlugin",
     "Status",
     "Verdicts",
+    "Wait",
+    "WaitingPod",
 ]

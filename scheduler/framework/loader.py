@@ -1,36 +1,37 @@
-"""User plugins: `module:Class`, or `path/to/file.py:Class`. Everything that can be checked is checked at start."""
+"""Plugins become instances: found by name or `module:Class` or `path/to/file.py:Class`, made, and checked, all at start."""
 
 import importlib
 import importlib.util
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from scheduler.framework import interface
+from scheduler.framework.handle import Handle
 from scheduler.framework.interface import Plugin
+from scheduler.framework.points import METHODS
 
 _METHODS = {
     method: getattr(protocol, method)
     for protocol, method in (
-        (interface.PreEnqueuePlugin, "pre_enqueue"),
-        (interface.QueueSortPlugin, "sort_key"),
-        (interface.PreFilterPlugin, "pre_filter"),
-        (interface.FilterPlugin, "filter"),
-        (interface.PreScorePlugin, "pre_score"),
-        (interface.ScorePlugin, "score"),
+        *METHODS.values(),
         (interface.NormalizePlugin, "normalize"),
         (interface.EnqueueHint, "helps"),
+        (interface.ReservePlugin, "unreserve"),
+        (interface.PreFlightPlugin, "pre_flight"),
     )
 }
+_TOGETHER = ("reserve", "unreserve")
 
 
 class PluginLoadError(Exception):
     """The plugin cannot be used; the message says what is wrong with it and where."""
 
 
-def load(spec: str) -> Plugin:
-    """Imports the class, makes an instance without arguments, and checks its shape. Raises PluginLoadError."""
+def find(spec: str) -> type[Plugin]:
+    """Imports a plugin's class. Raises PluginLoadError."""
     where, colon, class_name = spec.rpartition(":")
     if not colon or not where or not class_name.isidentifier():
         raise PluginLoadError(f'plugin "{spec}": expected module:Class or path/to/file.py:Class')
@@ -41,28 +42,44 @@ def load(spec: str) -> Plugin:
     found = getattr(module, class_name, None)
     if not inspect.isclass(found):
         raise PluginLoadError(f'plugin "{spec}": {where} has no class {class_name}')
-    try:
-        plugin = found()
-    except Exception as error:
-        raise PluginLoadError(f'plugin "{spec}": {class_name}() failed: {type(error).__name__}: {error}') from error
-    return validate(plugin, spec)
-
-
-def validate(plugin: Any, spec: str) -> Plugin:
-    name = getattr(plugin, "name", None)
+    name = getattr(found, "name", None)
     if not isinstance(name, str) or not name:
         raise PluginLoadError(f'plugin "{spec}": needs an attribute `name`, a string')
+    return cast("type[Plugin]", found)
+
+
+def make(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handle) -> Plugin:
+    """An instance, with those of the arguments that the constructor names, whose shape is right. Raises PluginLoadError."""
+    wanted = inspect.signature(plugin).parameters
+    offered: dict[str, Any] = {"args": args, "handle": handle}
+    if args and "args" not in wanted:
+        raise PluginLoadError(f'plugin "{spec}": takes no args')
+    try:
+        made = plugin(**{name: value for name, value in offered.items() if name in wanted})
+    except ValueError as error:
+        raise PluginLoadError(f'plugin "{spec}": {error}') from error
+    except Exception as error:
+        raise PluginLoadError(f'plugin "{spec}": {plugin.__name__}() failed: {type(error).__name__}: {error}') from error
+    _check_shape(made, spec)
+    return made
+
+
+def _check_shape(plugin: Plugin, spec: str) -> None:
     present = [method for method in _METHODS if hasattr(plugin, method)]
-    if not present:
+    if not present and not isinstance(plugin, interface.BatchBindPlugin):
         raise PluginLoadError(f'plugin "{spec}": has none of the methods {", ".join(_METHODS)}')
+    if len(half := [method for method in _TOGETHER if method in present]) == 1:
+        raise PluginLoadError(f'plugin "{spec}": has {half[0]}, but {" and ".join(_TOGETHER)} belong together')
     for method in present:
         wanted = [parameter for parameter in inspect.signature(_METHODS[method]).parameters if parameter != "self"]
+        bound = getattr(plugin, method)
         try:
-            inspect.signature(getattr(plugin, method)).bind(*wanted)
+            inspect.signature(bound).bind(*wanted)
         except TypeError:
             raise PluginLoadError(f'plugin "{spec}": {method} must take ({", ".join(wanted)})') from None
-    checked: Plugin = plugin
-    return checked
+        if inspect.iscoroutinefunction(_METHODS[method]) is not inspect.iscoroutinefunction(bound):
+            kind = "a coroutine" if inspect.iscoroutinefunction(_METHODS[method]) else "an ordinary function"
+            raise PluginLoadError(f'plugin "{spec}": {method} must be {kind}')
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -19,6 +19,7 @@ class PluginError(Exception):
 
     def __init__(self, plugin: str, point: str, problem: Exception) -> None:
         super().__init__(f'plugin "{plugin}" failed in {point}: {type(problem).__name__}: {problem}')
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,35 @@ class Status:
 
 
 SKIP = Status()
-"""From PreFilter: this plugin's filter would pass every node. From PreScore: its score would be the same everywhere."""
+"""From PreFilter: this plugin's filter would pass every node. From PreScore: its score would be the same everywhere. From a
+pre-flight or Bind: this plugin has nothing to do with the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """From Permit: somebody will allow or reject the pod, or else it is rejected after `timeout` seconds."""
+
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Nominated:
+    """From PostFilter: room for the pod is being made on this node. It is tried again; the node is not promised to it."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What a plugin said about the one node that was chosen."""
+
+    plugin: str
+    reason: str
+
+    @property
+    def message(self) -> str:
+        """As kube-scheduler tells it."""
+        return f"0/1 nodes are available: 1 {self.reason}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
-"""Runs the plugins of one profile, in their order, and keeps their faults from everybody else.
+"""Runs the plugins of one profile, at each point in their order, and keeps their faults from everybody else.
 
 A plugin that raises or answers nonsense fails the attempt at hand, with a PluginError that names it. Where a failure would
 have to stop the scheduler (what may be queued, in which order, which event helps) the framework goes on as if the plugin were
 not there.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,29 +14,19 @@ from pinnace.fit.table import BoolArray
 from scheduler.cache.changes import ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.binding_cycle import BindingPlugins
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.interface import (
     EnqueueHint,
     FilterPlugin,
     NormalizePlugin,
-    Plugin,
-    PreEnqueuePlugin,
     PreFilterPlugin,
     PreScorePlugin,
-    QueueSortPlugin,
     ScorePlugin,
 )
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, PluginError
-
-
-@dataclass(frozen=True, slots=True)
-class Enabled:
-    """A plugin of a profile, and where it takes part."""
-
-    plugin: Plugin
-    weight: float = 1.0
-    filters: bool = True
-    scores: bool = True
+from scheduler.framework.points import Point
+from scheduler.framework.profile import Enabled, Profile, check
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, Nominated, PluginError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +42,25 @@ class _Scorer:
 class Framework:
     """One profile: pods that name `scheduler_name` are scheduled by these plugins."""
 
-    def __init__(self, scheduler_name: str, enabled: Sequence[Enabled]) -> None:
+    def __init__(self, scheduler_name: str, profile: Profile) -> None:
         """Raises ValueError when the plugins do not make a profile."""
         self.scheduler_name = scheduler_name
-        plugins = [each.plugin for each in enabled]
-        names = [plugin.name for plugin in plugins]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"plugins are enabled twice: {', '.join(sorted(twice))}")
-        sorters = [plugin for plugin in plugins if isinstance(plugin, QueueSortPlugin)]
-        if len(sorters) != 1:
-            found = ", ".join(plugin.name for plugin in sorters) or "none"
-            raise ValueError(f"exactly one plugin must sort the queue, found {found}; PrioritySort is the usual one")
-        filters = [each.plugin for each in enabled if each.filters]
-        self._sorter = sorters[0]
-        self._pre_enqueue = [plugin for plugin in plugins if isinstance(plugin, PreEnqueuePlugin)]
-        self._pre_filters = [plugin for plugin in filters if isinstance(plugin, PreFilterPlugin)]
-        self._filters = [plugin for plugin in filters if isinstance(plugin, FilterPlugin)]
-        self._scorers = [
-            _scorer(each.plugin, each.weight)
-            for each in enabled
-            if each.scores and each.weight and isinstance(each.plugin, ScorePlugin)
-        ]
-        self._hints = {plugin.name: plugin for plugin in filters if isinstance(plugin, EnqueueHint)}
+        check(profile)
+
+        def at(point: Point) -> list[Any]:
+            return [each.plugin for each in profile.get(point, ())]
+
+        self._sorter = at(Point.QUEUE_SORT)[0]
+        self._pre_enqueue = at(Point.PRE_ENQUEUE)
+        self._pre_filters: list[PreFilterPlugin] = at(Point.PRE_FILTER)
+        self._filters: list[FilterPlugin] = at(Point.FILTER)
+        self._post_filters = at(Point.POST_FILTER)
+        self._scorers = [_scorer(each) for each in profile.get(Point.SCORE, ()) if each.weight]
+        self._hints = {each.name: each for point in _REFUSING for each in at(point) if isinstance(each, EnqueueHint)}
+        self.binding = BindingPlugins(
+            at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
+        )
+        """The plugins that take part once a node is chosen."""
 
     def may_enqueue(self, pod: PodInfo) -> bool:
         try:
@@ -130,6 +117,21 @@ class Framework:
             return np.ones(rows, np.bool_)
         return feasible if np.count_nonzero(feasible) else Diagnosis(rows, refusals)
 
+    def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> tuple[str, str]:
+        """After no node was found: the node where room is being made, and what is to be said of it; each may be empty. Raises
+        PluginError."""
+        said = []
+        for plugin in self._post_filters:
+            try:
+                answer = plugin.post_filter(state, pod, nodes, diagnosis)
+            except Exception as error:
+                raise PluginError(plugin.name, "PostFilter", error) from error
+            if isinstance(answer, Nominated):
+                return answer.node, ""
+            if answer is not None and answer.reason:
+                said.append(answer.reason)
+        return "", " ".join(said)
+
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """The weighted sum of each node's scores; -inf where a node is not feasible. Raises PluginError."""
         total = np.zeros(len(nodes))
@@ -152,10 +154,15 @@ class Framework:
         return total
 
 
-def _scorer(plugin: ScorePlugin, weight: float) -> _Scorer:
+_REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
+"""Where a plugin can leave a pod without a place."""
+
+
+def _scorer(enabled: Enabled) -> _Scorer:
+    plugin: Any = enabled.plugin
     return _Scorer(
         plugin,
-        weight,
+        enabled.weight,
         pre_score=plugin if isinstance(plugin, PreScorePlugin) else None,
         normalize=plugin if isinstance(plugin, NormalizePlugin) else None,
         checked=not type(plugin).__module__.startswith("scheduler.plugins."),

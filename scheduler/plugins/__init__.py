@@ -1,8 +1,9 @@
 """The built-in plugins, one idea a file. Names, reasons and default weights are those of kube-scheduler."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from scheduler.framework import Plugin
+from scheduler.plugins.default_binder import DefaultBinder
 from scheduler.plugins.image_locality import ImageLocality
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
@@ -18,7 +19,7 @@ from scheduler.plugins.scheduling_gates import SchedulingGates
 from scheduler.plugins.selector_spread import SelectorSpread
 from scheduler.plugins.taint_toleration import TaintToleration
 
-DEFAULTS: Mapping[str, tuple[Callable[[], Plugin], float]] = {
+DEFAULTS: Mapping[str, tuple[type[Plugin], float]] = {
     SchedulingGates.name: (SchedulingGates, 0),
     PrioritySort.name: (PrioritySort, 0),
     NodeUnschedulable.name: (NodeUnschedulable, 0),
@@ -33,6 +34,7 @@ DEFAULTS: Mapping[str, tuple[Callable[[], Plugin], float]] = {
     ImageLocality.name: (ImageLocality, 1),
     SelectorSpread.name: (SelectorSpread, 0),
     NodePreferAvoidPods.name: (NodePreferAvoidPods, 0),
+    DefaultBinder.name: (DefaultBinder, 0),
 }
 """Name -> (class, weight of its score), in the order in which they run: a refusal is told for the first that refuses.
 With weight 0 a plugin does not score unless a configuration says so: Kubernetes has these two no more."""

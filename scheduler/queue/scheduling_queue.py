@@ -23,11 +23,19 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from itertools import count
+from typing import Protocol
 
 from scheduler.cache.changes import ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
-from scheduler.framework.runtime import Framework
+
+
+class Policy(Protocol):
+    """What plugins have to say about the queue: a Framework, or the Profiles of several."""
+
+    def may_enqueue(self, pod: PodInfo) -> bool: ...
+    def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]: ...
+    def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool: ...
 
 
 class Place(StrEnum):
@@ -54,13 +62,13 @@ class QueuedPod:
 class SchedulingQueue:
     def __init__(
         self,
-        framework: Framework,
+        policy: Policy,
         *,
         initial_backoff: float = 1.0,
         max_backoff: float = 10.0,
         flush_after: float = 300.0,
     ) -> None:
-        self._framework = framework
+        self._policy = policy
         self._initial_backoff = initial_backoff
         self._max_backoff = max_backoff
         self._flush_after = flush_after
@@ -139,7 +147,7 @@ class SchedulingQueue:
         """Moves the pods that the event may help. `nodes` is the table after the event."""
         for (refused_by, _), group in list(self._groups.items()):
             any_of_them = next(iter(group.values())).info
-            if not refused_by or any(self._framework.helps(name, event, any_of_them, nodes) for name in refused_by):
+            if not refused_by or any(self._policy.helps(name, event, any_of_them, nodes) for name in refused_by):
                 self._release(list(group.values()), now)
 
     def next_due(self) -> float | None:
@@ -156,14 +164,14 @@ class SchedulingQueue:
 
     def _admit(self, queued: QueuedPod) -> None:
         self._pods[queued.info.uid] = queued
-        if self._framework.may_enqueue(queued.info):
+        if self._policy.may_enqueue(queued.info):
             self._activate(queued)
         else:
             queued.place = Place.GATED
 
     def _activate(self, queued: QueuedPod) -> None:
         queued.place = Place.ACTIVE
-        key = self._framework.sort_key(queued.info, queued.since)
+        key = self._policy.sort_key(queued.info, queued.since)
         heapq.heappush(self._active, (key, next(self._sequence), queued))
 
     def _after_backoff(self, queued: QueuedPod, now: float) -> None:

@@ -107,7 +107,7 @@ class Workload:
         """What a scheduler, leading or not, believes wrongly: its cache must be the state when nothing moves any more. Only one
         that does not lead may go on assuming a pod that nobody has bound: it finds out when it is elected again."""
         try:
-            await scheduler._pods.wait_for(revision, PATIENCE)
+            await scheduler._informers.pods.wait_for(revision, PATIENCE)
         except TimeoutError as error:
             return [str(error)]
         cache, pods = scheduler._cache, self._cluster.journal.pods

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import default_plugins
-from scheduler.framework.runtime import Enabled, Framework
+from scheduler.framework.profile import Enabled, everywhere
+from scheduler.framework.runtime import Framework
 from tests.builders import NodeBuilder, PodBuilder
 
 
@@ -24,6 +25,7 @@ def cache_of(*nodes: NodeBuilder, placed: Sequence[PodBuilder] = ()) -> Cache:
     return cache
 
 
-def framework(*more: Enabled) -> Framework:
-    """The built-in plugins, and more."""
-    return Framework("default-scheduler", [*default_plugins(), *more])
+def framework(*more: Enabled, first: bool = False) -> Framework:
+    """The built-in plugins, and more; `first`: more, and the built-in plugins."""
+    plugins = [*more, *default_plugins()] if first else [*default_plugins(), *more]
+    return Framework("default-scheduler", everywhere(plugins))

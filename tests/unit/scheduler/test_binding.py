@@ -23,7 +23,9 @@ from pinnace.client.errors import (
     Unavailable,
     from_refusal,
 )
-from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVE_DELAY, Binder, Decision
+from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVE_DELAY, Binder
+from scheduler.decision import Decision
+from scheduler.framework.results import Refused
 from scheduler.queue.scheduling_queue import QueuedPod
 from scheduler.verdict import Verdict, verdict
 from tests.builders import PodBuilder, make_node, make_pod
@@ -91,6 +93,13 @@ class World:
     def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
         self.cache.forget(decision.queued.info.uid)
         self.told.append(f"failed {decision.queued.info.name}: {message}{', retry' if retry else ''}")
+
+    def refused(self, decision: Decision, refused: Refused) -> None:
+        self.cache.forget(decision.queued.info.uid)
+        self.told.append(f"refused {decision.queued.info.name}: {refused.reason}")
+
+    def superseded(self, decision: Decision) -> None:
+        self.told.append(f"superseded {decision.queued.info.name}")
 
     def fenced(self, token: int) -> None:
         self.told.append(f"fenced {token}")
@@ -203,7 +212,8 @@ async def test_a_pod_that_somebody_else_bound_is_not_ours(world: World) -> None:
     await world.settle()
     world.cache.observe(info(make_pod("a")), "m")
     await world.resolve()
-    assert world.told == [] and world.api.reads == [] and world.cache.node_of(info(make_pod("a")).uid) == "m"
+    assert world.told == ["superseded a"] and world.api.reads == []
+    assert world.cache.node_of(info(make_pod("a")).uid) == "m"
 
 
 @pytest.mark.parametrize("error", [UNKNOWN, refusal(Code.DEADLINE_EXCEEDED), refusal(Code.UNAVAILABLE)])

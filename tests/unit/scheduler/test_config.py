@@ -1,30 +1,69 @@
-"""The configuration file, and plugins of one's own."""
+"""The configuration file: read, checked, written back; and plugins of one's own."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from scheduler.config import Configuration, ConfigurationError, check, default_plugins, parse, with_plugin
+from pinnace.api.resources import PRIORITY_CLASSES
+from scheduler.config import (
+    Configuration,
+    ConfigurationError,
+    ProfileConfiguration,
+    build,
+    check,
+    default_plugins,
+    model,
+    needs,
+    parse,
+    with_plugin,
+    write,
+)
+from scheduler.config import plugins as resolution
 from scheduler.cycle import Placed, schedule_one
-from scheduler.framework.runtime import Framework
+from scheduler.framework import Handle, PodInfo, Status
+from scheduler.framework.handle import Offline
+from scheduler.framework.points import Point, takes_part
+from scheduler.plugins import DEFAULTS
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "plugins" / "cheapest_node.py") + ":CheapestNode"
+GATE = f"{__name__}:Gate"
 
 
-def plugins(text: str) -> dict[str, tuple[float, bool, bool]]:
-    """(weight, filters, scores) by name."""
-    configuration = parse(f"{HEAD}profiles: [{{plugins: {{{text}}}}}]")
-    return {each.plugin.name: (each.weight, each.filters, each.scores) for each in configuration.plugins}
+class Gate:
+    """Wants all that a constructor can have."""
+
+    name = "Gate"
+    needs = (PRIORITY_CLASSES,)
+
+    def __init__(self, args: dict[str, Any], handle: Handle) -> None:
+        if args.get("open", True) not in (True, False):
+            raise ValueError("open: expected true or false")
+        self.open = args.get("open", True)
+        self.handle = handle
+
+    def pre_enqueue(self, pod: PodInfo) -> bool:
+        return bool(self.open)
+
+    def permit(self, state: Any, pod: PodInfo, node: str) -> Status | None:
+        return None
+
+
+def profile(text: str, config: str = "[]") -> ProfileConfiguration:
+    [found] = parse(f"{HEAD}profiles: [{{plugins: {{{text}}}, pluginConfig: {config}}}]").profiles
+    return found
 
 
 def test_everything_has_a_default() -> None:
-    configuration = parse(HEAD)
-    assert (configuration.scheduler_name, configuration.election) == ("default-scheduler", "scheduler")
-    assert (configuration.initial_backoff, configuration.max_backoff) == (1.0, 10.0)
-    assert [each.plugin.name for each in configuration.plugins] == [each.plugin.name for each in default_plugins()]
+    assert parse(HEAD) == Configuration()
+    [default] = Configuration().profiles
+    assert default.scheduler_name == "default-scheduler"
+    assert default.plugins and set(default.plugins) == set(DEFAULTS)
+    assert {each.plugin.name for each in default_plugins()} == set(DEFAULTS)
 
 
 def test_every_field_is_read() -> None:
@@ -33,36 +72,199 @@ def test_every_field_is_read() -> None:
         "profiles: [{schedulerName: mine}]",
         seed=7,
     )
-    assert configuration.election == "second" and configuration.scheduler_name == "mine" and configuration.seed == 7
+    assert configuration.election == "second" and configuration.seed == 7
+    assert [each.scheduler_name for each in configuration.profiles] == ["mine"]
     assert (configuration.initial_backoff, configuration.max_backoff) == (2.0, 20.0)
 
 
-def test_plugins_are_disabled_and_weighed_by_point() -> None:
-    found = plugins(
-        "multiPoint: {disabled: [{name: NodeName}]}, filter: {disabled: [{name: NodePorts}]}, "
-        'score: {disabled: [{name: "*"}], enabled: [{name: NodeResourcesFit, weight: 5}]}'
+class TestPlugins:
+    def test_are_disabled_and_weighed_by_point(self) -> None:
+        found = profile(
+            "multiPoint: {disabled: [{name: NodeName}]}, filter: {disabled: [{name: NodePorts}]}, "
+            'score: {disabled: [{name: "*"}], enabled: [{name: NodeResourcesFit, weight: 5}]}'
+        )
+        assert "NodeName" not in found.plugins
+        assert "NodePorts" not in found.points[Point.FILTER] and "NodePorts" in found.points[Point.PRE_FILTER]
+        assert "TaintToleration" in found.points[Point.FILTER]
+        assert found.weights == {"NodeResourcesFit": 5.0}
+
+    def test_that_are_disabled_can_be_enabled_at_one_point(self) -> None:
+        found = profile(
+            "multiPoint: {disabled: [{name: NodeResourcesFit}, {name: TaintToleration}]}, "
+            "preScore: {enabled: [{name: TaintToleration}]}, score: {enabled: [{name: TaintToleration}]}"
+        )
+        assert found.weights["TaintToleration"] == 3.0, "the usual weight"
+        assert "TaintToleration" not in found.points[Point.FILTER] and "NodeResourcesFit" not in found.plugins
+
+    def test_the_usual_weight_and_the_weight_for_all_points(self) -> None:
+        found = profile(
+            "multiPoint: {enabled: [{name: TaintToleration}, {name: NodeResourcesFit, weight: 7}, "
+            "{name: NodeResourcesBalancedAllocation, weight: 8}]}, "
+            "score: {enabled: [{name: NodeResourcesBalancedAllocation, weight: 9}]}"
+        )
+        assert found.weights == Configuration().profiles[0].weights | {
+            "TaintToleration": 3.0,
+            "NodeResourcesFit": 7.0,
+            "NodeResourcesBalancedAllocation": 9.0,
+        }
+
+    def test_that_do_not_score_by_default_do_when_they_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        defaults = dict(DEFAULTS) | {"NodeResourcesFit": (DEFAULTS["NodeResourcesFit"][0], 0.0)}
+        for module in (model, resolution):
+            monkeypatch.setattr(module, "DEFAULTS", defaults)
+        assert "NodeResourcesFit" not in profile("").weights and profile("") == ProfileConfiguration()
+        assert profile("score: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
+        assert profile("multiPoint: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
+
+    def test_run_in_the_order_of_kubernetes(self) -> None:
+        """What a point names and multiPoint has, the rest of multiPoint, what only the point has."""
+        found = profile(
+            'multiPoint: {disabled: [{name: "*"}], enabled: [{name: PrioritySort}, {name: NodeName}, {name: NodePorts}, '
+            "{name: NodeUnschedulable}, {name: DefaultBinder}]}, "
+            "preFilter: {enabled: [{name: NodeAffinity}]}, "
+            "filter: {enabled: [{name: NodeAffinity}, {name: NodeUnschedulable}, {name: NodePorts}]}"
+        )
+        assert found.points[Point.FILTER] == ["NodeUnschedulable", "NodePorts", "NodeName", "NodeAffinity"]
+
+    def test_multi_point_replaces_in_place(self) -> None:
+        found = profile(f'multiPoint: {{enabled: [{{name: "{GATE}"}}, {{name: NodeUnschedulable}}]}}')
+        order = [name for name in DEFAULTS if "pre_filter" in dir(DEFAULTS[name][0])]
+        assert list(found.points[Point.PRE_FILTER]) == order
+        assert list(found.points[Point.PRE_ENQUEUE])[-1] == "Gate" and found.points[Point.PERMIT] == ["Gate"]
+
+    def test_classic_names(self) -> None:
+        found = profile(
+            "multiPoint: {disabled: [{name: PodFitsHostPorts}]}, score: {enabled: [{name: LeastRequestedPriority, weight: 4}]}"
+        )
+        assert "NodePorts" not in found.plugins and found.weights["NodeResourcesFit"] == 4.0
+
+    def test_of_ones_own(self) -> None:
+        found = profile(f'score: {{enabled: [{{name: "{EXAMPLE}", weight: 9}}]}}')
+        assert found.weights["CheapestNode"] == 9.0 and found.sources["CheapestNode"].spec == EXAMPLE
+        frameworks = build(with_plugin(Configuration(), EXAMPLE), Offline())
+        cache = cache_of(make_node("dear").label("price", "50"), make_node("cheap").label("price", "1"), make_node("unknown"))
+        assert schedule_one(info(make_pod("a").req(cpu=1)), cache, frameworks["default-scheduler"], 0) == Placed("cheap")
+
+    def test_take_part_where_they_have_a_method(self) -> None:
+        [all_points] = Configuration().profiles
+        for point, names in all_points.points.items():
+            expected = [name for name, (plugin, _) in DEFAULTS.items() if takes_part(plugin, point)]
+            if point is Point.SCORE:
+                expected = [name for name in expected if DEFAULTS[name][1]]
+            assert list(names) == expected
+
+
+class TestPluginConfig:
+    def test_reaches_the_plugin(self) -> None:
+        text = f"""profiles:
+- plugins: {{multiPoint: {{enabled: [{{name: "{GATE}"}}]}}}}
+  pluginConfig: [{{name: Gate, args: {{apiVersion: kubescheduler.config.k8s.io/v1, kind: GateArgs, open: false}}}}]
+"""
+        configuration = parse(HEAD + text)
+        assert configuration.profiles[0].args == {"Gate": {"open": False}}
+        assert not build(configuration, Offline())["default-scheduler"].may_enqueue(info(make_pod("a")))
+        assert parse(write(configuration)).profiles[0].args == {"Gate": {"open": False}}
+
+    def test_needs_are_collected_from_the_plugins_in_use(self) -> None:
+        assert set(needs(with_plugin(Configuration(), GATE))) == {*needs(Configuration()), PRIORITY_CLASSES}
+        configured_only = parse(f'{HEAD}profiles: [{{pluginConfig: [{{name: "{GATE}", args: {{open: true}}}}]}}]')
+        assert needs(configured_only) == needs(Configuration())
+
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ("{}", "pluginConfig: expected a list"),
+            ("[{name: Nonsense}]", 'pluginConfig[0].name: no plugin "Nonsense"'),
+            ("[{name: NodePorts, args: []}]", "pluginConfig[0].args: expected fields"),
+            ("[{name: NodePorts}, {name: PodFitsPorts}]", "pluginConfig[1].name: NodePorts is configured twice"),
+            ("[{name: NodePorts, args: {kind: NodeNameArgs}}]", "args.kind: expected NodePortsArgs"),
+            ("[{name: NodePorts, args: {apiVersion: v1}}]", "args.apiVersion: expected kubescheduler.config.k8s.io/v1"),
+        ],
     )
-    assert "NodeName" not in found
-    assert found["NodePorts"][1] is False
-    assert found["NodeResourcesFit"] == (5.0, True, True)
-    assert found["TaintToleration"] == (3.0, True, False)
+    def test_mistakes_are_named(self, config: str, message: str) -> None:
+        with pytest.raises(ConfigurationError) as raised:
+            profile("", config)
+        assert message in str(raised.value)
 
-
-def test_a_disabled_plugin_can_be_enabled_at_one_point() -> None:
-    found = plugins(
-        "multiPoint: {disabled: [{name: NodeResourcesFit}, {name: TaintToleration}]}, "
-        "filter: {enabled: [{name: NodeResourcesFit}]}, score: {enabled: [{name: TaintToleration}]}"
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ("[{name: NodePorts, args: {a: 1}}]", 'profile default-scheduler: plugin "NodePorts": takes no args'),
+            (f'[{{name: "{GATE}", args: {{open: maybe}}}}]', f'plugin "{GATE}": open: expected true or false'),
+        ],
     )
-    assert found["NodeResourcesFit"] == (1.0, True, False)
-    assert found["TaintToleration"] == (3.0, False, True)
+    def test_args_are_checked_by_the_plugin(self, config: str, message: str) -> None:
+        text = f'profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: "{GATE}"}}]}}}}, pluginConfig: {config}}}]'
+        with pytest.raises(ConfigurationError) as raised:
+            check(parse(HEAD + text))
+        assert message in str(raised.value)
 
 
-def test_a_plugin_of_ones_own() -> None:
-    assert plugins(f'score: {{enabled: [{{name: "{EXAMPLE}", weight: 9}}]}}')["CheapestNode"] == (9.0, False, True)
-    configuration = check(with_plugin(Configuration(), EXAMPLE))
-    framework = Framework("default-scheduler", configuration.plugins)
-    cache = cache_of(make_node("dear").label("price", "50"), make_node("cheap").label("price", "1"), make_node("unknown"))
-    assert schedule_one(info(make_pod("a").req(cpu=1)), cache, framework, 0) == Placed("cheap")
+class TestProfiles:
+    def test_several(self) -> None:
+        configuration = parse(
+            HEAD + "profiles: [{}, {schedulerName: packing, plugins: {filter: {disabled: [{name: NodePorts}]}}}]"
+        )
+        frameworks = build(configuration, Offline())
+        assert list(frameworks) == ["default-scheduler", "packing"]
+        cache = cache_of(make_node("n"), placed=[make_pod("there").host_port(80).node("n")])
+        pod = info(make_pod("a").host_port(80))
+        assert schedule_one(pod, cache, frameworks["packing"], 0) == Placed("n")
+
+    def test_names_are_unique(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: default-scheduler has a profile already"):
+            parse(HEAD + "profiles: [{}, {}]")
+        with pytest.raises(ConfigurationError, match="profiles: expected at least one"):
+            parse(HEAD + "profiles: []")
+
+    def test_the_queue_is_sorted_alike(self) -> None:
+        text = f"""profiles:
+- {{}}
+- schedulerName: other
+  plugins: {{queueSort: {{disabled: [{{name: "*"}}], enabled: [{{name: "{__name__}:Lifo"}}]}}}}
+"""
+        with pytest.raises(ConfigurationError, match="queueSort must be the same in default-scheduler and other"):
+            check(parse(HEAD + text))
+
+
+class Lifo:
+    name = "Lifo"
+
+    def sort_key(self, pod: PodInfo, since: float) -> tuple[float]:
+        return (-since,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "podMaxBackoffSeconds: 2.5\nleaderElection: {resourceName: other}",
+        'profiles: [{plugins: {multiPoint: {disabled: [{name: "*"}], enabled: [{name: PrioritySort}, '
+        "{name: DefaultBinder}]}}}]",
+        "profiles: [{}, {schedulerName: b, plugins: {filter: {disabled: [{name: NodePorts}]}, "
+        "score: {enabled: [{name: TaintToleration, weight: 9}]}}}]",
+        f"""profiles:
+- plugins:
+    score: {{enabled: [{{name: "{EXAMPLE}", weight: 2}}]}}
+    permit: {{enabled: [{{name: "{GATE}"}}]}}
+""",
+    ],
+)
+def test_what_is_written_says_the_same(text: str) -> None:
+    configuration = check(parse(HEAD + text))
+    again = parse(write(configuration))
+    assert write(again) == write(configuration)
+    for read, original in zip(again.profiles, configuration.profiles, strict=True):
+        assert (read.scheduler_name, read.points, read.weights) == (original.scheduler_name, original.points, original.weights)
+    assert (again.election, again.max_backoff) == (configuration.election, configuration.max_backoff)
+
+
+def test_what_is_written_has_everything_filled_in() -> None:
+    document = yaml.safe_load(write(Configuration()))
+    [written] = document["profiles"]
+    assert written["schedulerName"] == "default-scheduler" and document["podMaxBackoffSeconds"] == 10
+    assert {"name": "TaintToleration", "weight": 3} in written["plugins"]["score"]["enabled"]
+    assert written["plugins"]["bind"] == {"enabled": [{"name": "DefaultBinder"}]}
 
 
 @pytest.mark.parametrize(
@@ -71,14 +273,17 @@ def test_a_plugin_of_ones_own() -> None:
         ("apiVersion: v1\nkind: Pod", "expected apiVersion kubescheduler.config.k8s.io/v1"),
         ("[]", "the document: expected fields"),
         ("{", "not YAML"),
-        (HEAD + "extenders: []", "extenders: not supported; there are apiVersion"),
+        (HEAD + "parallelism: 16", "parallelism: not supported; there are apiVersion"),
         (HEAD + "leaderElection: {leaseDuration: 15s}", "leaderElection.leaseDuration: not supported"),
-        (HEAD + "profiles: [{}, {}]", "profiles: exactly one profile"),
-        (HEAD + "profiles: [{pluginConfig: []}]", "profiles[0].pluginConfig: not supported"),
-        (HEAD + "profiles: [{plugins: {bind: {}}}]", "profiles[0].plugins.bind: not supported"),
+        (HEAD + "profiles: [{plugins: {blind: {}}}]", "profiles[0].plugins.blind: not supported"),
         (HEAD + "profiles: [{plugins: {filter: {enabled: [{name: Nonsense}]}}}]", 'no plugin "Nonsense"; there are'),
-        (HEAD + "profiles: [{plugins: {filter: {disabled: [{name: Nonsense}]}}}]", 'no plugin "Nonsense" is enabled'),
+        (HEAD + "profiles: [{plugins: {filter: {disabled: [{name: Nonsense}]}}}]", 'no plugin "Nonsense"; there are'),
         (HEAD + "profiles: [{plugins: {score: {enabled: [{name: NodeName, weight: -1}]}}}]", "weight: expected a whole number"),
+        (HEAD + "profiles: [{plugins: {score: {enabled: [{name: NodeName}]}}}]", "NodeName takes no part in score"),
+        (
+            HEAD + "profiles: [{plugins: {filter: {enabled: [{name: NodePorts}, {name: PodFitsPorts}]}}}]",
+            "NodePorts is enabled twice",
+        ),
         (HEAD + "profiles: [{plugins: {score: {enabled: {}}}}]", "score.enabled: expected a list"),
         (HEAD + 'profiles: [{plugins: {score: {enabled: [{name: "no.such:Plugin"}]}}}]', "cannot import no.such"),
         (HEAD + "profiles: [{schedulerName: 5}]", "profiles[0].schedulerName: expected text"),
@@ -92,7 +297,9 @@ def test_mistakes_are_named(text: str, message: str) -> None:
 
 
 def test_plugins_that_make_no_profile_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="enabled twice: CheapestNode"):
-        check(with_plugin(with_plugin(Configuration(), EXAMPLE), EXAMPLE))
+    with pytest.raises(ConfigurationError, match="CheapestNode is enabled twice"):
+        with_plugin(with_plugin(Configuration(), EXAMPLE), EXAMPLE)
+    with pytest.raises(ConfigurationError, match="called NodeName, as NodeName is"):
+        with_plugin(Configuration(), "scheduler.plugins.node_name:NodeName")
     with pytest.raises(ConfigurationError, match="must sort the queue"):
         check(parse(HEAD + "profiles: [{plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}}]"))

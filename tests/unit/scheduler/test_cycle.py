@@ -4,8 +4,8 @@ from collections import Counter
 
 from scheduler.cache.cache import Cache
 from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
-from scheduler.framework import BoolArray, CycleState, FloatArray, NodeTable, PodInfo
-from scheduler.framework.runtime import Enabled
+from scheduler.framework import BoolArray, CycleState, Diagnosis, FloatArray, NodeTable, Nominated, PodInfo, Status
+from scheduler.framework.profile import Enabled
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 
@@ -67,3 +67,63 @@ def test_without_nodes() -> None:
     assert schedule_one(info(make_pod("a")), Cache(), FRAMEWORK, 0) == Unschedulable(
         frozenset(), "no nodes available to schedule pods"
     )
+
+
+class Late:
+    """Takes part once a node is chosen."""
+
+    name = "Late"
+
+    def __init__(self, reserved: Status | Exception | None) -> None:
+        self.reserved = reserved
+        self.undone: list[str] = []
+
+    def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        if isinstance(self.reserved, Exception):
+            raise self.reserved
+        return self.reserved
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        self.undone.append(node)
+
+
+def test_a_plugin_that_does_not_want_the_chosen_node() -> None:
+    cache, pod, late = equal_nodes(1), info(make_pod("a").req(cpu=1)), Late(Status("node(s) were taken"))
+    assert schedule_one(pod, cache, framework(Enabled(late)), 0) == Unschedulable(
+        frozenset({"Late"}), "0/1 nodes are available: 1 node(s) were taken."
+    )
+    assert late.undone == ["n0"] and len(cache) == 0 and cache.nodes.free("cpu")[0] == 4000
+
+
+def test_a_plugin_that_fails_after_the_choice_leaves_nothing_assumed() -> None:
+    cache, late = equal_nodes(1), Late(RuntimeError("boom"))
+    assert isinstance(schedule_one(info(make_pod("a")), cache, framework(Enabled(late)), 0), Broken)
+    assert late.undone == ["n0"] and len(cache) == 0
+
+
+def test_what_plugins_do_after_the_choice_comes_with_it() -> None:
+    placed = schedule_one(info(make_pod("a")), equal_nodes(1), framework(Enabled(Late(None))), 0)
+    assert isinstance(placed, Placed) and placed.cycle is not None and placed.cycle.direct
+
+
+class Preempting:
+    name = "Preempting"
+
+    def __init__(self, answer: Status | Nominated) -> None:
+        self.answer = answer
+
+    def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> Status | Nominated:
+        assert diagnosis.plugins == {"NodeResourcesFit"}
+        return self.answer
+
+
+def test_post_filter_is_asked_when_no_node_is_left() -> None:
+    pod, refused_by = info(make_pod("a").req(cpu=9)), frozenset({"NodeResourcesFit"})
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    for answer, expected in (
+        (Status("preemption: no victims."), Unschedulable(refused_by, f"{message} preemption: no victims.")),
+        (Nominated("n0"), Unschedulable(refused_by, message, "n0")),
+    ):
+        assert schedule_one(pod, equal_nodes(1), framework(Enabled(Preempting(answer))), 0) == expected
+    broken = framework(Enabled(Preempting(Nominated("n0"))))
+    assert schedule_one(pod, Cache(), broken, 0) == Unschedulable(frozenset(), "no nodes available to schedule pods")

@@ -24,7 +24,7 @@ class World:
         self.changes = 0
         self.cache = Cache()
         self.queue = SchedulingQueue(framework())
-        self.feed = Feed(self.cache, self.queue, "default-scheduler", lambda: self.now, self.changed)
+        self.feed = Feed(self.cache, self.queue, {"default-scheduler"}, lambda: self.now, self.changed)
         self.feed.on_nodes([Delta(ADDED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").build(), None)])
 
     def changed(self) -> None:

@@ -7,10 +7,14 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.cache.changes import Change, ClusterEvent
-from scheduler.framework import SKIP, FilterResult, NodeView, PerNodeFilter, PerNodeScore, Status
+from scheduler.config import default_plugins
+from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, Status
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.points import Point
+from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.results import PluginError
-from scheduler.framework.runtime import Enabled, Framework
+from scheduler.framework.runtime import Framework
+from scheduler.plugins.default_binder import DefaultBinder
 from scheduler.plugins.priority_sort import PrioritySort
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
@@ -96,8 +100,13 @@ def test_skipped_plugins_are_not_called() -> None:
 
 
 def test_a_plugin_takes_part_only_where_it_is_enabled() -> None:
-    framework(Enabled(Custom(filter=boom), filters=False)).filter({}, POD, NODES)
-    framework(Enabled(Custom(score=boom), scores=False)).score({}, POD, NODES, BOTH)
+    profile = dict(everywhere([*default_plugins(), Enabled(Custom(filter=boom, score=np.array([1.0, 2.0])), weight=3)]))
+    without = profile | {Point.FILTER: []}
+    assert isinstance(Framework("x", without).filter({}, POD, NODES), np.ndarray)
+    with pytest.raises(PluginError):
+        Framework("x", profile).filter({}, POD, NODES)
+    total = Framework("x", without).score({}, POD, NODES, BOTH)
+    assert total[1] - total[0] == pytest.approx(3.0)
 
 
 def test_pre_filter_can_refuse_for_all_nodes() -> None:
@@ -149,8 +158,8 @@ def test_a_plugin_keeps_its_own_array() -> None:
 
 
 def test_failures_where_no_pod_can_be_blamed_change_nothing() -> None:
-    broken = Custom(pre_enqueue=boom, sort_key=boom, helps=boom, helped_by=Change.POD_FREED)
-    alone = Framework("x", [Enabled(broken)])
+    broken = Custom(pre_enqueue=boom, sort_key=boom, filter=boom, helps=boom, helped_by=Change.POD_FREED)
+    alone = Framework("x", everywhere([Enabled(DefaultBinder()), Enabled(broken)]))
     assert alone.may_enqueue(POD)
     assert alone.sort_key(POD, 0.0) == ()
     assert alone.helps("Custom", ClusterEvent(Change.POD_FREED, "n"), POD, NODES)
@@ -163,10 +172,62 @@ def test_anything_helps_a_plugin_without_a_hint() -> None:
 
 def test_names_are_unique() -> None:
     with pytest.raises(ValueError, match="enabled twice: Custom"):
-        framework(Enabled(Custom()), Enabled(Custom()))
+        framework(Enabled(Custom(filter=boom)), Enabled(Custom(filter=boom)))
+
+    plugin = Enabled(Custom(filter=boom))
+    with pytest.raises(ValueError, match="enabled twice: Custom"):
+        Framework("x", dict(everywhere(default_plugins())) | {Point.FILTER: [plugin, plugin]})
 
 
 @pytest.mark.parametrize("sorters", [[], [PrioritySort(), Custom(sort_key=boom)]])
 def test_exactly_one_plugin_sorts(sorters: list[Any]) -> None:
     with pytest.raises(ValueError, match="exactly one plugin must sort"):
-        Framework("x", [Enabled(sorter) for sorter in sorters])
+        Framework("x", everywhere(Enabled(sorter) for sorter in sorters))
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (Point.BIND, "at least one plugin must bind"),
+        (Point.PRE_SCORE, "Custom is enabled at score, but not at preScore"),
+        (Point.PRE_FILTER, "is enabled at filter, but not at preFilter"),
+    ],
+)
+def test_points_that_belong_together(missing: Point, message: str) -> None:
+    plugins = [
+        Enabled(PrioritySort()),
+        Enabled(DefaultBinder()),
+        Enabled(Custom(pre_filter=None, filter=boom, pre_score=None, score=boom)),
+    ]
+    with pytest.raises(ValueError, match=message):
+        Framework("x", dict(everywhere(plugins)) | {missing: []})
+
+
+def test_a_plugin_that_is_never_asked_to_bind_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="Custom would never be asked to bind"):
+        framework(Enabled(Custom(bind=boom)))
+
+
+class TestPostFilter:
+    def test_the_first_that_makes_room_is_the_last_that_is_asked(self) -> None:
+        plugins = [
+            Custom("A", post_filter=Status("not me")),
+            Custom("B", post_filter=Nominated("m")),
+            Custom("C", post_filter=boom),
+        ]
+        assert self.run(*plugins) == ("m", "")
+
+    def test_what_the_others_say_is_told(self) -> None:
+        assert self.run(Custom("A", post_filter=Status("not me.")), Custom("B", post_filter=None)) == ("", "not me.")
+        assert self.run(Custom("A", post_filter=Status("not me.")), Custom("B", post_filter=Status("nor me."))) == (
+            "",
+            "not me. nor me.",
+        )
+
+    def test_a_failure_is_named(self) -> None:
+        with pytest.raises(PluginError, match='plugin "A" failed in PostFilter: RuntimeError: boom'):
+            self.run(Custom("A", post_filter=boom))
+
+    @staticmethod
+    def run(*plugins: Custom) -> tuple[str, str]:
+        return framework(*map(Enabled, plugins)).post_filter({}, POD, NODES, Diagnosis(2))

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.framework.loader import PluginLoadError, load
+from scheduler.framework import Plugin
+from scheduler.framework.handle import Offline
+from scheduler.framework.loader import PluginLoadError, find, make
 
 GOOD = """
 class Good:
@@ -12,6 +14,13 @@ class Good:
     def filter(self, state, pod, nodes): ...
     def score(self, state, pod, nodes, feasible, extra=1): ...
 """
+
+
+G = "class Good:\n    name = 'G'\n    "
+
+
+def load(spec: str, **args: object) -> Plugin:
+    return make(find(spec), spec, args, Offline())
 
 
 def test_a_module_or_a_file(tmp_path: Path) -> None:
@@ -29,9 +38,13 @@ def test_a_module_or_a_file(tmp_path: Path) -> None:
         ("raise RuntimeError('boom')", "Good", "cannot import .*: RuntimeError: boom"),
         ("class Good:\n    name = 'Good'", "Good", "has none of the methods pre_enqueue"),
         ("class Good:\n    def filter(self, state, pod, nodes): ...", "Good", "needs an attribute `name`"),
-        ("class Good:\n    def __init__(self): raise KeyError('x')", "Good", r"Good\(\) failed: KeyError"),
+        ("class Good:\n    name = 'G'\n    def __init__(self): raise KeyError('x')", "Good", r"Good\(\) failed: KeyError"),
         ("class Good:\n    name = 'G'\n    def filter(self, pod): ...", "Good", r"filter must take \(state, pod, nodes\)"),
         ("class Good:\n    name = 'G'\n    score = 5", "Good", r"score must take \(state, pod, nodes, feasible\)"),
+        (f"{G}def __init__(self, args): raise ValueError('a.b: no')", "Good", ':Good": a.b: no'),
+        (f"{G}def reserve(self, state, pod, node): ...", "Good", "has reserve, but reserve and unreserve"),
+        (f"{G}def bind(self, state, pod, node, fence): ...", "Good", "bind must be a coroutine"),
+        (f"{G}async def score(self, state, pod, nodes, feasible): ...", "Good", "must be an ordinary"),
         (
             "from scheduler.framework import PerNodeFilter\nclass Good(PerNodeFilter):\n    name = 'G'",
             "Good",
@@ -50,3 +63,16 @@ def test_what_is_wrong_is_said(tmp_path: Path, source: str, class_name: str, mes
 def test_specs_that_lead_nowhere(spec: str) -> None:
     with pytest.raises(PluginLoadError):
         load(spec)
+
+
+def test_the_constructor_gets_what_it_names(tmp_path: Path) -> None:
+    file = tmp_path / "my_plugin.py"
+    method = "def pre_enqueue(self, pod): ..."
+    file.write_text(f"{G}def __init__(self, handle, args): self.got = handle, args\n    {method}")
+    handle = Offline()
+    made = make(find(f"{file}:Good"), "", {"a": 1}, handle)
+    assert vars(made)["got"] == (handle, {"a": 1})
+    file.write_text(f"{G}{method}")
+    load(f"{file}:Good")
+    with pytest.raises(PluginLoadError, match="takes no args"):
+        load(f"{file}:Good", a=1)

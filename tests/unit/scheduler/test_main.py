@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from scheduler.config import parse
 from scheduler.main import main
 from scheduler.metrics import PendingPods
 
@@ -14,7 +15,7 @@ from scheduler.metrics import PendingPods
     [
         (["--plugin", "nonsense"], 'no plugin "nonsense"; there are'),
         (["--plugin", "no.such:Plugin"], "cannot import no.such"),
-        (["--plugin", "scheduler.plugins.node_name:NodeName"], "enabled twice: NodeName"),
+        (["--plugin", "scheduler.plugins.node_name:NodeName"], "is called NodeName, as NodeName is"),
         (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--config", "no/such/file"], "does not exist"),
     ],
@@ -29,6 +30,15 @@ def test_a_mistake_in_the_file_names_the_file(tmp_path: Path) -> None:
     file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 16\n")
     result = CliRunner().invoke(main, ["--server", "127.0.0.1:1", "--config", str(file)])
     assert result.exit_code == 2 and f"{file}: parallelism: not supported" in result.output
+
+
+def test_the_configuration_is_written_instead(tmp_path: Path) -> None:
+    file, written = tmp_path / "scheduler.yaml", tmp_path / "written.yaml"
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    file.write_text(head + "podMaxBackoffSeconds: 20\n")
+    result = CliRunner().invoke(main, ["--config", str(file), "--write-config-to", str(written)])
+    assert result.exit_code == 0, result.output
+    assert parse(written.read_text()) == parse(file.read_text())
 
 
 def test_pending_pods_are_counted_when_they_are_asked_for() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.resources import PODS, election_key
+from pinnace.api.resources import PODS, PRIORITY_CLASSES, election_key
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import FENCE_ANNOTATION
@@ -24,9 +23,8 @@ from pinnace.client.client import Client, PodClient, WatchBatch
 from pinnace.client.connection import Connection
 from pinnace.client.errors import NotFound, unavailable
 from scheduler.binding import IN_FLIGHT
-from scheduler.config import Configuration, default_plugins
-from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
-from scheduler.framework.runtime import Enabled
+from scheduler.config import Configuration, parse, with_plugin
+from scheduler.framework import Change, ClusterEvent, CycleState, FilterResult, Handle, NodeTable, PodInfo, Status, Wait
 from scheduler.scheduler import Scheduler
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
@@ -377,8 +375,7 @@ class Moody:
 
 async def test_a_plugin_that_fails_is_told_and_hurts_no_other_pod(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("bad").req().label("mood", "bad"), make_pod("good").req())
-    plugins = [*default_plugins(), Enabled(Moody())]
-    cluster.schedule("s0", configuration=replace(QUICK, plugins=plugins))
+    cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Moody"))
     assert await cluster.bound("good") == "n"
 
     async def told() -> bool:
@@ -394,3 +391,161 @@ async def test_pods_of_another_scheduler_are_left_alone(cluster: Cluster) -> Non
     cluster.schedule("s0")
     await cluster.bound("ours")
     assert not (await cluster.pod("theirs")).spec.nodeName
+
+
+class Turnstile:
+    """Lets pods through in pairs."""
+
+    name = "Turnstile"
+
+    def __init__(self, handle: Handle) -> None:
+        self._waiting = handle.waiting
+        self.timeout = PATIENCE
+        self.log: list[str] = []
+        TURNSTILES.append(self)
+
+    def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        self.log.append(f"reserve {pod.name}")
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        self.log.append(f"unreserve {pod.name}")
+
+    def permit(self, state: CycleState, pod: PodInfo, node: str) -> Wait | None:
+        first = next(iter(self._waiting), None)
+        if first is None:
+            return Wait(self.timeout)
+        first.allow(self.name)
+        return None
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        self.log.append(f"bound {pod.name}")
+
+
+TURNSTILES: list[Turnstile] = []
+
+
+class TestPermit:
+    @pytest.fixture
+    async def turnstile(self, cluster: Cluster) -> Turnstile:
+        await cluster.create(make_node("n"))
+        self.scheduler = cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Turnstile"))
+        await cluster.until(cluster.leader)
+        return TURNSTILES[-1]
+
+    async def logged(self, cluster: Cluster, turnstile: Turnstile, *expected: str) -> None:
+        async def same() -> bool:
+            return turnstile.log == list(expected)
+
+        await cluster.until(same)
+
+    async def test_a_pod_waits_for_another(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        await cluster.create(make_pod("a").req())
+        await self.logged(cluster, turnstile, "reserve a")
+        assert not (await cluster.pod("a")).spec.nodeName
+        await cluster.create(make_pod("b").req())
+        assert (await cluster.bound("a"), await cluster.bound("b")) == ("n", "n")
+
+        async def told() -> bool:
+            return turnstile.log[:2] == ["reserve a", "reserve b"] and sorted(turnstile.log[2:]) == ["bound a", "bound b"]
+
+        await cluster.until(told)
+
+    async def test_a_pod_that_waits_in_vain_is_tried_again(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        turnstile.timeout = TICK
+        await cluster.create(make_pod("a").req())
+        timeout = f"rejected due to timeout after waiting {TICK:g}s at plugin Turnstile"
+
+        async def told() -> bool:
+            events = await cluster.events()
+            return f"a FailedScheduling: 0/1 nodes are available: 1 {timeout}." in events
+
+        await cluster.until(told)
+        turnstile.timeout = PATIENCE
+
+        async def again() -> bool:
+            return turnstile.log[:3] == ["reserve a", "unreserve a", "reserve a"]
+
+        await cluster.until(again)
+
+    async def test_a_pod_that_is_deleted_waits_no_more(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        await cluster.create(make_pod("a").req())
+        await self.logged(cluster, turnstile, "reserve a")
+        await cluster.client.pods.delete("a", "default", grace=0)
+        await self.logged(cluster, turnstile, "reserve a", "unreserve a")
+
+    async def test_what_waits_at_the_end_of_a_term_is_decided_anew(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        await cluster.create(make_pod("a").req())
+        await self.logged(cluster, turnstile, "reserve a")
+        await cluster.depose()
+        await self.logged(cluster, turnstile, "reserve a", "unreserve a", "reserve a")
+        await cluster.create(make_pod("b").req())
+        assert await cluster.bound("a") == "n"
+
+
+async def test_what_plugins_did_for_binds_that_did_not_happen_is_undone_in_the_next_term(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(make_node("n"))
+    client = cluster.connect()
+    client.pods = losing = LosingPods(client.connection, lost_on="way there")
+    cluster.schedule("s0", client, with_plugin(QUICK, f"{__name__}:Turnstile"))
+    await cluster.create(make_pod("a").req(), make_pod("b").req())
+
+    async def called() -> bool:
+        return losing.calls > 0
+
+    await cluster.until(called)
+    await cluster.depose()
+    losing.lost_on = ""
+    await cluster.bound("a")
+    log = TURNSTILES[-1].log
+    assert sorted(log[2:4]) in (["unreserve a", "unreserve b"], ["bound a", "bound b"])
+
+
+class Classy:
+    """Refuses pods while there is no priority class of their name."""
+
+    name = "Classy"
+    needs = (PRIORITY_CLASSES,)
+    helped_by = Change.OBJECT
+
+    def __init__(self, handle: Handle) -> None:
+        self._classes = handle.objects(PRIORITY_CLASSES)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        return FilterResult.refusing(np.full(len(nodes), pod.name not in self._classes), "node(s) had no class")
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return event.resource == "priorityclasses" and event.obj is not None and event.obj.metadata.name == pod.name
+
+
+async def test_a_plugin_that_needs_other_objects(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("high").req())
+    cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Classy"))
+
+    async def refused() -> bool:
+        return "high FailedScheduling: 0/1 nodes are available: 1 node(s) had no class." in await cluster.events()
+
+    await cluster.until(refused)
+    await cluster.client.priority_classes.create(PriorityClass(metadata=ObjectMeta(name="high"), value=10))
+    assert await cluster.bound("high") == "n"
+
+
+async def test_profiles_share_a_process(cluster: Cluster) -> None:
+    text = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{}, {schedulerName: careless, plugins: {filter: {disabled: [{name: TaintToleration}]}}}]
+"""
+    await cluster.create(make_node("n").taint("gpu"), make_pod("ours").req(), make_pod("theirs").req().scheduler("careless"))
+    cluster.schedule("s0", configuration=parse(text))
+    assert await cluster.bound("theirs") == "n"
+
+    async def told() -> bool:
+        return len(await cluster.events()) == 2
+
+    await cluster.until(told)
+    events = {
+        event.reportingComponent: event.involvedObject.name for event in (await cluster.client.events.list("default")).items
+    }
+    assert events == {"default-scheduler": "ours", "careless": "theirs"}

@@ -1,0 +1,171 @@
+"""Binding cycles: what is to be done for a decision before it can go to the batches, as far as plugins want it.
+
+    start --Permit waits--> WAITING --allowed--> QUEUED ----> PreBind ----> Bind --bound, refused, in doubt--> settle
+      |                        |                   ^             |            '---- all skip the pod --.
+      |                        '-- refused         |             '-- refused, failed                   v
+      '------- nothing to wait for ----------------'             '---- no Bind plugin ---------> the batches
+
+* A pod that waits in Permit has no task; the cluster's room bounds how many there can be. A group may be as large as it likes.
+* PreBind and Bind run in at most CYCLES tasks. Others are QUEUED; with MAX_QUEUED of them the scheduling cycle pauses.
+* Everything has a deadline: waiting is limited by the plugin that asked for it (and WaitingPods), PreBind by PRE_BIND_DEADLINE,
+  Bind by BIND_DEADLINE. After the last the outcome is unknown, and looked up, before the plugin is asked again.
+"""
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+from pinnace.api.pods_pb2 import Fence
+from pinnace.client.errors import ApiError
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.race import race
+from scheduler.decision import Decision, Outcomes
+from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.results import PluginError, Refused
+from scheduler.framework.waiting import WaitingPods
+from scheduler.verdict import Verdict, verdict
+
+CYCLES = 256
+MAX_QUEUED = 4 * CYCLES
+PRE_BIND_DEADLINE = 600.0
+"""Seconds; what Kubernetes gives volumes to be bound."""
+BIND_DEADLINE = 30.0
+
+
+class Batches(Protocol):
+    """What is needed of scheduler.binding.Binder."""
+
+    def submit(self, decision: Decision) -> None: ...
+    def settle(self, decision: Decision, outcome: Verdict, message: str) -> None: ...
+    def drained(self) -> None: ...
+
+
+class BindingCycles:
+    """Starts with decisions whose cycle is not direct; sends them on when it has become so."""
+
+    def __init__(self, outcomes: Outcomes, election: str, batches: Batches, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._outcomes = outcomes
+        self._election = election
+        self._batches = batches
+        self._clock = clock
+        self._work = asyncio.Event()
+        self.waiting = WaitingPods(self._work.set)
+        self._held: dict[str, Decision] = {}
+        """By uid, while they wait in Permit."""
+        self._queued: deque[tuple[Decision, BindingCycle]] = deque()
+        self._preparing: dict[asyncio.Task[None], Decision] = {}
+        self._binding: set[asyncio.Task[None]] = set()
+
+    @property
+    def full(self) -> bool:
+        return len(self._queued) >= MAX_QUEUED
+
+    def start(self, decision: Decision, cycle: BindingCycle) -> None:
+        """`cycle` is the decision's; it is not direct."""
+        if cycle.waits:
+            self._held[decision.queued.info.uid] = decision
+            self.waiting.add(cycle.pod, cycle.node, cycle.waits, self._clock.monotonic())
+        else:
+            self._queued.append((decision, cycle))
+        self._work.set()
+
+    def stand_down(self) -> list[Decision]:
+        """Ends the term. Returns what was not sent, nor will be; what was, stays in doubt."""
+        unsent = [*self._held.values(), *(decision for decision, _ in self._queued), *self._preparing.values()]
+        for task in (*self._preparing, *self._binding):
+            task.cancel()
+        self._held.clear()
+        self._queued.clear()
+        self._preparing.clear()
+        self._binding.clear()
+        self.waiting.clear()
+        return unsent
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._work.clear()
+                self._take_settled()
+                while self._queued and len(self._preparing) + len(self._binding) < CYCLES:
+                    decision, cycle = self._queued.popleft()
+                    task = group.create_task(self._carry_out(decision, cycle))
+                    self._preparing[task] = decision
+                    task.add_done_callback(self._done)
+                self._batches.drained()
+                await self._next_work()
+
+    def _take_settled(self) -> None:
+        for waited, refused in self.waiting.settled(self._clock.monotonic()):
+            decision = self._held.pop(waited.pod.uid)
+            cycle = decision.cycle
+            assert cycle is not None
+            cycle.waits = {}
+            if refused is not None:
+                self._outcomes.refused(decision, refused)
+            else:
+                self._batches.submit(decision)
+
+    async def _next_work(self) -> None:
+        due = self.waiting.next_due()
+        if due is None:
+            await self._work.wait()
+        else:
+            await race(self._work.wait(), self._clock.sleep(due - self._clock.monotonic()))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._preparing.pop(task, None)
+        self._binding.discard(task)
+        self._work.set()
+
+    async def _carry_out(self, decision: Decision, cycle: BindingCycle) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        prepared = await self._prepare(cycle)
+        if self._preparing.pop(task, None) is None:
+            return  # the term is over, the decision was given back
+        if isinstance(prepared, Refused):
+            self._outcomes.refused(decision, prepared)
+        elif prepared:
+            self._outcomes.failed(decision, prepared, retry=True)
+        elif cycle.direct:
+            self._batches.submit(decision)
+        else:
+            self._binding.add(task)
+            await self._bind(decision, cycle, task)
+
+    async def _prepare(self, cycle: BindingCycle) -> Refused | str:
+        """PreBind. What is wrong; empty: nothing."""
+        try:
+            async with asyncio.timeout(PRE_BIND_DEADLINE):
+                refused = await cycle.pre_bind()
+        except TimeoutError:
+            return f"PreBind took longer than {PRE_BIND_DEADLINE:g} s"
+        except PluginError as error:
+            return str(error)
+        cycle.pre_binds = ()
+        return refused or ""
+
+    async def _bind(self, decision: Decision, cycle: BindingCycle, task: asyncio.Task[None]) -> None:
+        """Once the term is over, `task` is not among those that bind any more: then only what is certain counts."""
+        fence = Fence(election=self._election, token=decision.token)
+        try:
+            async with asyncio.timeout(BIND_DEADLINE):
+                answer = await cycle.bind(fence)
+        except TimeoutError:
+            self._batches.settle(decision, Verdict.UNKNOWN, f"Bind took longer than {BIND_DEADLINE:g} s")
+            return
+        except PluginError as error:
+            if isinstance(error.problem, ApiError):
+                self._batches.settle(decision, verdict(error.problem), str(error))
+            elif task in self._binding:
+                self._outcomes.failed(decision, str(error), retry=True)
+            return
+        if answer is True:
+            self._batches.settle(decision, Verdict.BOUND, "")
+        elif task in self._binding:
+            if isinstance(answer, Refused):
+                self._outcomes.refused(decision, answer)
+            else:
+                cycle.binds = ()
+                self._batches.submit(decision)

@@ -1,0 +1,90 @@
+"""From the text of a configuration to what it says."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from scheduler.config.fields import ConfigurationError, fields, items, seconds, text
+from scheduler.config.model import Configuration, ProfileConfiguration, Source, built_in
+from scheduler.config.plugins import resolve, source, usual_weight
+from scheduler.framework.points import Point, takes_part
+
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+KIND = "KubeSchedulerConfiguration"
+_FIELDS = ("apiVersion", "kind", "leaderElection", "podInitialBackoffSeconds", "podMaxBackoffSeconds", "profiles")
+
+
+def parse(document: str, *, seed: int = 0) -> Configuration:
+    """Raises ConfigurationError."""
+    try:
+        loaded = yaml.safe_load(document)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"not YAML: {error}") from None
+    top = fields(loaded, "", _FIELDS)
+    if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
+        raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
+    election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
+    raw_profiles = items(top.get("profiles", [{}]), "profiles")
+    profiles = tuple(_profile(raw, f"profiles[{index}]") for index, raw in enumerate(raw_profiles))
+    if not profiles:
+        raise ConfigurationError("profiles: expected at least one")
+    names = [profile.scheduler_name for profile in profiles]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigurationError(f"profiles[{index}].schedulerName: {name} has a profile already")
+    default = Configuration()
+    return Configuration(
+        election=text(election.get("resourceName", default.election), "leaderElection.resourceName"),
+        initial_backoff=seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds"),
+        max_backoff=seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds"),
+        profiles=profiles,
+        seed=seed,
+    )
+
+
+def with_plugin(configuration: Configuration, spec: str) -> Configuration:
+    """Enables one more plugin at all its points, in all profiles. Raises ConfigurationError."""
+    return replace(configuration, profiles=tuple(_and(profile, spec) for profile in configuration.profiles))
+
+
+def _and(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
+    sources = dict(profile.sources)
+    name, added = source(spec, "--plugin", sources)
+    if name in profile.plugins:
+        raise ConfigurationError(f"--plugin: {name} is enabled twice")
+    points = {point: [*names, name] if takes_part(added.plugin, point) else names for point, names in profile.points.items()}
+    weights = dict(profile.weights) | ({name: usual_weight(name)} if name in points[Point.SCORE] else {})
+    return replace(profile, points=points, weights=weights, sources=sources)
+
+
+def _profile(raw: Any, path: str) -> ProfileConfiguration:
+    profile = fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
+    sources = built_in()
+    resolved = resolve(profile.get("plugins", {}), f"{path}.plugins", sources)
+    return ProfileConfiguration(
+        scheduler_name=text(profile.get("schedulerName", "default-scheduler"), f"{path}.schedulerName"),
+        points=resolved.points,
+        weights=resolved.weights,
+        args=_args(profile.get("pluginConfig", []), f"{path}.pluginConfig", sources),
+        sources=sources,
+    )
+
+
+def _args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for index, item in enumerate(items(raw, path)):
+        where = f"{path}[{index}]"
+        entry = fields(item, where, ("name", "args"))
+        name, _ = source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
+        args = entry.get("args", {})
+        if not isinstance(args, dict):
+            raise ConfigurationError(f"{where}.args: expected fields")
+        if name in found:
+            raise ConfigurationError(f"{where}.name: {name} is configured twice")
+        for field, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
+            if args.get(field, expected) != expected:
+                raise ConfigurationError(f"{where}.args.{field}: expected {expected}")
+        found[name] = {field: value for field, value in args.items() if field not in ("apiVersion", "kind")}
+    return found

@@ -1,0 +1,107 @@
+"""`plugins` of a profile: which plugin takes part where, and in which order.
+
+To begin with, the built-in plugins are enabled at all their points. In `multiPoint` first `disabled` (by name, or "*") takes
+away, then `enabled` replaces in place, or adds. The set of one point then says for that point alone:
+
+* `disabled` takes away what `multiPoint` enabled;
+* `enabled` comes in this order: those that `multiPoint` has enabled there too (the point's own weight counts), then the rest of
+  `multiPoint`, then those that are enabled at this point only.
+
+Source: expandMultiPointPlugins in k8s.io/kubernetes/pkg/scheduler/framework/runtime/framework.go
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.config.fields import ConfigurationError, fields, items, text, weight
+from scheduler.config.model import Source
+from scheduler.framework.loader import PluginLoadError, find
+from scheduler.framework.points import Point, takes_part
+from scheduler.plugins import DEFAULTS
+from scheduler.plugins.aliases import ALIASES
+
+MULTI_POINT = "multiPoint"
+EVERYTHING = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    enabled: Mapping[str, float]
+    """Weights by name; 0 is the usual one."""
+    disabled: frozenset[str]
+
+    def leaves(self, name: str) -> bool:
+        return name not in self.disabled and EVERYTHING not in self.disabled
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    points: Mapping[Point, Sequence[str]]
+    weights: Mapping[str, float]
+
+
+def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
+    """`sources`: the plugins that are known by name; those that are named for the first time are added to it."""
+    given = fields(raw, path, (MULTI_POINT, *Point))
+    sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
+    multi = sets[MULTI_POINT]
+    everywhere = {name: 0.0 for name in DEFAULTS if multi.leaves(name)} | dict(multi.enabled)
+    points: dict[Point, Sequence[str]] = {}
+    weights: dict[str, float] = {}
+    for point in Point:
+        own = sets[point]
+        for name in own.enabled:
+            if not takes_part(sources[name].plugin, point):
+                raise ConfigurationError(f"{path}.{point}.enabled: {name} takes no part in {point}")
+        general = [name for name in everywhere if takes_part(sources[name].plugin, point) and own.leaves(name)]
+        both = [name for name in own.enabled if name in general]
+        points[point] = list(dict.fromkeys((*both, *general, *own.enabled)))
+    named = {**multi.enabled, **sets[Point.SCORE].enabled}
+    for name in points[Point.SCORE]:
+        own_weight = sets[Point.SCORE].enabled.get(name) or everywhere.get(name)
+        weights[name] = own_weight or usual_weight(name) or (1.0 if name in named else 0.0)
+    points[Point.SCORE] = [name for name in points[Point.SCORE] if weights[name]]
+    return Resolved(points, {name: weights[name] for name in points[Point.SCORE]})
+
+
+def usual_weight(name: str) -> float:
+    """Built-in plugins with 0 score only where a configuration names them."""
+    return DEFAULTS[name][1] if name in DEFAULTS else 1.0
+
+
+def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Source]:
+    """The plugin that is named so, and its name; it is added to `sources`."""
+    spec = ALIASES.get(spec, spec)
+    for name, known in sources.items():
+        if spec in (name, known.spec):
+            return name, known
+    if ":" not in spec:
+        raise ConfigurationError(f'{path}: no plugin "{spec}"; there are {", ".join(DEFAULTS)}, and module:Class')
+    try:
+        found = Source(spec, find(spec))
+    except PluginLoadError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    name = str(found.plugin.name)
+    if name in sources:
+        raise ConfigurationError(f"{path}: {spec} is called {name}, as {sources[name].spec} is")
+    sources[name] = found
+    return name, found
+
+
+def _set(raw: Any, path: str, sources: dict[str, Source]) -> _Set:
+    both = fields(raw, path, ("enabled", "disabled"))
+    enabled: dict[str, float] = {}
+    for index, item in enumerate(items(both.get("enabled", []), f"{path}.enabled")):
+        where = f"{path}.enabled[{index}]"
+        entry = fields(item, where, ("name", "weight"))
+        name, _ = source(text(entry.get("name"), f"{where}.name"), where, sources)
+        if name in enabled:
+            raise ConfigurationError(f"{where}: {name} is enabled twice")
+        enabled[name] = weight(entry.get("weight", 0), f"{where}.weight")
+    disabled = set()
+    for index, item in enumerate(items(both.get("disabled", []), f"{path}.disabled")):
+        where = f"{path}.disabled[{index}]"
+        spec = text(fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
+        disabled.add(spec if spec == EVERYTHING else source(spec, where, sources)[0])
+    return _Set(enabled, frozenset(disabled))

@@ -1,0 +1,27 @@
+"""The profiles of one scheduler process, by scheduler name. They share the queue, so they sort it alike."""
+
+from collections.abc import Mapping
+
+from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import NodeTable
+from scheduler.framework.runtime import Framework
+
+
+class Profiles:
+    """Each pod is handled by the profile that its spec.schedulerName names; there must be one."""
+
+    def __init__(self, frameworks: Mapping[str, Framework]) -> None:
+        self._frameworks = frameworks
+
+    def of(self, pod: PodInfo) -> Framework:
+        return self._frameworks[pod.pod.spec.schedulerName]
+
+    def may_enqueue(self, pod: PodInfo) -> bool:
+        return self.of(pod).may_enqueue(pod)
+
+    def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
+        return self.of(pod).sort_key(pod, since)
+
+    def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return self.of(pod).helps(plugin, event, pod, nodes)

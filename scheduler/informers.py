@@ -1,0 +1,55 @@
+"""The scheduler's informers: pods, nodes, and what plugins need beside them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import NODES, PODS, Resource, T
+from pinnace.client.client import Client
+from pinnace.client.informer import Informer
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler.framework.handle import Waiting
+
+NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+"""Finished pods take no room: they leave the informer's selection, which looks like a deletion."""
+
+
+class Informers:
+    def __init__(self, client: Client, needs: Sequence[Resource[Any]], *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.pods: Informer[Pod] = Informer(client.pods, fields=NOT_FINISHED, clock=clock)
+        self.nodes: Informer[Node] = Informer(client.nodes, clock=clock)
+        self.others: Mapping[Resource[Any], Informer[Any]] = {
+            resource: Informer(client.of(resource), clock=clock) for resource in needs if resource not in (PODS, NODES)
+        }
+        self._all: Mapping[Resource[Any], Informer[Any]] = {PODS: self.pods, NODES: self.nodes, **self.others}
+
+    @property
+    def synced(self) -> bool:
+        return all(informer.revision for informer in self._all.values())
+
+    async def wait_for(self, revision: int, timeout: float) -> None:
+        """Returns when all have reached the revision. Raises TimeoutError; `timeout` is for each."""
+        for informer in self._all.values():
+            await informer.wait_for(revision, timeout)
+
+    def objects(self, resource: Resource[T]) -> Mapping[str, T]:
+        """One informer's store. Raises KeyError."""
+        if resource not in self._all:
+            raise KeyError(f"no plugin needs {resource.plural}")
+        return self._all[resource].store
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._all.values():
+                group.create_task(informer.run())
+
+
+class PluginHandle:
+    """A scheduler.framework.Handle, over what the scheduler has."""
+
+    def __init__(self, informers: Informers, waiting: Waiting, client: Client) -> None:
+        self.objects = informers.objects
+        self.waiting = waiting
+        self.client = client

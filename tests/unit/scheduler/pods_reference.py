@@ -120,16 +120,18 @@ class Spread:
         self._hard = [each for each in own if each.whenUnsatisfiable == "DoNotSchedule"]
         self._soft = [each for each in own if each.whenUnsatisfiable == "ScheduleAnyway"]
         self._in_domains = [self._domains(each, self._hard) for each in self._hard]
+        self._room = [
+            # how many pods a domain may have already
+            (min(domains.values()) if len(domains) >= (each.minDomains or 1) else 0) + each.maxSkew - self._counts(each, pod)
+            for each, domains in zip(self._hard, self._in_domains, strict=True)
+        ]
 
     def reason(self, node: Node) -> str:
         labels = node.metadata.labels
-        for each, domains in zip(self._hard, self._in_domains, strict=True):
+        for each, domains, room in zip(self._hard, self._in_domains, self._room, strict=True):
             if each.topologyKey not in labels:
                 return "node(s) didn't match pod topology spread constraints (missing required label)"
-            enough = len(domains) >= (each.minDomains or 1)
-            fewest = min(domains.values()) if enough else 0
-            skew = domains[labels[each.topologyKey]] + self._counts(each, self._pod) - fewest
-            if skew > each.maxSkew:
+            if domains[labels[each.topologyKey]] > room:
                 return "node(s) didn't match pod topology spread constraints"
         return ""
 
@@ -162,11 +164,11 @@ class Spread:
 
     def _includes(self, each: TopologySpreadConstraint, node: Node) -> bool:
         affine = each.nodeAffinityPolicy == "Ignore" or reference.affine(self._pod, node)
-        tainted = any(
+        tainted = each.nodeTaintsPolicy == "Honor" and any(
             taint.effect != "PreferNoSchedule" and not any(reference.tolerates(t, taint) for t in self._pod.spec.tolerations)
             for taint in node.spec.taints
         )
-        return affine and not (each.nodeTaintsPolicy == "Honor" and tainted)
+        return affine and not tainted
 
     def _counts(self, each: TopologySpreadConstraint, other: Pod) -> bool:
         mine, labels = self._pod.metadata.labels, other.metadata.labels

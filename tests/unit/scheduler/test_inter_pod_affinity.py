@@ -300,6 +300,7 @@ def any_nodes(rng: random.Random, number: int) -> list[Node]:
     return [node.build() for node in nodes]
 
 
+@pytest.mark.timeout(300)
 def test_it_agrees_with_the_plain_form_on_100_000_pairs() -> None:
     rng, pairs, refused = random.Random(4), 0, 0
     while pairs < 100_000:

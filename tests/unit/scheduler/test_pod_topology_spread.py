@@ -289,6 +289,7 @@ def any_nodes(rng: random.Random, number: int) -> list[Node]:
     return [node.build() for node in nodes]
 
 
+@pytest.mark.timeout(300)
 def test_it_agrees_with_the_plain_form_on_100_000_pairs() -> None:
     rng, pairs, refused, plugin = random.Random(5), 0, 0, PodTopologySpread()
     while pairs < 100_000:

@@ -1,27 +1,57 @@
-"""NodeResourcesBalancedAllocation: the closer the used shares of cpu and memory would be, the better.
+"""NodeResourcesBalancedAllocation: the closer the used shares of cpu and memory would be, the better; or of the `resources` in
+its args, whose weights do not matter.
 
-The score is 100 less the standard deviation of the two shares, in percent. Like LeastAllocated it counts a container that
+The score is 100 less the standard deviation of the shares, in percent. Like LeastAllocated it counts a container that
 requests nothing as a small one, but it leaves pods alone that request nothing at all: what they really use is anyone's guess.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from scheduler.cache.table import SCORED
 from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Status
+from scheduler.plugins.arguments import check_names
+from scheduler.plugins.scoring_strategy import resources, share, uses
 from scheduler.plugins.shares import shares_left
 
 
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
 
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        self._resources = self.complete(args or {})["resources"]
+        self._names = {each["name"] for each in self._resources}
+        self._usual = self._names == set(SCORED)
+
+    @staticmethod
+    def complete(args: Mapping[str, Any]) -> dict[str, Any]:
+        """The args with their defaults filled in. Raises ValueError."""
+        check_names(args, ("resources",))
+        return {"resources": resources(args)}
+
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         requested = {resource for resource, _ in pod.requests.amounts}
-        return None if requested.intersection(SCORED) else SKIP
+        return None if requested.intersection(self._names) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        if not self._usual:
+            return self._of_any(pod, nodes)
         cpu, memory = shares_left(state, pod, nodes)
         # The standard deviation of two numbers is half their difference; of shares used, the same as of shares left.
         scores: FloatArray = np.abs(cpu - memory)
         scores *= -MAX_SCORE / 2
         scores += MAX_SCORE
+        return scores
+
+    def _of_any(self, pod: PodInfo, nodes: NodeTable) -> FloatArray:
+        """Of those resources that a node has."""
+        found = list(uses(self._resources, pod, nodes))
+        shares = np.array([share(use) for use in found]).reshape(len(found), len(nodes))
+        has = np.array([use.capacity > 0 for use in found]).reshape(shares.shape)
+        count = np.maximum(has.sum(axis=0), 1)
+        mean = (shares * has).sum(axis=0) / count
+        deviation = np.sqrt(((shares - mean) ** 2 * has).sum(axis=0) / count)
+        scores: FloatArray = MAX_SCORE * (1 - deviation)
         return scores

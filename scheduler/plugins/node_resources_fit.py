@@ -1,12 +1,18 @@
-"""NodeResourcesFit: what the pod requests must be free; the emptier a node, the better (LeastAllocated).
+"""NodeResourcesFit: what the pod requests must be free; which node is liked is a matter of strategy (`scoring_strategy`).
 
-The filter is pinnace.fit's. The score is the mean over cpu and memory of the share, in percent, that would be left.
+The filter is pinnace.fit's. Without args the score is LeastAllocated's: the mean over cpu and memory of the share, in percent,
+that would be left. Extended resources that are in `ignoredResources`, or whose prefix is in `ignoredResourceGroups`, are left
+to somebody else, such as an extender.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
+from pinnace.fit import Requests
 from pinnace.fit.room import reason_of
 from pinnace.fit.table import insufficient
 from scheduler.framework import (
@@ -21,6 +27,8 @@ from scheduler.framework import (
     PodInfo,
     Verdicts,
 )
+from scheduler.plugins import scoring_strategy
+from scheduler.plugins.arguments import check_names
 from scheduler.plugins.shares import shares_left
 
 
@@ -28,8 +36,30 @@ class NodeResourcesFit:
     name = "NodeResourcesFit"
     helped_by = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.POD_FREED
 
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        complete = self.complete(args or {})
+        self._ignored = frozenset(complete["ignoredResources"])
+        self._ignored_groups = frozenset(complete["ignoredResourceGroups"])
+        strategy = complete["scoringStrategy"]
+        self._usual = strategy == scoring_strategy.complete({})
+        self._score = scoring_strategy.scorer(strategy)
+
+    @staticmethod
+    def complete(args: Mapping[str, Any]) -> dict[str, Any]:
+        """The args with their defaults filled in. Raises ValueError."""
+        check_names(args, ("ignoredResources", "ignoredResourceGroups", "scoringStrategy"))
+        strategy = args.get("scoringStrategy", {})
+        if not isinstance(strategy, Mapping):
+            raise ValueError("scoringStrategy: expected fields")
+        return {
+            "ignoredResources": _names(args, "ignoredResources"),
+            "ignoredResourceGroups": _names(args, "ignoredResourceGroups"),
+            "scoringStrategy": scoring_strategy.complete(strategy),
+        }
+
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        short = [lacking for _, lacking in insufficient(pod.requests, nodes.free)]
+        requests = self._requests(pod)
+        short = [lacking for _, lacking in insufficient(requests, nodes.free)]
 
         def explain() -> Verdicts:
             """A code has one bit for each resource that is short."""
@@ -39,14 +69,34 @@ class NodeResourcesFit:
             return Verdicts(codes, reasons)
 
         def reasons(code: int) -> list[str]:
-            return [reason_of(resource) for bit, (resource, _) in enumerate(pod.requests.amounts) if code >> bit & 1]
+            return [reason_of(resource) for bit, (resource, _) in enumerate(requests.amounts) if code >> bit & 1]
 
         return FilterResult(~reduce(np.bitwise_or, short), explain)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
-        return row is not None and all(nodes.free(resource)[row] >= amount for resource, amount in pod.requests.amounts)
+        return row is not None and all(nodes.free(resource)[row] >= amount for resource, amount in self._requests(pod).amounts)
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        if not self._usual:
+            return self._score(pod, nodes)
         cpu, memory = shares_left(state, pod, nodes)
         return (cpu + memory) * (MAX_SCORE / 2)
+
+    def _requests(self, pod: PodInfo) -> Requests:
+        """Without what is ignored."""
+        if not (self._ignored or self._ignored_groups):
+            return pod.requests
+        amounts = tuple((resource, amount) for resource, amount in pod.requests.amounts if not self._ignores(resource))
+        return replace(pod.requests, amounts=amounts)
+
+    def _ignores(self, resource: str) -> bool:
+        group, extended, _ = resource.partition("/")
+        return bool(extended) and (resource in self._ignored or group in self._ignored_groups)
+
+
+def _names(args: Mapping[str, Any], field: str) -> Sequence[str]:
+    names = args.get(field, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{field}: expected a list of names")
+    return names

@@ -41,6 +41,8 @@ class BindingCycle:
     state: CycleState
     pod: PodInfo
     node: str
+    reserved: bool = False
+    """Some Reserve plugin has not skipped it."""
     waits: dict[str, float] = field(default_factory=dict)
     """Seconds, by the Permit plugin that asks to wait."""
     pre_binds: Sequence[PreBindPlugin] = ()
@@ -113,8 +115,9 @@ class BindingPlugins:
         """Every pod goes to the batches, and nobody wants to know."""
         self._prefixes = tuple({f"{plugin.name}." for plugin in (*reserves, *permits, *pre_binds, *binds, *post_binds)})
 
-    def start(self, state: CycleState, pod: PodInfo, node: str) -> BindingCycle | Refused:
-        """After the pod was assumed. Refused: all is undone. Raises PluginError, and all is undone too."""
+    def start(self, state: CycleState, pod: PodInfo, node: str) -> BindingCycle | Refused | None:
+        """After the pod was assumed. None: no plugin has anything to do with it. Refused: all is undone. Raises PluginError,
+        and all is undone too."""
         kept = {key: value for key, value in state.items() if key.startswith(self._prefixes)}
         cycle = BindingCycle(self, kept, pod, node)
         try:
@@ -130,7 +133,7 @@ class BindingPlugins:
         if refused is not None:
             cycle.undo()
             return refused
-        return cycle
+        return None if cycle.direct and not cycle.reserved and not self.post_binds else cycle
 
     def need_batches(self) -> None:
         """Raises PluginError when the pod cannot go there."""
@@ -144,8 +147,10 @@ class BindingPlugins:
                 status = plugin.reserve(cycle.state, cycle.pod, cycle.node)
             except Exception as error:
                 raise PluginError(plugin.name, "Reserve", error) from error
-            if status is not None and status is not SKIP:
-                return Refused(plugin.name, status.reason)
+            if status is not SKIP:
+                cycle.reserved = True
+                if status is not None:
+                    return Refused(plugin.name, status.reason)
         return None
 
     def _permit(self, cycle: BindingCycle) -> Refused | None:

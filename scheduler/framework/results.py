@@ -31,8 +31,8 @@ class Status:
 
 
 SKIP = Status()
-"""From PreFilter: this plugin's filter would pass every node. From PreScore: its score would be the same everywhere. From a
-pre-flight or Bind: this plugin has nothing to do with the pod."""
+"""From PreFilter: this plugin's filter would pass every node. From PreScore: its score would be the same everywhere. From
+Reserve, a pre-flight or Bind: this plugin has nothing to do with the pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from scheduler.framework.results import CycleState, Status, Wait
 @runtime_checkable
 class ReservePlugin(Plugin, Protocol):
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        """Sets aside what the pod will use on its node. A Status with a reason: it cannot have it."""
+        """Sets aside what the pod will use on its node. SKIP: nothing, and `unreserve` need not be called; a Status with a
+        reason: it cannot have it."""
         ...
 
     def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:

@@ -61,7 +61,7 @@ class World:
     def framework(self) -> Framework:
         return framework(*map(Enabled, self.plugins), first=True)
 
-    def start(self) -> BindingCycle | Refused:
+    def start(self) -> BindingCycle | Refused | None:
         return self.framework.binding.start({"A.x": 1, "Other.x": 2}, POD, "n")
 
     def started(self) -> BindingCycle:
@@ -105,7 +105,7 @@ def test_who_refuses_is_named_and_all_is_undone(world: World, point: str) -> Non
     world.plugin("A", reserve=None)
     world.plugin("B", **({"reserve": None} | {point: NO}))
     refused = world.start()
-    assert refused == Refused("B", "node(s) said no")
+    assert isinstance(refused, Refused) and refused == Refused("B", "node(s) said no")
     assert refused.message == "0/1 nodes are available: 1 node(s) said no."
     assert world.log[-2:] == ["B.unreserve", "A.unreserve"]
 
@@ -138,10 +138,10 @@ def test_one_that_waits_does_not_keep_another_from_refusing(world: World) -> Non
     assert world.start() == Refused("B", "node(s) said no")
 
 
-def test_pods_that_nobody_is_interested_in_go_to_the_batches(world: World) -> None:
-    world.plugin("A", pre_flight=SKIP, pre_bind=None)
+def test_pods_that_nobody_is_interested_in_cost_nothing(world: World) -> None:
+    world.plugin("A", reserve=SKIP, permit=None, pre_flight=SKIP, pre_bind=None)
     world.plugin("B", pre_flight=SKIP, bind=None)
-    assert world.started().direct
+    assert world.start() is None
     world.plugin("C", pre_bind=None)
     assert [plugin.name for plugin in world.started().pre_binds] == ["C"]
 

@@ -12,8 +12,8 @@ from scheduler import binding_cycles
 from scheduler.binding_cycles import CYCLES, MAX_QUEUED
 from scheduler.decision import Decision
 from scheduler.framework import SKIP, Status, Wait, WaitingPod
-from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.profile import Enabled
+from scheduler.framework.results import Refused
 from scheduler.queue.scheduling_queue import QueuedPod
 from tests.builders import make_pod
 from tests.unit.scheduler import test_binding as binding
@@ -79,7 +79,7 @@ class World(binding.World):
             pod = info(make_pod(name))
             self.cache.assume(pod, "n")
             cycle = self.framework.binding.start({}, pod, "n")
-            assert isinstance(cycle, BindingCycle)
+            assert not isinstance(cycle, Refused)
             self.binder.submit(Decision(QueuedPod(pod, 0.0), "n", binding.TOKEN, cycle))
 
     def waiting(self, name: str) -> WaitingPod:

@@ -13,11 +13,15 @@ from scheduler.plugins.node_prefer_avoid_pods import NodePreferAvoidPods
 from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
+from scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from scheduler.plugins.pod_topology_spread import PodTopologySpread
 from scheduler.plugins.priority_sort import PrioritySort
 from scheduler.plugins.scheduling_gates import SchedulingGates
 from scheduler.plugins.selector_spread import SelectorSpread
 from scheduler.plugins.taint_toleration import TaintToleration
+from scheduler.plugins.volume_binding import VolumeBinding
+from scheduler.plugins.volume_restrictions import VolumeRestrictions
+from scheduler.plugins.volume_zone import VolumeZone
 
 DEFAULTS: Mapping[str, tuple[type[Plugin], float]] = {
     SchedulingGates.name: (SchedulingGates, 0),
@@ -28,6 +32,10 @@ DEFAULTS: Mapping[str, tuple[type[Plugin], float]] = {
     NodeAffinity.name: (NodeAffinity, 2),
     NodePorts.name: (NodePorts, 0),
     NodeResourcesFit.name: (NodeResourcesFit, 1),
+    VolumeRestrictions.name: (VolumeRestrictions, 0),
+    NodeVolumeLimits.name: (NodeVolumeLimits, 0),
+    VolumeBinding.name: (VolumeBinding, 0),
+    VolumeZone.name: (VolumeZone, 0),
     PodTopologySpread.name: (PodTopologySpread, 2),
     InterPodAffinity.name: (InterPodAffinity, 2),
     NodeResourcesBalancedAllocation.name: (NodeResourcesBalancedAllocation, 1),

@@ -1,21 +1,15 @@
 """What the volume plugins share: the claims of a pod, and what they are bound to."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
-from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Resource, T
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
-from scheduler.framework import PodInfo
+from scheduler.framework import ClusterEvent, PodInfo
+from scheduler.plugins.listers import Objects
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _CLASS = "volume.beta.kubernetes.io/storage-class"
-
-
-class Objects(Protocol):
-    """What the volume plugins need of their handle."""
-
-    def objects(self, resource: Resource[T]) -> Mapping[str, T]: ...
 
 
 class Volumes:
@@ -68,6 +62,16 @@ def key_of(claim: PersistentVolumeClaim) -> str:
 
 def claims_of(pod: PodInfo) -> tuple[str, ...]:
     return pod.volumes.claims if pod.volumes is not None else ()
+
+
+def is_about_claims(event: ClusterEvent, pod: PodInfo) -> bool:
+    """Is it perhaps one of the pod's claims that has changed? By name alone, for all pods of one template; the names of
+    ephemeral claims are not those of the template."""
+    if event.resource != PERSISTENT_VOLUME_CLAIMS.plural or event.obj is None:
+        return False
+    sources = [volume.volumeSource for volume in pod.pod.spec.volumes]
+    names = [source.persistentVolumeClaim.claimName for source in sources]
+    return event.obj.metadata.name in names or any(source.HasField("ephemeral") for source in sources)
 
 
 def _is_ephemeral(pod: PodInfo, key: str) -> bool:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import CSINode
-from scheduler.framework import SKIP, Change, CycleState, FilterResult, NodeTable, PodInfo, Status
-from scheduler.plugins.claims import Objects, Volumes, claims_of, class_of
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims
+from scheduler.plugins.listers import Objects
 
 REASON = "node(s) exceed max volume count"
 NO_LIMIT = np.iinfo(np.int32).max
@@ -23,7 +24,7 @@ Counts = NDArray[np.int64]
 class NodeVolumeLimits:
     name = "NodeVolumeLimits"
     needs = (CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
-    helped_by = Change.NODE_ADDED | Change.POD_FREED
+    helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 
     def __init__(self, handle: Objects) -> None:
         self._objects = Volumes(handle)
@@ -48,6 +49,10 @@ class NodeVolumeLimits:
                     more[nodes.rows(nodes.used_volumes.users(key))] -= 1
                 refused |= (more > 0) & (self._ledger.attached(driver) + more > limit)
         return FilterResult.refusing(refused, REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        is_limit = event.resource == CSI_NODES.plural
+        return Change.OBJECT not in event.change or is_limit or is_about_claims(event, pod)
 
     def _driver(self, key: str) -> str | None:
         """The driver of a claim; empty for a volume of no CSI driver. None: it is not known yet."""

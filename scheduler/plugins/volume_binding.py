@@ -23,6 +23,7 @@ from scheduler.framework import (
     SKIP,
     BoolArray,
     Change,
+    ClusterEvent,
     CycleState,
     FilterResult,
     IntArray,
@@ -32,7 +33,8 @@ from scheduler.framework import (
     Verdicts,
 )
 from scheduler.plugins import volume_writes
-from scheduler.plugins.claims import Objects, Volumes, claims_of, class_of, is_bound, key_of
+from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims, is_bound, key_of
+from scheduler.plugins.listers import Objects
 from scheduler.plugins.volume_matching import NONE, Candidate, Catalogue, in_order, match, reachable
 from scheduler.plugins.volume_writes import SELECTED_NODE
 
@@ -76,7 +78,7 @@ class _Work:
 class VolumeBinding:
     name = "VolumeBinding"
     needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
-    helped_by = Change.NODE_ADDED | Change.NODE_LABELS
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -125,6 +127,15 @@ class VolumeBinding:
             return Verdicts(codes, lambda code: [reason for bit, reason in enumerate(_REASONS) if code >> bit & 1])
 
         return FilterResult(passed, explain)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """A volume that has been given to somebody helps nobody else."""
+        if Change.OBJECT not in event.change or event.resource == STORAGE_CLASSES.plural:
+            return True
+        if isinstance(event.obj, PersistentVolume):
+            names = [key.partition("/")[2] for key in claims_of(pod)]
+            return not event.obj.spec.HasField("claimRef") or event.obj.spec.claimRef.name in names
+        return is_about_claims(event, pod)
 
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
         found: _Claims | None = state.get(_STATE)

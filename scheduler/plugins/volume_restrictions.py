@@ -9,7 +9,8 @@ import numpy as np
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS
 from scheduler.cache.used_volumes import Disk
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
-from scheduler.plugins.claims import Objects, claims_of
+from scheduler.plugins.claims import claims_of, is_about_claims
+from scheduler.plugins.listers import Objects
 
 DISK = "node(s) had no available disk"
 IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -19,7 +20,7 @@ _REASONS = ("", DISK, IN_USE)
 class VolumeRestrictions:
     name = "VolumeRestrictions"
     needs = (PERSISTENT_VOLUME_CLAIMS,)
-    helped_by = Change.NODE_ADDED | Change.POD_FREED
+    helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 
     def __init__(self, handle: Objects) -> None:
         self._claims = handle.objects(PERSISTENT_VOLUME_CLAIMS)
@@ -39,6 +40,8 @@ class VolumeRestrictions:
         return FilterResult.coded(codes, _REASONS)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        if Change.OBJECT in event.change:
+            return is_about_claims(event, pod)
         return event.node not in set(_conflicting(pod, nodes))
 
     def _alone(self, pod: PodInfo) -> Iterator[str]:

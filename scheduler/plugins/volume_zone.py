@@ -9,8 +9,9 @@ import numpy as np
 
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from scheduler.framework import SKIP, BoolArray, Change, CycleState, FilterResult, NodeTable, PodInfo, Status
-from scheduler.plugins.claims import Objects, Volumes, claims_of, class_of
+from scheduler.framework import SKIP, BoolArray, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims
+from scheduler.plugins.listers import Objects
 
 REASON = "node(s) had no available volume zone"
 NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
@@ -27,7 +28,7 @@ _STATE = "VolumeZone.volumes"
 class VolumeZone:
     name = "VolumeZone"
     needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
-    helped_by = Change.NODE_ADDED | Change.NODE_LABELS
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
 
     def __init__(self, handle: Objects) -> None:
         self._objects = Volumes(handle)
@@ -51,6 +52,10 @@ class VolumeZone:
         for volume in state[_STATE]:
             fits &= _near(volume, nodes)
         return FilterResult.refusing(held & ~fits, REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        about_others = event.resource in (PERSISTENT_VOLUMES.plural, STORAGE_CLASSES.plural)
+        return Change.OBJECT not in event.change or about_others or is_about_claims(event, pod)
 
     def _volume(self, key: str) -> PersistentVolume | Status | None:
         """None: there is none yet, and need not be."""

@@ -6,14 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.cache.pod_info import PodInfo
+from scheduler.config import default_plugins
 from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin
-from scheduler.plugins import DEFAULTS
 from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, framework
 
+PLUGINS = [enabled.plugin for enabled in default_plugins()]
+FRAMEWORK = framework()
 EFFECTS = ["NoSchedule", "NoExecute", "PreferNoSchedule"]
 RESOURCES = ["cpu", "memory", "example.com/gpu"]
 OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -71,7 +73,7 @@ def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Po
 
     assert verdicts(PodInfo(pod), cache.nodes) == expected
 
-    feasible = framework().filter({}, PodInfo(pod), cache.nodes)
+    feasible = FRAMEWORK.filter({}, PodInfo(pod), cache.nodes)
     if isinstance(feasible, np.ndarray):
         assert feasible.tolist() == [not reasons for reasons in expected]
     else:
@@ -81,8 +83,8 @@ def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Po
 def verdicts(pod: PodInfo, table: NodeTable) -> list[list[str]]:
     """For each node, the reasons of the first filter that refuses it."""
     found: list[list[str]] = [[] for _ in table.names]
-    for make, _ in DEFAULTS.values():
-        plugin, state = make(), CycleState()
+    for plugin in PLUGINS:
+        state = CycleState()
         if isinstance(plugin, PreFilterPlugin) and plugin.pre_filter(state, pod, table) is not None:
             continue
         if isinstance(plugin, FilterPlugin):

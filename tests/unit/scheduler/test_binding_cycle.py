@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from pinnace.api.pods_pb2 import Fence
+from scheduler.config import default_plugins
 from scheduler.framework import SKIP, Status, Wait
 from scheduler.framework.binding_cycle import BindingCycle
-from scheduler.framework.profile import Enabled
+from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.runtime import Framework
 from tests.builders import make_pod
@@ -76,9 +77,10 @@ def world() -> World:
 
 
 def test_without_plugins_there_is_nothing_to_do(world: World) -> None:
-    assert world.framework.binding.none
+    binder = [each for each in default_plugins() if each.plugin.name in ("PrioritySort", "DefaultBinder")]
+    assert Framework("bare", everywhere(binder)).binding.none
     world.plugin("A", post_bind=None)
-    assert not world.framework.binding.none
+    assert not Framework("more", everywhere([*binder, *map(Enabled, world.plugins)])).binding.none
 
 
 def test_all_is_well(world: World) -> None:

@@ -140,7 +140,7 @@ class VolumeBinding:
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
         found: _Claims | None = state.get(_STATE)
         if found is None or not found.waiting or found.nodes is None:
-            return None
+            return SKIP
         row = found.nodes.row(node)
         bind: list[tuple[PersistentVolumeClaim, PersistentVolume]] = []
         provision: list[PersistentVolumeClaim] = []

@@ -143,8 +143,7 @@ class TestPlugins:
         assert found.weights["CheapestNode"] == 9.0 and found.sources["CheapestNode"].spec == EXAMPLE
         frameworks = build(with_plugin(Configuration(), EXAMPLE), Offline())
         cache = cache_of(make_node("dear").label("price", "50"), make_node("cheap").label("price", "1"), make_node("unknown"))
-        placed = schedule_one(info(make_pod("a").req(cpu=1)), cache, frameworks["default-scheduler"], 0)
-        assert isinstance(placed, Placed) and placed.node == "cheap"
+        assert schedule_one(info(make_pod("a").req(cpu=1)), cache, frameworks["default-scheduler"], 0) == Placed("cheap")
 
     def test_take_part_where_they_have_a_method(self) -> None:
         [all_points] = Configuration().profiles
@@ -210,8 +209,7 @@ class TestProfiles:
         assert list(frameworks) == ["default-scheduler", "packing"]
         cache = cache_of(make_node("n"), placed=[make_pod("there").host_port(80).node("n")])
         pod = info(make_pod("a").host_port(80))
-        placed = schedule_one(pod, cache, frameworks["packing"], 0)
-        assert isinstance(placed, Placed) and placed.node == "n"
+        assert schedule_one(pod, cache, frameworks["packing"], 0) == Placed("n")
 
     def test_names_are_unique(self) -> None:
         with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: default-scheduler has a profile already"):

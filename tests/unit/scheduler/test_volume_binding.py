@@ -182,7 +182,7 @@ def test_what_is_set_aside_is_not_given_twice() -> None:
 def test_pods_without_work_are_bound_at_once() -> None:
     plugin, state = VolumeBinding(Stores(claim("c", volume="v"), volume("v", near=IN_A))), CycleState()
     assert refusals(plugin, pod("c"), table(), state) == ["", REACH, REACH]
-    assert plugin.reserve(state, pod("c"), "a") is None
+    assert plugin.reserve(state, pod("c"), "a") is SKIP
     assert plugin.pre_flight(state, pod("c"), "a") is SKIP
     assert plugin.pre_flight({}, pod(), "a") is SKIP
 

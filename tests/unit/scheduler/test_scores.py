@@ -20,6 +20,7 @@ from scheduler.plugins.pod_topology_spread import PodTopologySpread
 from scheduler.plugins.selector_spread import REGION, ZONE, SelectorSpread
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
+from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
 from tests.unit.scheduler.pods import cache_of
 
 
@@ -262,6 +263,7 @@ def any_wish(rng: random.Random) -> Pod:
     return wanted.build()
 
 
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize(
     ("plugin", "plain"),
     [
@@ -272,11 +274,11 @@ def any_wish(rng: random.Random) -> Pod:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_they_agree_with_the_plain_forms_on_100_000_pairs(
+def test_they_agree_with_the_plain_forms(
     plugin: ScorePlugin, plain: Callable[[Pod, Sequence[Node], Placed, Sequence[bool]], list[float]]
 ) -> None:
     rng, pairs = random.Random(7), 0
-    while pairs < 100_000:
+    while pairs < PAIRS:
         nodes, cache, placed = [any_node(rng, f"n{number}") for number in range(500)], Cache(), list[tuple[Pod, str]]()
         for node in nodes:
             cache.set_node(node)

@@ -19,10 +19,11 @@ from scheduler.plugins.volume_zone import REASON as WRONG_ZONE
 from scheduler.plugins.volume_zone import VolumeZone
 from tests.builders import make_node
 from tests.unit.scheduler import volumes_reference as reference
+from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
 from tests.unit.scheduler.volume_objects import Stores, claim, csi_node, pod, refusals, storage_class, volume
 
-SEEDS, PODS, NODES = 40, 51, 50
-assert SEEDS * PODS * NODES > 100_000
+PODS, NODES = 51, 50
+SEEDS = -(-PAIRS // (PODS * NODES))
 LABELS = (*reference.ZONES, *reference.OLD_ZONES)
 
 
@@ -160,7 +161,7 @@ def worlds(seed: int) -> Iterator[tuple[World, PodInfo]]:
         world.change(wanted)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize(
     ("make", "plain"),
     [(VolumeRestrictions, restrictions), (VolumeZone, zone), (NodeVolumeLimits, limits), (VolumeBinding, binding)],

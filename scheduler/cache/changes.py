@@ -30,6 +30,9 @@ class Change(Flag):
     """An object of another resource, that some plugin `needs`, was added, changed or deleted."""
 
 
+ANY = ~Change.NONE
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     change: Change

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.framework.runtime import Framework
@@ -22,6 +22,9 @@ class Profiles:
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
         return self.of(pod).sort_key(pod, since)
+
+    def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
+        return self.of(pod).awaited(refused_by, pod)
 
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         return self.of(pod).helps(plugin, event, pod, nodes)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pinnace.fit.table import BoolArray
-from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.binding_cycle import BindingPlugins
@@ -76,6 +76,17 @@ class Framework:
             return tuple(map(float, self._sorter.sort_key(pod, since)))
         except Exception:
             return ()
+
+    def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
+        """The kinds of changes of which one may help a pod that these plugins refused; none: anything may."""
+        awaited = Change.NONE
+        try:
+            for name in refused_by:
+                hint = self._hints.get(name)
+                awaited |= hint.helped_by if hint else ANY
+        except Exception:
+            return ANY
+        return awaited or ANY
 
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """May the event help a pod that this plugin refused?"""

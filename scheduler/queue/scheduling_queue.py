@@ -25,7 +25,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Protocol
 
-from scheduler.cache.changes import ClusterEvent
+from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 
@@ -35,6 +35,7 @@ class Policy(Protocol):
 
     def may_enqueue(self, pod: PodInfo) -> bool: ...
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]: ...
+    def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change: ...
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool: ...
 
 
@@ -48,7 +49,7 @@ class Place(StrEnum):
 class QueuedPod:
     """A pod on its way to a node. After `pop` it belongs to whoever popped it, until it is given back."""
 
-    __slots__ = ("attempts", "info", "place", "refused_by", "since")
+    __slots__ = ("attempts", "awaits", "info", "place", "refused_by", "since")
 
     def __init__(self, info: PodInfo, now: float) -> None:
         self.info = info
@@ -57,6 +58,8 @@ class QueuedPod:
         """When it arrived, or failed last."""
         self.place = Place.ACTIVE
         self.refused_by: frozenset[str] = frozenset()
+        self.awaits = Change.NONE
+        """Kinds of changes of which one may help, while it is unschedulable."""
 
 
 class SchedulingQueue:
@@ -80,7 +83,8 @@ class SchedulingQueue:
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._unschedulable: dict[str, QueuedPod] = {}
         """The longest waiting first."""
-        self._groups: dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]] = {}
+        self._groups: dict[Change, dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]]] = {}
+        """By what they await: who cannot be helped by an event costs nothing when it happens."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -135,7 +139,9 @@ class SchedulingQueue:
         queued.since, queued.place, queued.refused_by = now, Place.UNSCHEDULABLE, refused_by
         uid = queued.info.uid
         self._pods[uid] = self._unschedulable[uid] = queued
-        self._groups.setdefault((refused_by, queued.info.template), {})[uid] = queued
+        queued.awaits = self._policy.awaited(refused_by, queued.info)
+        groups = self._groups.setdefault(queued.awaits, {})
+        groups.setdefault((refused_by, queued.info.template), {})[uid] = queued
 
     def retry(self, queued: QueuedPod, now: float) -> None:
         """Gives back a pod whose attempt went wrong for reasons that are not the cluster's: it waits for its backoff."""
@@ -145,7 +151,7 @@ class SchedulingQueue:
 
     def wake(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
         """Moves the pods that the event may help. `nodes` is the table after the event."""
-        for (refused_by, _), group in list(self._groups.items()):
+        for (refused_by, _), group in self._concerned(event):
             any_of_them = next(iter(group.values())).info
             if not refused_by or any(self._policy.helps(name, event, any_of_them, nodes) for name in refused_by):
                 self._release(list(group.values()), now)
@@ -208,14 +214,19 @@ class SchedulingQueue:
             self._leave_group(queued, queued.info)
             self._after_backoff(queued, now)
 
+    def _concerned(self, event: ClusterEvent) -> list[tuple[tuple[frozenset[str], bytes], dict[str, QueuedPod]]]:
+        """The groups that await such an event."""
+        return [group for awaited, groups in self._groups.items() if awaited & event.change for group in groups.items()]
+
     def _leave_group(self, queued: QueuedPod, info: PodInfo) -> None:
         """`info`: the version with which it joined."""
         del self._unschedulable[info.uid]
         key = (queued.refused_by, info.template)
-        group = self._groups[key]
+        groups = self._groups[queued.awaits]
+        group = groups[key]
         del group[info.uid]
         if not group:
-            del self._groups[key]
+            del groups[key]
 
 
 def _changed(old: PodInfo, new: PodInfo) -> bool:

@@ -3,6 +3,11 @@
 import pytest
 
 from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import NodeTable
+from scheduler.config import default_plugins
+from scheduler.framework.profile import everywhere
+from scheduler.framework.runtime import Framework
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
@@ -182,3 +187,24 @@ def test_a_standby_that_never_pops_does_not_grow() -> None:
     assert len(queue._active) < 200
     queue.add(info(make_pod("last")), 0.0)
     assert names(queue, 0.0) == ["last"]
+
+
+def test_plugins_are_not_asked_about_events_that_cannot_help_them() -> None:
+    """With thousands of pods that wait, each its own template, a bind must not cost a question for each."""
+
+    class Counting(Framework):
+        asked = 0
+
+        def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+            self.asked += 1
+            return super().helps(plugin, event, pod, nodes)
+
+    policy = Counting("default-scheduler", everywhere(default_plugins()))
+    queue = SchedulingQueue(policy)
+    for number in range(20):
+        queue.add(info(make_pod(f"p{number}").req(cpu=f"{number + 1}")), 0.0)
+        fail(queue, 0.0)
+    queue.wake(ClusterEvent(Change.POD_PLACED, "n"), NODES, 10.0)
+    assert policy.asked == 0 and queue.counts()["unschedulable"] == 20
+    queue.wake(FREED, NODES, 10.0)
+    assert policy.asked == 20

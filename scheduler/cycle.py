@@ -9,18 +9,19 @@
 Given the pod, the table (with its order of rows), the seed and the profile, the decision is always the same: equal scores are
 told apart by a hash of the seed and the pod's uid.
 
-A pass over all nodes costs some tens of microseconds. Should that ever be too much, its reuse has its place around `filter` and
-`score`: for pods of one `PodInfo.template` the rows that changed since are all that must be computed again.
+With `passes`, what was found out for an earlier pod that is alike is used again, and the decision is still the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
 from scheduler.cache.cache import Cache
-from scheduler.framework import CycleState, FloatArray, NodeTable, PodInfo
+from scheduler.framework import CycleState, NodeTable, PodInfo
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.results import PluginError, Refused
+from scheduler.framework.reuse import Passes, equal_best
 from scheduler.framework.runtime import Framework
 
 
@@ -50,14 +51,20 @@ class Broken:
     error: PluginError
 
 
-def schedule_one(pod: PodInfo, cache: Cache, framework: Framework, seed: int) -> Placed | Unschedulable | Broken:
+def schedule_one(
+    pod: PodInfo, cache: Cache, framework: Framework, seed: int, passes: Passes | None = None
+) -> Placed | Unschedulable | Broken:
     state: CycleState = {}
     nodes = cache.nodes
     try:
-        feasible = framework.filter(state, pod, nodes)
-        if isinstance(feasible, Diagnosis):
-            return _unschedulable(state, pod, nodes, framework, feasible)
-        node = nodes.names[_choose(pod, framework.score(state, pod, nodes, feasible), seed)]
+        best = passes.best(state, pod, nodes, framework) if passes is not None else None
+        if best is None:
+            state.clear()
+            feasible = framework.filter(state, pod, nodes)
+            if isinstance(feasible, Diagnosis):
+                return _unschedulable(state, pod, nodes, framework, feasible)
+            best = equal_best(framework.score(state, pod, nodes, feasible))
+        node = nodes.names[one_of(best, pod, seed)]
     except PluginError as error:
         return Broken(error)
     cache.assume(pod, node)
@@ -83,7 +90,6 @@ def _unschedulable(
     return Unschedulable(diagnosis.plugins, message, nominated)
 
 
-def _choose(pod: PodInfo, scores: FloatArray, seed: int) -> int:
-    """The row with the highest score; among equals a random one."""
-    best = (scores == scores[scores.argmax()]).nonzero()[0]
-    return int(best[crc32(pod.uid.encode(), seed) % len(best)])
+def one_of(best: Sequence[int], pod: PodInfo, seed: int) -> int:
+    """A random one."""
+    return best[crc32(pod.uid.encode(), seed) % len(best)]

@@ -66,6 +66,7 @@ class Feed:
     def on_objects(self, resource: str, deltas: Sequence[Delta[Any]]) -> None:
         """Of a resource that only plugins look at."""
         now = self._now()
+        self._cache.nodes.begin_epoch()
         for delta in deltas:
             self._wake(ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), now)
         self._changed()

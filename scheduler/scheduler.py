@@ -36,6 +36,7 @@ from scheduler.feed import Feed
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.profiles import Profiles
 from scheduler.framework.results import Refused
+from scheduler.framework.reuse import Passes
 from scheduler.informers import Informers, PluginHandle
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from scheduler.recorders import Recorders
@@ -58,6 +59,7 @@ class Scheduler:
         self._config = config
         self._clock = clock
         self._cache = Cache()
+        self._passes = Passes(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
         self._informers = Informers(client, needs(config), clock=clock)
         frameworks = build(config, PluginHandle(self._informers, self._binder.waiting, client))
@@ -169,7 +171,7 @@ class Scheduler:
 
     def _decide(self, queued: QueuedPod, token: int, now: float) -> None:
         info = queued.info
-        match schedule_one(info, self._cache, self._profiles.of(info), self._config.seed):
+        match schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes):
             case Placed(node, cycle):
                 metrics.SCHEDULED.inc()
                 if cycle is not None:

@@ -100,6 +100,7 @@ class Cache:
         placed = self._pods[pod.metadata.uid]
         self.nodes.pods.remove(placed.group, placed.node)
         placed.group = self.nodes.pods.place(pod, placed.node)
+        self.nodes.touch(placed.node)
         return ClusterEvent(Change.POD_LABELS, placed.node)
 
     def forget(self, uid: str) -> ClusterEvent | None:
@@ -142,7 +143,7 @@ class Cache:
         return len(self._pods)
 
     def _place(self, info: PodInfo, node: str) -> _Placed:
-        placed = _Placed(info.requests, node, self.nodes.pods.place(info.pod, node), info.volumes)
+        placed = _Placed(info.requests, node, self.nodes.pods.place(info.pod, node, info.identity), info.volumes)
         self._pods[info.uid] = placed
         self._on_node.setdefault(node, {})[info.uid] = placed
         if placed.requests.ports:

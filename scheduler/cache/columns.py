@@ -12,6 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 from pinnace.fit.table import BoolArray
 
 V = TypeVar("V", bound=Hashable)
+Rows = slice | NDArray[np.intp]
+"""Some rows of a table, in ascending order."""
 
 _FIRST_CAPACITY = 64
 
@@ -29,6 +31,13 @@ class Column:
             self._data = np.concatenate((self._data, np.zeros_like(self._data)))
         self._data[rows] = value
         self.array = self._data[: rows + 1]
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> "Column":
+        """A column with these values."""
+        column = cls.__new__(cls)
+        column._data = column.array = values
+        return column
 
     def remove(self, row: int) -> None:
         last = len(self.array) - 1
@@ -48,6 +57,14 @@ class Coded(Generic[V]):
         self._values = [absent]
         self._rows = [0]
         self._unused: set[int] = set()
+
+    def only(self, rows: Rows) -> "Coded[V]":
+        """Some of the rows, as they are now."""
+        some = Coded.__new__(Coded)
+        codes = self.codes[rows]
+        some._column, some._codes, some._values = Column.of(codes), self._codes, self._values
+        some._rows = [len(codes) - int(np.count_nonzero(codes))]
+        return some
 
     @property
     def codes(self) -> NDArray[np.intp]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.selectors import LabelRequirement, LabelSelector
-from scheduler.cache.columns import Column
+from scheduler.cache.columns import Column, Rows
 from scheduler.cache.pod_terms import Kind, Term, pod_terms, stated, states_terms
 from scheduler.cache.selector_index import Label, SelectorIndex, anchors
 
@@ -98,6 +98,8 @@ class PodIndex:
         """Those that have a column."""
         self._stating: dict[Term, set[PodGroup]] = {}
         self._terms = {kind: SelectorIndex[Term]() for kind in Kind}
+        self.terms_version = 0
+        """Another one after every change of the set of terms that are stated."""
 
     def pods(self, of: Selection | Term) -> NDArray[np.float64]:
         """How many pods each node has of a selection, or that state a term."""
@@ -107,6 +109,10 @@ class PodIndex:
         self._columns[of] = column
         return column.array
 
+    def only(self, rows: Rows) -> "PodIndex":
+        """Some of the rows."""
+        return _SomePods(self, rows)
+
     def stated(self, kind: Kind, labels: Mapping[str, str]) -> Iterator[Term]:
         """The terms of pods on nodes whose selector matches these labels; each once. Namespaces are not looked at."""
         return self._terms[kind].matching(labels)
@@ -115,9 +121,9 @@ class PodIndex:
         """Does any pod on a node state a term of this kind?"""
         return len(self._terms[kind]) > 0
 
-    def place(self, pod: Pod, node: str) -> PodGroup:
-        """Counts a pod on a node, which need not be in the table."""
-        identity = _identity(pod)
+    def place(self, pod: Pod, node: str, identity: Hashable = None) -> PodGroup:
+        """Counts a pod on a node, which need not be in the table. `identity`: the pod's, if it is known."""
+        identity = identity or identity_of(pod)
         group = self._groups.get(identity)
         if group is None:
             group = self._groups[identity] = PodGroup(pod, identity)
@@ -194,6 +200,7 @@ class PodIndex:
             groups = self._stating.setdefault(term, set())
             if not groups:
                 self._terms[term.kind].add(term, term.labels)
+                self.terms_version += 1
             groups.add(group)
             if term in self._columns:
                 self._attach(group, self._columns[term])
@@ -210,6 +217,7 @@ class PodIndex:
             if not self._stating[term]:
                 del self._stating[term]
                 self._terms[term.kind].remove(term, term.labels)
+                self.terms_version += 1
 
     @staticmethod
     def _attach(group: PodGroup, column: _Column) -> None:
@@ -217,7 +225,19 @@ class PodIndex:
         column.groups.add(group)
 
 
-def _identity(pod: Pod) -> Hashable:
+class _SomePods(PodIndex):
+    """Some rows of the table."""
+
+    def __init__(self, pods: PodIndex, rows: Rows) -> None:
+        self._all = pods
+        self._some = rows
+        self._terms = pods._terms
+
+    def pods(self, of: Selection | Term) -> NDArray[np.float64]:
+        return self._all.pods(of)[self._some]
+
+
+def identity_of(pod: Pod) -> Hashable:
     """Equal for pods of one group. Asked for every pod that comes: the fields are read in the cheapest way there is."""
     meta = pod.metadata
     labels = meta.labels

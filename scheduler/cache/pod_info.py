@@ -1,9 +1,11 @@
 """A pod as the scheduler handles it: the object, and what is asked of it again and again."""
 
+from collections.abc import Hashable
 from functools import cached_property
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.fit import pod_requests
+from scheduler.cache.pod_index import identity_of
 from scheduler.cache.pod_terms import Term, pod_terms
 from scheduler.cache.used_volumes import PodVolumes, pod_volumes
 
@@ -34,6 +36,11 @@ class PodInfo:
     def template(self) -> bytes:
         """Equal for pods that no plugin which looks at the spec alone can tell apart."""
         return self.pod.spec.SerializeToString()
+
+    @cached_property
+    def identity(self) -> Hashable:
+        """Equal for pods that no selector can tell apart, and that state the same about other pods."""
+        return identity_of(self.pod)
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:

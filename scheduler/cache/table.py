@@ -16,12 +16,16 @@ from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
 from scheduler.cache.columns import Coded, Column
 from scheduler.cache.images import Images
+from scheduler.cache.journal import Journal
 from scheduler.cache.pod_index import PodGroup, PodIndex
 from scheduler.cache.used_volumes import UsedVolumes
 
 FloatArray = NDArray[np.float64]
 Taint = tuple[str, str, str]
 """(key, value, effect)."""
+
+Touch = tuple[int, Requests | None]
+"""A row whose pods have changed, within an epoch: there is one more, with these requests; None: it is not as simple."""
 
 SCORED = ("cpu", "memory")
 """The resources that scores look at, in the order of `Requests.scored`."""
@@ -44,16 +48,33 @@ class NodeTable:
         self._slack = tuple(Column(np.float64) for _ in SCORED)
         self._inverse = tuple(Column(np.float64) for _ in SCORED)
         self._unschedulable = Column(np.bool_)
-        self.taints: Coded[tuple[Taint, ...]] = Coded(())
-        """Each node's taints, in their order; () without any."""
+        self._taints: Coded[tuple[Taint, ...]] = Coded(())
         self._texts: dict[tuple[str, str], Coded[str | None]] = {}
         """By field of the metadata, and key."""
         self._images = Images()
         self.pods = PodIndex(self._rows)
         """The pods on the nodes, as far as other pods care."""
+        self.touched = Journal[Touch]()
+        self._epoch = 0
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """Another one after every change of something else than the pods on nodes: of nodes, of objects that plugins look at,
+        and of the set of terms that pods on nodes state."""
+        return self._epoch, self.pods.terms_version
+
+    def begin_epoch(self) -> None:
+        """Some object has changed that plugins look at."""
+        self._epoch += 1
+
+    def touch(self, name: str) -> None:
+        """The pods of a node, which need not be in the table, have changed in a way that needs no room."""
+        row = self._rows.get(name)
+        if row is not None:
+            self.touched.note((row, None))
 
     def row(self, name: str) -> int | None:
         return self._rows.get(name)
@@ -81,6 +102,11 @@ class NodeTable:
     @property
     def unschedulable(self) -> BoolArray:
         return self._unschedulable.array
+
+    @property
+    def taints(self) -> Coded[tuple[Taint, ...]]:
+        """Each node's taints, in their order; () without any."""
+        return self._taints
 
     def label(self, key: str) -> Coded[str | None]:
         """Each node's value of a label, None where it has none. The column is made when first asked for, and then kept."""
@@ -119,6 +145,7 @@ class NodeTable:
 
     def update(self, node: Node) -> None:
         """A new version of a node that is in the table."""
+        self._epoch += 1
         row = self._rows[node.metadata.name]
         old, new = self._amounts[row], fit.allocatable(node)
         self._images.set(row, self.nodes[row], node)
@@ -138,6 +165,7 @@ class NodeTable:
 
     def remove(self, name: str) -> None:
         """The last row takes the place of the one that is removed. Ports stay taken until the pods are gone."""
+        self._epoch += 1
         row, last = self._rows.pop(name), self.names[-1]
         if last != name:
             self._rows[last] = row
@@ -161,6 +189,7 @@ class NodeTable:
         self._count(self._rows[name], requests, -1)
 
     def _count(self, row: int, requests: Requests, pods: int) -> None:
+        self.touched.note((row, requests if pods > 0 else None))
         for resource, amount in requests.amounts:
             column = self._free.get(resource) or self._column(self._free, resource)
             column.array[row] -= pods * amount

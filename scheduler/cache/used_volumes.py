@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod, VolumeSource
+from scheduler.cache.journal import Journal
 
-_LOG = 4096
 _NOWHERE: Mapping[str, int] = {}
 
 
@@ -51,8 +51,7 @@ class UsedVolumes:
         """Pods, by node."""
         self._claims: dict[str, dict[str, int]] = {}
         """Pods, by node and claim."""
-        self._log: list[str] = []
-        self._forgotten = 0
+        self._journal = Journal[str]()
 
     def users(self, of: str | Disk) -> Mapping[str, int]:
         """How many pods of each node use a claim or disk; nodes without any are left out."""
@@ -68,12 +67,12 @@ class UsedVolumes:
     @property
     def position(self) -> int:
         """Of now, for `changes`."""
-        return self._forgotten + len(self._log)
+        return self._journal.position
 
     def changes(self, since: int) -> list[str] | None:
         """The nodes that use more or fewer claims than at an earlier `position`, some of them repeatedly; None: too much
         has happened since."""
-        return self._log[since - self._forgotten :] if since >= self._forgotten else None
+        return self._journal.since(since)
 
     def add(self, node: str, volumes: PodVolumes) -> None:
         for disk in volumes.disks:
@@ -83,7 +82,7 @@ class UsedVolumes:
             claims = self._claims.setdefault(node, {})
             _count(claims, claim, 1)
             if claims[claim] == 1:
-                self._note(node)
+                self._journal.note(node)
 
     def remove(self, node: str, volumes: PodVolumes) -> None:
         """Takes back an `add`."""
@@ -96,15 +95,9 @@ class UsedVolumes:
             claims = self._claims[node]
             _count(claims, claim, -1)
             if claim not in claims:
-                self._note(node)
+                self._journal.note(node)
             if not claims:
                 del self._claims[node]
-
-    def _note(self, node: str) -> None:
-        self._log.append(node)
-        if len(self._log) > _LOG:
-            del self._log[: _LOG // 2]
-            self._forgotten += _LOG // 2
 
 
 def _count(counts: dict[str, int], key: str, more: int) -> None:

@@ -39,6 +39,7 @@ from scheduler.framework.interface import (
     QueueSortPlugin,
     ReservePlugin,
     ScorePlugin,
+    Sees,
 )
 from scheduler.framework.per_node import NodeView, PerNodeFilter, PerNodeScore
 from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, Status, Verdicts, Wait
@@ -78,6 +79,7 @@ __all__ = [
     "QueueSortPlugin",
     "ReservePlugin",
     "ScorePlugin",
+    "Sees",
     "Status",
     "Verdicts",
     "Wait",

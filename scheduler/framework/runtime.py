@@ -26,17 +26,37 @@ from scheduler.framework.interface import (
 )
 from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled, Profile, check
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, Nominated, PluginError
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, PluginError
 
 
 @dataclass(frozen=True, slots=True)
-class _Scorer:
+class Scorer:
     plugin: ScorePlugin
     weight: float
     pre_score: PreScorePlugin | None
     normalize: NormalizePlugin | None
     checked: bool
     """Its scores are checked; those of this project's own plugins are not."""
+
+    def skips(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> bool:
+        """Raises PluginError, as `weighted`."""
+        try:
+            return self.pre_score is not None and self.pre_score.pre_score(state, pod, nodes, feasible) is SKIP
+        except Exception as error:
+            raise PluginError(self.plugin.name, "PreScore", error) from error
+
+    def weighted(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        point = "Score"
+        try:
+            scores = self.plugin.score(state, pod, nodes, feasible)
+            if self.normalize is not None:
+                point = "NormalizeScore"
+                scores = self.normalize.normalize(state, scores, feasible)
+            if self.checked and np.count_nonzero(feasible):
+                _check(scores[feasible])
+            return scores if self.weight == 1 else self.weight * scores
+        except Exception as error:
+            raise PluginError(self.plugin.name, point, error) from error
 
 
 class Framework:
@@ -52,10 +72,10 @@ class Framework:
 
         self._sorter = at(Point.QUEUE_SORT)[0]
         self._pre_enqueue = at(Point.PRE_ENQUEUE)
-        self._pre_filters: list[PreFilterPlugin] = at(Point.PRE_FILTER)
-        self._filters: list[FilterPlugin] = at(Point.FILTER)
+        self.pre_filters: list[PreFilterPlugin] = at(Point.PRE_FILTER)
+        self.filters: list[FilterPlugin] = at(Point.FILTER)
         self._post_filters = at(Point.POST_FILTER)
-        self._scorers = [_scorer(each) for each in profile.get(Point.SCORE, ()) if each.weight]
+        self.scorers = [_scorer(each) for each in profile.get(Point.SCORE, ()) if each.weight]
         self._hints = {each.name: each for point in _REFUSING for each in at(point) if isinstance(each, EnqueueHint)}
         self.binding = BindingPlugins(
             at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
@@ -102,7 +122,7 @@ class Framework:
         if not rows:
             return Diagnosis(0)
         skipped = set()
-        for plugin in self._pre_filters:
+        for plugin in self.pre_filters:
             try:
                 status = plugin.pre_filter(state, pod, nodes)
             except Exception as error:
@@ -113,16 +133,11 @@ class Framework:
                 return Diagnosis(rows, pre_filter=(plugin.name, status.reason))
         refusals = []
         feasible: BoolArray | None = None
-        for filterer in self._filters:
+        for filterer in self.filters:
             if filterer.name in skipped:
                 continue
-            try:
-                result = filterer.filter(state, pod, nodes)
-                if result.passed.shape != (rows,) or result.passed.dtype != np.bool_:
-                    raise ValueError(f"`passed` must be {rows} booleans")
-                feasible = result.passed if feasible is None else feasible & result.passed
-            except Exception as error:
-                raise PluginError(filterer.name, "Filter", error) from error
+            result = run_filter(filterer, state, pod, nodes)
+            feasible = result.passed if feasible is None else feasible & result.passed
             refusals.append((filterer.name, result))
         if feasible is None:
             return np.ones(rows, np.bool_)
@@ -146,32 +161,31 @@ class Framework:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """The weighted sum of each node's scores; -inf where a node is not feasible. Raises PluginError."""
         total = np.zeros(len(nodes))
-        for scorer in self._scorers:
-            point = "PreScore"
-            try:
-                if scorer.pre_score is not None and scorer.pre_score.pre_score(state, pod, nodes, feasible) is SKIP:
-                    continue
-                point = "Score"
-                scores = scorer.plugin.score(state, pod, nodes, feasible)
-                if scorer.normalize is not None:
-                    point = "NormalizeScore"
-                    scores = scorer.normalize.normalize(state, scores, feasible)
-                if scorer.checked:
-                    _check(scores[feasible])
-                total += scores if scorer.weight == 1 else scorer.weight * scores
-            except Exception as error:
-                raise PluginError(scorer.plugin.name, point, error) from error
+        for scorer in self.scorers:
+            if not scorer.skips(state, pod, nodes, feasible):
+                total += scorer.weighted(state, pod, nodes, feasible)
         np.putmask(total, ~feasible, -np.inf)
         return total
+
+
+def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+    """Raises PluginError."""
+    try:
+        result = plugin.filter(state, pod, nodes)
+        if result.passed.shape != (len(nodes),) or result.passed.dtype != np.bool_:
+            raise ValueError(f"`passed` must be {len(nodes)} booleans")
+        return result
+    except Exception as error:
+        raise PluginError(plugin.name, "Filter", error) from error
 
 
 _REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
 """Where a plugin can leave a pod without a place."""
 
 
-def _scorer(enabled: Enabled) -> _Scorer:
+def _scorer(enabled: Enabled) -> Scorer:
     plugin: Any = enabled.plugin
-    return _Scorer(
+    return Scorer(
         plugin,
         enabled.weight,
         pre_score=plugin if isinstance(plugin, PreScorePlugin) else None,

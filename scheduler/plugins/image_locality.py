@@ -9,7 +9,7 @@ Source: https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugi
 
 import numpy as np
 
-from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Status
+from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 
 _LEAST = 23 << 20
 _MOST = 1000 << 20
@@ -17,6 +17,7 @@ _MOST = 1000 << 20
 
 class ImageLocality:
     name = "ImageLocality"
+    score_sees = Sees.NODES
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         return None if nodes.report_images else SKIP

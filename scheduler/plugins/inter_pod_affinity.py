@@ -25,6 +25,7 @@ from scheduler.framework import (
     FloatArray,
     NodeTable,
     PodInfo,
+    Sees,
     Status,
 )
 from scheduler.plugins.arguments import check_names, flag, whole_number
@@ -40,6 +41,7 @@ _SCORES = "InterPodAffinity.scores"
 
 class InterPodAffinity:
     name = "InterPodAffinity"
+    skip_sees = Sees.NODES
     needs = Namespaces.needs
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.POD_FREED | Change.POD_PLACED | Change.POD_LABELS
 

@@ -19,6 +19,7 @@ from scheduler.framework import (
     FloatArray,
     NodeTable,
     PodInfo,
+    Sees,
     Status,
 )
 
@@ -27,6 +28,8 @@ REASON = "node(s) didn't match Pod's node affinity/selector"
 
 class NodeAffinity:
     name = "NodeAffinity"
+    filter_sees = Sees.NODES
+    skip_sees = Sees.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 
 REASON = "node(s) didn't match the requested node name"
 
 
 class NodeName:
     name = "NodeName"
+    filter_sees = Sees.NODES
     helped_by = Change.NODE_ADDED
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:

@@ -3,11 +3,12 @@
 import numpy as np
 
 from pinnace.fit.room import PORTS_REASON
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 
 
 class NodePorts:
     name = "NodePorts"
+    filter_sees = Sees.ROW
     helped_by = Change.NODE_ADDED | Change.POD_FREED
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:

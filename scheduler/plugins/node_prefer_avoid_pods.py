@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Status
+from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 
 ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 _KINDS = ("ReplicaSet", "ReplicationController")
@@ -20,6 +20,7 @@ _CONTROLLER = "NodePreferAvoidPods.controller"
 
 class NodePreferAvoidPods:
     name = "NodePreferAvoidPods"
+    score_sees = Sees.NODES
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         owners = pod.pod.metadata.ownerReferences

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.cache.table import SCORED
-from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Status
+from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.arguments import check_names
 from scheduler.plugins.scoring_strategy import resources, share, uses
 from scheduler.plugins.shares import shares_left
@@ -19,6 +19,7 @@ from scheduler.plugins.shares import shares_left
 
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
+    score_sees = Sees.ROOM
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         self._resources = self.complete(args or {})["resources"]

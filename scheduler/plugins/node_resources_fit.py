@@ -25,6 +25,7 @@ from scheduler.framework import (
     FloatArray,
     NodeTable,
     PodInfo,
+    Sees,
     Verdicts,
 )
 from scheduler.plugins import scoring_strategy
@@ -34,6 +35,7 @@ from scheduler.plugins.shares import shares_left
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
+    filter_sees = score_sees = Sees.ROOM
     helped_by = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.POD_FREED
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.tolerations import tolerates
 
 REASON = "node(s) were unschedulable"
@@ -11,6 +11,7 @@ TAINT = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 class NodeUnschedulable:
     name = "NodeUnschedulable"
+    filter_sees = Sees.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:

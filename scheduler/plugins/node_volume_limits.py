@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import CSINode
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims
 from scheduler.plugins.listers import Objects
 
@@ -23,6 +23,7 @@ Counts = NDArray[np.int64]
 
 class NodeVolumeLimits:
     name = "NodeVolumeLimits"
+    skip_sees = Sees.NODES
     needs = (CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 

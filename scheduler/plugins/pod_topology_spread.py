@@ -27,6 +27,7 @@ from scheduler.framework import (
     FloatArray,
     NodeTable,
     PodInfo,
+    Sees,
     Status,
 )
 from scheduler.plugins import taint_toleration
@@ -54,6 +55,7 @@ _SCORED = "PodTopologySpread.scored"
 
 class PodTopologySpread:
     name = "PodTopologySpread"
+    skip_sees = Sees.NODES
     needs = Siblings.needs
     helped_by = (
         Change.NODE_ADDED

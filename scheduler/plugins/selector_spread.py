@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pinnace.fit.table import IntArray
-from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Status
+from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.arguments import check_names
 from scheduler.plugins.listers import Objects, Siblings
 
@@ -25,6 +25,7 @@ _ZONES = "SelectorSpread.zones"
 
 class SelectorSpread:
     name = "SelectorSpread"
+    skip_sees = Sees.NODES
     needs = Siblings.needs
 
     def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:

@@ -14,6 +14,7 @@ from scheduler.framework import (
     FloatArray,
     NodeTable,
     PodInfo,
+    Sees,
     Status,
 )
 from scheduler.plugins.tolerations import untolerated
@@ -25,6 +26,8 @@ _COUNTS = "TaintToleration.counts"
 
 class TaintToleration:
     name = "TaintToleration"
+    filter_sees = Sees.NODES
+    skip_sees = Sees.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:

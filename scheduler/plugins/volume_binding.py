@@ -29,6 +29,7 @@ from scheduler.framework import (
     IntArray,
     NodeTable,
     PodInfo,
+    Sees,
     Status,
     Verdicts,
 )
@@ -77,6 +78,7 @@ class _Work:
 
 class VolumeBinding:
     name = "VolumeBinding"
+    skip_sees = Sees.NODES
     needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
 

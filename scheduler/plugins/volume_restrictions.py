@@ -8,7 +8,7 @@ import numpy as np
 
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS
 from scheduler.cache.used_volumes import Disk
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.claims import claims_of, is_about_claims
 from scheduler.plugins.listers import Objects
 
@@ -19,6 +19,7 @@ _REASONS = ("", DISK, IN_USE)
 
 class VolumeRestrictions:
     name = "VolumeRestrictions"
+    skip_sees = Sees.NODES
     needs = (PERSISTENT_VOLUME_CLAIMS,)
     helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 

@@ -9,7 +9,18 @@ import numpy as np
 
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from scheduler.framework import SKIP, BoolArray, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Status
+from scheduler.framework import (
+    SKIP,
+    BoolArray,
+    Change,
+    ClusterEvent,
+    CycleState,
+    FilterResult,
+    NodeTable,
+    PodInfo,
+    Sees,
+    Status,
+)
 from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims
 from scheduler.plugins.listers import Objects
 
@@ -27,6 +38,7 @@ _STATE = "VolumeZone.volumes"
 
 class VolumeZone:
     name = "VolumeZone"
+    skip_sees = Sees.NODES
     needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
 

@@ -16,6 +16,7 @@ from scheduler.framework.interface.binding import (
 )
 from scheduler.framework.interface.plugin import Plugin
 from scheduler.framework.interface.queueing import EnqueueHint, PreEnqueuePlugin, QueueSortPlugin
+from scheduler.framework.interface.reuse import Sees
 from scheduler.framework.interface.scheduling import (
     FilterPlugin,
     NormalizePlugin,
@@ -43,4 +44,5 @@ __all__ = [
     "QueueSortPlugin",
     "ReservePlugin",
     "ScorePlugin",
+    "Sees",
 ]

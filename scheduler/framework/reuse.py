@@ -1,0 +1,287 @@
+"""Pods that are alike ask again only what may have changed since the last of them: mostly about the one node that it went to.
+
+A `_Pass` has the answers for one signature: which nodes are feasible, and their scores. What its plugins see (`Sees`) says when
+they are asked again:
+
+    NODES        in a new epoch of the table: then the whole pass is made anew
+    ROW          about the rows that were touched since (`NodeTable.touched`), by running them on these rows alone
+    ROOM         the same; but what they would say of each row with one more such pod is asked ahead, of all rows at once
+    EVERYTHING   for every pod, about all nodes; unless a SKIP holds as long as the epoch
+
+The outcome is the framework's, to the last bit: the same plugins, and their scores added in the same order
+(tests/unit/scheduler/test_reuse.py). Whatever is out of the ordinary (no node is feasible, a PreFilter refuses, a plugin fails)
+is left to the framework, which asks all plugins and tells why.
+"""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pinnace.fit.table import BoolArray
+from scheduler.cache.columns import Rows
+from scheduler.cache.one_more import OneMore
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.some_nodes import SomeNodes
+from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.interface import FilterPlugin, Plugin, PreFilterPlugin, Sees
+from scheduler.framework.results import SKIP, CycleState
+from scheduler.framework.runtime import Framework, Scorer, run_filter
+
+_PASSES = 32
+_MISSES = 16
+"""Rows that are asked about one by one before the next is looked ahead."""
+_ROWS = (Sees.ROW, Sees.ROOM)
+_ALL = slice(None)
+
+
+class Passes:
+    """Of one table. Holds the latest passes."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._passes: dict[Hashable, _Pass] = {}
+        """By signature, the least recently used first."""
+
+    def __len__(self) -> int:
+        return len(self._passes)
+
+    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Sequence[int] | None:
+        """The rows that have the highest score of all feasible nodes, in ascending order. None: ask the framework."""
+        if nodes is not self._nodes or pod.volumes is not None:
+            return None
+        signature = framework.scheduler_name, pod.template, pod.identity
+        found = self._passes.pop(signature, None)
+        try:
+            if found is None or found.epoch != nodes.epoch:
+                found = _Pass(framework, state, pod, nodes)
+            best = found.best(state, pod, nodes)
+        except Exception:
+            return None  # the framework meets it too, and tells
+        self._passes[signature] = found
+        if len(self._passes) > _PASSES:
+            del self._passes[next(iter(self._passes))]
+        return best
+
+
+class _Column:
+    """A scorer, and its weighted scores, as far as they are kept."""
+
+    __slots__ = ("scorer", "sees", "values")
+
+    def __init__(self, scorer: Scorer, rows: int) -> None:
+        self.scorer = scorer
+        self.sees = _sees(scorer.plugin, "score_sees")
+        self.values: FloatArray = np.zeros(rows)
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What rows are like with one more pod."""
+
+    feasible: Sequence[bool] = ()
+    scores: Sequence[float] = ()
+    known: set[int] = field(default_factory=set)
+    """The rows that have not been touched since."""
+
+
+class _Pass:
+    """Its methods raise what plugins raise; then it is good for nothing any more."""
+
+    def __init__(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
+        self.epoch = nodes.epoch
+        self._position = nodes.touched.position
+        self._pre_filters: list[PreFilterPlugin] = []
+        self._filters: list[FilterPlugin] = []
+        """Asked for every pod."""
+        self._row_filters: list[tuple[PreFilterPlugin | None, FilterPlugin]] = []
+        self._by_nodes: BoolArray = np.ones(len(nodes), np.bool_)
+        self._filter(framework, state, pod, nodes)
+        self._feasible = self._by_nodes.copy()
+        self._scores: FloatArray = np.zeros(len(nodes))
+        self._top = np.inf
+        self._best: list[int] = []
+        """The rows with the score `_top`; without any, all scores are lower."""
+        self._columns = [column for each in framework.scorers if (column := self._column(each, state, pod, nodes)) is not None]
+        """In the order in which they are added."""
+        self._for_every_pod = any(column.sees is Sees.EVERYTHING for column in self._columns)
+        self._requests = pod.requests
+        seen = [_sees(each, "filter_sees") for _, each in self._row_filters] + [column.sees for column in self._columns]
+        self._can_look_ahead = all(each in (Sees.NODES, Sees.ROOM) for each in seen)
+        self._ahead = _Ahead()
+        self._misses = 0
+        self._ask_about(_ALL, pod, nodes)
+
+    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Sequence[int] | None:
+        if self._position != nodes.touched.position:
+            self._catch_up(pod, nodes)
+        feasible = self._filter_for(state, pod, nodes)
+        if feasible is None:
+            return None
+        if self._for_every_pod:
+            return equal_best(self._total(state, pod, nodes, feasible)) if np.count_nonzero(feasible) else None
+        if feasible is not self._feasible:
+            return equal_best(np.where(feasible, self._scores, -np.inf)) if np.count_nonzero(feasible) else None
+        if not self._best:
+            self._top = float(self._scores.max())
+            self._best = list(equal_best(self._scores)) if self._top > -np.inf else []
+        return self._best or None
+
+    # --- what is kept
+
+    def _filter(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
+        """Asks the filters that see nodes, and sorts out the others."""
+        skipped = set()
+        for plugin in framework.pre_filters:
+            by_nodes = _sees(plugin, "filter_sees") is not Sees.EVERYTHING
+            if by_nodes or _sees(plugin, "skip_sees") is Sees.NODES:
+                status = plugin.pre_filter(state, pod, nodes)
+                if status is SKIP:
+                    skipped.add(plugin.name)
+                    continue
+                if status is not None and by_nodes:
+                    raise _Refused
+            if not by_nodes:
+                self._pre_filters.append(plugin)
+        for filterer in framework.filters:
+            sees = _sees(filterer, "filter_sees")
+            if filterer.name in skipped:
+                continue
+            if sees is Sees.NODES:
+                self._by_nodes &= run_filter(filterer, state, pod, nodes).passed
+            elif sees in _ROWS:
+                self._row_filters.append((filterer if isinstance(filterer, PreFilterPlugin) else None, filterer))
+            else:
+                self._filters.append(filterer)
+
+    def _column(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeTable) -> _Column | None:
+        """None: it will skip the pods of this signature."""
+        column = _Column(scorer, len(nodes))
+        if column.sees is not Sees.EVERYTHING or _sees(scorer.plugin, "skip_sees") is Sees.NODES:
+            if column.scorer.skips(state, pod, nodes, self._feasible):
+                return None
+            if column.sees is Sees.NODES:
+                column.values[:] = scorer.weighted(state, pod, nodes, self._feasible)
+        return column
+
+    def _catch_up(self, pod: PodInfo, nodes: NodeTable) -> None:
+        touched = nodes.touched.since(self._position)
+        self._position = nodes.touched.position
+        if touched is None:
+            self._ahead.known.clear()
+            self._ask_about(_ALL, pod, nodes)
+            return
+        rows = set()
+        for row, requests in touched:
+            if row in self._ahead.known:
+                self._ahead.known.remove(row)
+                if requests is self._requests or requests == self._requests:
+                    self._set(row, self._ahead.feasible[row], self._ahead.scores[row])
+                    continue
+            rows.add(row)
+        if len(rows) == 1:
+            (row,) = rows
+            self._ask_about(slice(row, row + 1), pod, nodes)
+        elif len(rows) > len(nodes) // 4:
+            self._ask_about(_ALL, pod, nodes)
+        elif rows:
+            self._ask_about(np.array(sorted(rows)), pod, nodes)
+        self._misses += len(rows)
+        if self._misses >= _MISSES and self._can_look_ahead:
+            self._look_ahead(pod, nodes)
+
+    def _look_ahead(self, pod: PodInfo, nodes: NodeTable) -> None:
+        feasible, scores = self._ask(_ALL, pod, OneMore(nodes, self._requests))
+        self._ahead = _Ahead(feasible.tolist(), scores.tolist(), set(range(len(nodes))))
+        self._misses = 0
+
+    def _ask_about(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> None:
+        feasible, scores = self._ask(rows, pod, nodes if rows is _ALL else SomeNodes(nodes, rows))
+        self._feasible[rows], self._scores[rows] = feasible, scores
+        if rows is _ALL:
+            self._top, self._best = np.inf, []
+        else:
+            numbers = range(len(nodes))[rows] if isinstance(rows, slice) else rows.tolist()
+            for row, score in zip(numbers, scores.tolist(), strict=True):
+                self._rank(row, score)
+
+    def _ask(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
+        """Asks the plugins that see rows: which of `nodes`, that are these rows, are feasible, and their scores."""
+        state: CycleState = {}
+        feasible = self._by_nodes[rows]
+        for pre_filter, filterer in self._row_filters:
+            if pre_filter is not None:
+                pre_filter.pre_filter(state, pod, nodes)
+            feasible = feasible & run_filter(filterer, state, pod, nodes).passed
+        total: FloatArray = np.zeros(len(feasible))
+        for column in self._columns:
+            if column.sees in _ROWS:
+                column.scorer.skips(state, pod, nodes, feasible)
+                scores = column.scorer.weighted(state, pod, nodes, feasible)
+                if self._for_every_pod:
+                    column.values[rows] = scores
+                total += scores
+            elif column.sees is Sees.NODES:
+                total += column.values[rows]
+        np.putmask(total, ~feasible, -np.inf)
+        return feasible, total
+
+    def _set(self, row: int, feasible: bool, score: float) -> None:
+        self._feasible[row], self._scores[row] = feasible, score
+        self._rank(row, score)
+
+    def _rank(self, row: int, score: float) -> None:
+        """The row has a new score."""
+        best = self._best
+        at = bisect_left(best, row)
+        listed = at < len(best) and best[at] == row
+        if score > self._top:
+            self._top, self._best = score, [row]
+        elif score == self._top > -np.inf:
+            if not listed:
+                best.insert(at, row)
+        elif listed:
+            del best[at]
+
+    # --- what is asked for every pod
+
+    def _filter_for(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | None:
+        """The feasible nodes; None: a PreFilter refuses."""
+        skipped = set()
+        for plugin in self._pre_filters:
+            status = plugin.pre_filter(state, pod, nodes)
+            if status is SKIP:
+                skipped.add(plugin.name)
+            elif status is not None:
+                return None
+        feasible = self._feasible
+        for filterer in self._filters:
+            if filterer.name not in skipped:
+                feasible = feasible & run_filter(filterer, state, pod, nodes).passed
+        return feasible
+
+    def _total(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        total: FloatArray = np.zeros(len(nodes))
+        for column in self._columns:
+            if column.sees is not Sees.EVERYTHING:
+                total += column.values
+            elif not column.scorer.skips(state, pod, nodes, feasible):
+                total += column.scorer.weighted(state, pod, nodes, feasible)
+        np.putmask(total, ~feasible, -np.inf)
+        return total
+
+
+class _Refused(Exception):
+    """By a PreFilter."""
+
+
+def equal_best(scores: FloatArray) -> Sequence[int]:
+    """The rows with the highest score."""
+    rows: Sequence[int] = (scores == scores.max()).nonzero()[0].tolist()
+    return rows
+
+
+def _sees(plugin: Plugin, attribute: str) -> Sees:
+    found: Sees = getattr(plugin, attribute, Sees.EVERYTHING)
+    return found

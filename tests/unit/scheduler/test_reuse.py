@@ -1,0 +1,306 @@
+"""Pods that are alike are placed as if each were the first of its kind, for less."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from scheduler.cache.cache import Cache
+from scheduler.cache.pod_info import PodInfo
+from scheduler.config import build, parse
+from scheduler.cycle import Placed, Unschedulable, one_of, schedule_one
+from scheduler.framework import (
+    SKIP,
+    BoolArray,
+    CycleState,
+    FilterResult,
+    FloatArray,
+    NodeTable,
+    NodeView,
+    PerNodeFilter,
+    PerNodeScore,
+    Sees,
+    Status,
+)
+from scheduler.framework.handle import Offline
+from scheduler.framework.profile import Enabled
+from scheduler.framework.reuse import Passes, equal_best
+from scheduler.framework.runtime import Framework
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+SIZES = (2, 8, 30)
+STEPS = 200
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+class Crowd:
+    """A learner's scorer that looks at the pods of each node, and says so."""
+
+    name = "Crowd"
+    score_sees = Sees.ROW
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        scores: FloatArray = np.minimum(100.0, 7.3 * (110 - nodes.free("pods")))
+        return scores
+
+
+class Rank:
+    """A learner's filter and scorer that look at all nodes, and say nothing."""
+
+    name = "Rank"
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        free = nodes.free("pods")
+        return FilterResult.refusing((free == free.min()) & (free < 4), "node(s) were the fullest")
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        free = nodes.free("pods")
+        scores: FloatArray = (free == free[feasible].max()) * 13.7
+        return scores
+
+
+class Favourites(PerNodeFilter):
+    name = "Favourites"
+    filter_sees = Sees.ROW
+
+    def filter_node(self, pod: Pod, node: NodeView) -> str | None:
+        return "node(s) were odd" if node.free("pods") % 5 == 3 else None
+
+
+def configured(text: str) -> Framework:
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    (made,) = build(parse(head + text), Offline()).values()
+    return made
+
+
+PACKING = """
+profiles:
+- schedulerName: default-scheduler
+  plugins: {score: {enabled: [{name: SelectorSpread, weight: 3}, {name: NodePreferAvoidPods, weight: 2}]}}
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 3}, {name: memory}]}}
+  - {name: NodeResourcesBalancedAllocation, args: {resources: [{name: cpu}, {name: memory}, {name: example.com/gpu}]}}
+"""
+PROFILES = {
+    "default": framework(),
+    "packing": configured(PACKING),
+    "rows": framework(Enabled(Crowd(), 1.7), Enabled(Favourites())),
+    "all nodes": framework(Enabled(Crowd(), 0.3), Enabled(Rank(), 1.1)),
+}
+
+
+def some_pod(rng: random.Random, name: str) -> PodBuilder:
+    """Of one of a few templates; the plain one most often."""
+    pod = make_pod(name).req(cpu="500m", memory="300Mi")
+    match rng.choice(
+        ["plain"] * 6 + ["big", "gpu", "port", "selector", "tolerant", "prefers", "away", "shy", "near", "spread", "owned"]
+    ):
+        case "big":
+            pod.req(cpu=2)
+        case "gpu":
+            pod.container({"example.com/gpu": 1})
+        case "port":
+            pod.host_port(80)
+        case "selector":
+            pod.node_selector(ZONE, "a")
+        case "tolerant":
+            pod.tolerate("soft", "", "", "Exists").tolerate("hard", "", "", "Exists")
+        case "prefers":
+            pod.prefer_nodes(30, (ZONE, "In", ["b"])).image("app:1")
+        case "away":
+            pod.label("app", "away").anti_affinity("app=away", HOSTNAME)
+        case "shy":
+            pod.label("app", "away")
+        case "near":
+            pod.label("app", "plain").affinity("app=away", ZONE, weight=50)
+        case "spread":
+            pod.label("app", "spread").spread("app=spread", ZONE)
+        case "owned":
+            pod.label("app", "owned").owner("ReplicaSet", "web", "uid-web")
+    return pod
+
+
+def some_node(rng: random.Random, name: str) -> NodeBuilder:
+    node = make_node(name).capacity(cpu=rng.choice([8, 8, 10]), memory="8Gi", pods=rng.choice([5, 110]))
+    node.label(HOSTNAME, name).label(ZONE, rng.choice("ab")).unschedulable(rng.random() < 0.05)
+    if rng.random() < 0.2:
+        node.taint(rng.choice(["soft", "hard"]), "", rng.choice(["NoSchedule", "PreferNoSchedule"]))
+    if rng.random() < 0.2:
+        node.extended("example.com/gpu", 2)
+    if rng.random() < 0.1:
+        node.image(300 << 20, "app:1")
+    return node
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_as_if_one_by_one(profile: str) -> None:
+    """The outcome, and the nodes that share the highest score, are those of a cycle that knows of no earlier pod."""
+    used, plugins = 0, PROFILES[profile]
+    for seed, size in enumerate(SIZES):
+        rng = random.Random(seed)
+        cache = cache_of(*(some_node(rng, f"n{i}") for i in range(size)))
+        passes, placed = Passes(cache.nodes), {}
+        template = 0
+        for step in range(STEPS):
+            if rng.random() < 0.15:
+                _change(rng, cache, placed)
+            if rng.random() < 0.15:
+                template = rng.randrange(20)
+            pod = info(some_pod(random.Random(template), f"p{step}"))
+            expected = _equals(pod, cache, plugins)
+            best = passes.best({}, pod, cache.nodes, plugins)
+            assert best is None or list(best) == expected
+            used += best is not None
+            outcome = schedule_one(pod, cache, plugins, seed, passes)
+            if isinstance(outcome, Placed):
+                placed[pod.uid] = pod
+                assert outcome.node == cache.nodes.names[one_of(expected, pod, seed)]
+            else:
+                assert isinstance(outcome, Unschedulable) and not expected
+                assert schedule_one(pod, cache, plugins, seed) == outcome
+    assert used > len(SIZES) * STEPS / 4
+
+
+def _equals(pod: PodInfo, cache: Cache, plugins: Framework) -> Sequence[int]:
+    state: CycleState = {}
+    feasible = plugins.filter(state, pod, cache.nodes)
+    return equal_best(plugins.score(state, pod, cache.nodes, feasible)) if isinstance(feasible, np.ndarray) else []
+
+
+def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> None:
+    """Something happens in the cluster."""
+    names = cache.nodes.names
+    match rng.choice(["leave"] * 5 + ["move", "relabel", "update", "update", "add", "remove", "settle"]):
+        case "leave" if placed:
+            for uid in rng.sample(sorted(placed), min(len(placed), rng.choice([1, 1, 3, 20]))):
+                cache.remove(uid)
+                del placed[uid]
+        case "move" if placed and names:
+            cache.observe(rng.choice(list(placed.values())), rng.choice(names))
+        case "relabel" if placed:
+            changed = Pod()
+            changed.CopyFrom(rng.choice(list(placed.values())).pod)
+            changed.metadata.labels["app"] = rng.choice(["away", "spread", "owned"])
+            cache.relabel(changed)
+        case "update" if names:
+            cache.set_node(some_node(rng, rng.choice(names)).build())
+        case "add":
+            cache.set_node(some_node(rng, f"n{rng.randrange(40)}").build())
+        case "remove" if names:
+            cache.remove_node(rng.choice(names))
+        case "settle":
+            for uid, pod in placed.items():
+                cache.confirm(uid, cache.node_of(uid) or pod.name)
+
+
+class Asked(PerNodeScore):
+    """Counts the nodes that it is asked about."""
+
+    name = "Asked"
+
+    def __init__(self, **said: Any) -> None:
+        self.nodes = 0
+        for attribute, sees in said.items():
+            setattr(self, attribute, sees)
+
+    def score_node(self, pod: Pod, node: NodeView) -> float:
+        self.nodes += 1
+        return 50.0
+
+
+def asked_about(plugin: Asked, pods: int = 10) -> int:
+    """Nodes that the plugin is asked about, for pods that are alike, on 100 nodes."""
+    cache, plugins = cache_of(*(make_node(f"n{i}") for i in range(100))), framework(Enabled(plugin))
+    passes = Passes(cache.nodes)
+    for i in range(pods):
+        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu="100m")), cache, plugins, 0, passes), Placed)
+    return plugin.nodes
+
+
+def test_a_plugin_that_says_nothing_is_asked_about_all_nodes_for_every_pod() -> None:
+    assert asked_about(Asked()) == 1000
+
+
+def test_a_plugin_that_sees_rows_is_asked_about_those_that_took_a_pod() -> None:
+    assert asked_about(Asked(score_sees=Sees.ROW)) == 100 + 9
+
+
+def test_a_plugin_that_sees_nodes_is_asked_once() -> None:
+    assert asked_about(Asked(score_sees=Sees.NODES)) == 100
+
+
+def test_a_plugin_that_sees_room_is_asked_ahead() -> None:
+    """After 16 single nodes, once for all: what each would be like with one more pod. Nearly all pods go to another node."""
+    assert asked_about(Asked(score_sees=Sees.ROOM), pods=60) <= 100 + 16 + 100 + 4
+
+
+class Choosy:
+    """Refuses everything in PreFilter from the third pod on; or skips."""
+
+    name = "Choosy"
+
+    def __init__(self) -> None:
+        self.pods = 0
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        self.pods += 1
+        return Status("enough") if self.pods > 2 else SKIP
+
+
+def test_a_pre_filter_that_says_nothing_is_asked_for_every_pod() -> None:
+    cache, plugin = cache_of(make_node("n")), Choosy()
+    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin))
+    outcomes = [schedule_one(info(make_pod(f"p{i}").req(cpu="1m")), cache, plugins, 0, passes) for i in range(3)]
+    assert [type(outcome) for outcome in outcomes] == [Placed, Placed, Unschedulable]
+
+
+class Moody:
+    """Skips as long as an object is as it is."""
+
+    name = "Moody"
+    skip_sees = Sees.NODES
+
+    def __init__(self) -> None:
+        self.liked = ""
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        return None if self.liked else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        return np.array([100.0 if name == self.liked else 0.0 for name in nodes.names])
+
+
+def test_a_skip_holds_until_an_object_changes() -> None:
+    cache, plugin = cache_of(*(make_node(f"n{i}") for i in range(9))), Moody()
+    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin, 1000))
+    schedule_one(info(make_pod("a")), cache, plugins, 0, passes)
+    plugin.liked = "n5"
+    cache.nodes.begin_epoch()
+    assert schedule_one(info(make_pod("b")), cache, plugins, 0, passes) == Placed("n5")
+
+
+def test_the_terms_of_placed_pods_begin_an_epoch() -> None:
+    """A pod without terms of its own is refused where the first pod that will not have it is."""
+    nodes = [make_node(f"n{i}").capacity(cpu=4, memory="4Gi", pods=10).label(HOSTNAME, f"n{i}") for i in range(2)]
+    cache = cache_of(*nodes, placed=[make_pod("large").req(cpu=3).node("n1")])
+    passes, plugins = Passes(cache.nodes), framework()
+    web = make_pod("a").label("app", "web")
+    schedule_one(info(web), cache, plugins, 0, passes)
+    cache.observe(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
+    for name in "bcd":
+        assert schedule_one(info(make_pod(name).label("app", "web")), cache, plugins, 0, passes) == Placed("n1")
+
+
+def test_more_templates_than_are_remembered() -> None:
+    cache = cache_of(*(make_node(f"n{i}") for i in range(3)))
+    passes = Passes(cache.nodes)
+    for i in range(100):
+        pod = info(make_pod(f"p{i}").req(cpu=f"{i % 40 + 1}m"))
+        assert passes.best({}, pod, cache.nodes, PROFILES["default"]) == _equals(pod, cache, PROFILES["default"])
+        schedule_one(pod, cache, PROFILES["default"], 0, passes)
+    assert len(passes) == 32

@@ -1,4 +1,4 @@
-"""Row `backlog`: scheduling pods that wait already.
+"""Row `backlog`: scheduling pods of a workload that wait already.
 
 The schedulers run, hot, with every pod in their queues; but the benchmark itself holds the election. When it resigns, one of
 them is elected and has all the work before it. So what is measured is scheduling, and no start of a process.
@@ -7,51 +7,69 @@ them is elected and has all the work before it. So what is measured is schedulin
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 
+from pinnace.bench import outcome
 from pinnace.bench.calibration import Bench
+from pinnace.bench.churn import meanwhile
 from pinnace.bench.errors import BenchError
-from pinnace.bench.load import Load
 from pinnace.bench.report import Run
+from pinnace.bench.setting import BATCH, Setting, set_up
 from pinnace.bench.throughput import PATIENCE
 from pinnace.bench.usage import Meter
-from pinnace.bench.witness import BOUND, witnessing
+from pinnace.bench.witness import BOUND, History, witnessing
+from pinnace.bench.workloads import Workload
 from pinnace.client.client import Client
 from pinnace.client.election import Candidate
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ELECTION, SCHEDULER
 
 HOLDER = "bench"
 ELECTION_TIMEOUT = 10.0
-QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 30.0
+QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
 """A scheduler has taken in what there is when it uses less than this much CPU time in an interval (all in seconds)."""
-BATCH = 500
 
 
-async def backlog(bench: Bench, pods: int) -> Run:
+async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progress) -> Run:
     """From the moment at which the schedulers are let go to the last bind that is seen."""
-    load = Load()
     cluster = bench.cluster
-    async with cluster.client() as client, leaderless(cluster, client) as candidate, witnessing(client) as witness:
-        await load.create(bench.clients, pods, batch=BATCH)
+    async with cluster.client() as client, witnessing(client) as witness:
+        setting = await set_up(bench, workload, pods, witness, progress)
         await quiet(cluster)
-        meter = Meter(cluster.state)
-        let_go = time.monotonic()
-        resigning = asyncio.ensure_future(candidate.resign())
-        await witness.reached(BOUND, pods, PATIENCE)
-        usage = meter.read()
-        await resigning
+        progress.waiting("the schedulers to take in the backlog")
+        async with leaderless(cluster, client) as candidate:
+            await setting.measured.create(bench.clients, pods, batch=BATCH)
+            await quiet(cluster)
+            progress.waiting("the backlog to be scheduled")
+            meter = Meter(cluster.state)
+            async with meanwhile(workload.churn(client, setting.placed)) if workload.churn else nullcontext():
+                let_go = time.monotonic()
+                resigning = asyncio.ensure_future(candidate.resign())
+                await witness.reached(BOUND, len(setting.placed.uids) + pods, PATIENCE)
+                usage = meter.read()
+            await resigning
     history = witness.history
-    binds = [pod.bound - let_go for pod in history.pods.values()]
+    binds = [history.pods[uid].bound - let_go for uid in setting.measured.uids]
     return Run(
         bench.calibration,
         usage,
         samples={BOUND: binds, "first bind": [min(binds)]},
         items=pods,
         rate=pods / max(binds),
-        violations=history.violations(load.uids),
+        violations=violations(history, workload, setting),
     )
+
+
+def violations(history: History, workload: Workload, setting: Setting) -> dict[str, int]:
+    """How often what must never be has been; see witness.py and outcome.py."""
+    placed, measured = set(setting.placed.uids), set(setting.measured.uids)
+    return history.violations(placed | measured) | {
+        "overcommitted": outcome.overcommitted(history.nodes(placed | measured)),
+        "misplaced": workload.misplaced(history.nodes(workload.constrained(placed, measured)), setting.zones),
+        "wrongly_bound": sum(bool(seen.bound) for uid, seen in history.pods.items() if uid not in placed | measured),
+    }
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pinnace.bench import workload
 from pinnace.bench.errors import BenchError
+from pinnace.bench.workload import Shape
 from pinnace.client.client import Client
 from pinnace.client.errors import from_status
 
@@ -16,11 +17,13 @@ CALLERS = 16
 class Load:
     """Pods that have been created. `sent` and `acknowledged`: monotonic seconds by name. `uids`: of those acknowledged."""
 
-    def __init__(self, prefix: str = "pod-") -> None:
+    def __init__(self, prefix: str = "pod-", shape: Shape = workload.pod, namespace: str = workload.NAMESPACE) -> None:
         self.sent: dict[str, float] = {}
         self.acknowledged: dict[str, float] = {}
         self.uids: list[str] = []
+        self.namespace = namespace
         self._prefix = prefix
+        self._shape = shape
 
     async def create(self, clients: Sequence[Client], count: int, *, batch: int, callers: int = CALLERS) -> None:
         """Creates so many more pods, as fast as it can be done. `batch` 1 is one create a call. Raises BenchError, ApiError."""
@@ -37,7 +40,9 @@ class Load:
 
     async def create_some(self, client: Client, start: int, count: int) -> None:
         """One call, that creates the pods of these numbers."""
-        pods = [workload.pod(f"{self._prefix}{start + i:06d}") for i in range(count)]
+        pods = [self._shape(self.name(start + i)) for i in range(count)]
+        for pod in pods:
+            pod.metadata.namespace = self.namespace
         now = time.monotonic()
         self.sent.update((pod.metadata.name, now) for pod in pods)
         if count == 1:
@@ -51,6 +56,10 @@ class Load:
         now = time.monotonic()
         self.acknowledged.update((pod.metadata.name, now) for pod in pods)
         self.uids.extend(uids)
+
+    def name(self, number: int) -> str:
+        """Of the pod that is created as this one, from 0."""
+        return f"{self._prefix}{number:06d}"
 
     @property
     def began(self) -> float:

@@ -37,6 +37,7 @@ class Seen:
     token: int = 0
     bound: float = 0.0
     running: float = 0.0
+    deleted: float = 0.0
     rebound: list[str] = field(default_factory=list)
     """Every further node ("" for none) that the pod was bound to."""
 
@@ -63,6 +64,8 @@ class History:
             if not seen.running and pod.status.phase == "Running" and kind != WatchEventType.DELETED:
                 seen.running = now
                 self.counts[RUNNING] += 1
+            if kind == WatchEventType.DELETED:
+                seen.deleted = now
 
     def _bound(self, seen: Seen, pod: Pod, node: str, now: float) -> None:
         if seen.bound:
@@ -83,6 +86,11 @@ class History:
             "bound_twice": len(self.bound_twice()),
             "bound_by_deposed": len(self.deposed),
         }
+
+    def nodes(self, uids: Iterable[str]) -> list[str]:
+        """The node of each of these pods, but for those that are gone or not bound."""
+        seen = (self.pods[uid] for uid in uids if uid in self.pods)
+        return [each.node for each in seen if each.node and not each.deleted]
 
     def bound_twice(self) -> list[str]:
         """Names of the pods whose binding changed once they had one."""

@@ -86,8 +86,9 @@ def test_bench_throughput(pinnace: Callable[..., subprocess.CompletedProcess[str
 
 
 def test_bench_backlog(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    found = bench(pinnace, "backlog", "--nodes", "20", "--pods", "300")
+    found = bench(pinnace, "backlog", "--workload", "topology-spread", "--nodes", "20", "--pods", "300")
     assert found["rate"] > 0 and found["stages"]["first bind"]["max_s"] > 0
+    assert found["options"]["workload"] == "topology-spread" and found["violations"]["misplaced"] == 0
 
 
 def test_bench_failover_by_freezing(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:

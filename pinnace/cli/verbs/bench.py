@@ -17,6 +17,7 @@ from pinnace.bench.machine import this_machine
 from pinnace.bench.report import Report, Run
 from pinnace.bench.throughput import create, throughput
 from pinnace.bench.watch import watch
+from pinnace.bench.workloads import WORKLOADS
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.local import Steps
@@ -109,17 +110,50 @@ def create_row(settings: Settings, pods: int, batch: int, apiservers: int, **sha
     measure(settings, row, lambda bench, steps: create(bench, pods, batch), **shared)
 
 
-@verb("backlog", examples="pinnace bench backlog --nodes 5000 --pods 10000")
-@nodes_option(1000)
-@pods_option(5000)
+@verb(
+    "backlog",
+    examples="""
+        pinnace bench backlog --nodes 5000 --pods 10000
+        pinnace bench backlog --workload topology-spread
+    """,
+    help=f"""Pods scheduled that wait already.
+
+    A workload says what the nodes and pods are like, and what is there before or comes and goes meanwhile. All but the first
+    are those of Kubernetes' own benchmark of its scheduler:
+
+    \b
+    {
+        '''
+    '''.join(f"{name:{max(map(len, WORKLOADS))}}  {each.about}" for name, each in WORKLOADS.items())
+    }
+    """,
+)
+@click.option(
+    "--workload",
+    "name",
+    type=click.Choice(list(WORKLOADS)),
+    metavar="NAME",
+    default="plain",
+    show_default=True,
+    help="See above.",
+)
+@click.option("--nodes", type=POSITIVE, help="Nodes: 4 CPU, 32 GiB, 110 pods.  [default: 5000; 1000 for plain]")
+@click.option("--pods", type=POSITIVE, help="Pods to schedule.  [default: as many as in Kubernetes' benchmark; 5000 for plain]")
 @schedulers_option
 @common
-def backlog_row(settings: Settings, nodes: int, pods: int, schedulers: int, apiservers: int, **shared: Any) -> None:
-    """Pods scheduled that wait already."""
-    fits(pods, nodes)
+def backlog_row(
+    settings: Settings, name: str, nodes: int | None, pods: int | None, schedulers: int, apiservers: int, **shared: Any
+) -> None:
+    load = WORKLOADS[name]
+    nodes, pods = nodes or load.nodes, pods or load.measured.count
+    if pods > load.room(nodes):
+        raise usage(
+            f"{pods:,} pods of {name} do not fit on {nodes:,} nodes: there is room for {max(0, load.room(nodes)):,}",
+            hint="use more --nodes, or fewer --pods",
+        )
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
-    row = Row("backlog", spec, {"nodes": nodes, "pods": pods}, unit="pods/s")
-    measure(settings, row, lambda bench, steps: backlog(bench, pods), **shared)
+    row = Row("backlog", spec, {"workload": name, "nodes": nodes, "pods": pods}, unit="pods/s")
+    measure(settings, row, lambda bench, steps: backlog(bench, load, pods, steps), **shared)
 
 
 @verb("failover", examples="pinnace bench failover --signal STOP --times 20")

@@ -78,6 +78,12 @@ def test_a_namesake_is_another_pod(history: History) -> None:
     assert not history.bound_twice() and history.counts[BOUND] == 2
 
 
+def test_the_nodes_are_those_of_pods_that_are_bound_and_there(history: History) -> None:
+    assert history.nodes(["a", "b", "never-seen"]) == ["n"]
+    history.observe([(DELETED, running("a", "n", 5))], 4.0)
+    assert history.nodes(["a", "b"]) == []
+
+
 def test_the_next_leader_is_known_by_its_token(history: History) -> None:
     assert history.first_bind_after(4) == (5, 2.0)
     assert history.first_bind_after(5) is None

@@ -1,0 +1,143 @@
+"""Whether the workloads are what they say: valid objects, constraints on pods like themselves, and room for all of them."""
+
+import asyncio
+
+import pytest
+
+from apiserver.registry.strategies import STRATEGIES
+from pinnace.api.core_v1_pb2 import Pod, PodAffinityTerm
+from pinnace.api.quantity import amounts
+from pinnace.api.resources import (
+    CSI_NODES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SERVICES,
+    Object,
+    Resource,
+)
+from pinnace.api.selectors import from_message
+from pinnace.bench import churn, volumes
+from pinnace.bench.workload import like, pod
+from pinnace.bench.workloads import BEFORE, MEASURED, TOO_LARGE, WORKLOADS, Group, Workload
+
+EACH = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+
+
+def problems(resource: Resource[Object], obj: Object) -> list[str]:
+    """What the API server has against an object that is to be created."""
+    strategy = STRATEGIES[resource.plural]
+    strategy.prepare_create(obj)
+    return [str(violation) for violation in strategy.validate(obj)]
+
+
+def terms(made: Pod) -> list[PodAffinityTerm]:
+    """All that a pod says of other pods."""
+    affinity, anti = made.spec.affinity.podAffinity, made.spec.affinity.podAntiAffinity
+    required = [term for each in (affinity, anti) for term in each.requiredDuringSchedulingIgnoredDuringExecution]
+    preferred = [
+        term.podAffinityTerm for each in (affinity, anti) for term in each.preferredDuringSchedulingIgnoredDuringExecution
+    ]
+    return required + preferred
+
+
+@EACH
+def test_its_pods_are_valid(workload: Workload) -> None:
+    for group in (workload.placed, workload.waiting, workload.measured):
+        made = group.shape("a")
+        assert made.metadata.name == "a" and not problems(PODS, made)
+
+
+@EACH
+def test_it_fits_at_its_own_size_and_at_a_fiftieth(workload: Workload) -> None:
+    assert workload.measured.count <= workload.room(workload.nodes)
+    assert workload.measured.count // 50 <= workload.room(workload.nodes // 50)
+
+
+@EACH
+def test_its_constraints_are_about_pods_like_itself(workload: Workload) -> None:
+    made = workload.measured.shape("a")
+    for term in terms(made):
+        assert from_message(term.labelSelector).matches(made.metadata.labels)
+        assert set(term.namespaces) == {BEFORE, MEASURED}
+    for constraint in made.spec.topologySpreadConstraints:
+        assert from_message(constraint.labelSelector).matches(made.metadata.labels)
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if "affinity" in name or "spread" in name])
+def test_constraints_are_there_where_the_name_says_so(name: str) -> None:
+    made = WORKLOADS[name].measured.shape("a")
+    affinity = made.spec.affinity
+    preferred = any(
+        each.preferredDuringSchedulingIgnoredDuringExecution for each in (affinity.podAffinity, affinity.podAntiAffinity)
+    ) or any(each.whenUnsatisfiable == "ScheduleAnyway" for each in made.spec.topologySpreadConstraints)
+    assert preferred == name.startswith("preferred-")
+    assert affinity.HasField("podAntiAffinity") == ("anti" in name)
+    assert affinity.HasField("podAffinity") == ("pod-affinity" in name)
+    assert affinity.HasField("nodeAffinity") == (name == "node-affinity")
+    assert bool(made.spec.topologySpreadConstraints) == ("spread" in name)
+
+
+def test_the_pods_that_wait_cannot_be_bound() -> None:
+    unschedulable, gated = (WORKLOADS[name].waiting.shape("a") for name in ("unschedulable", "gated"))
+    asked, had = (
+        amounts(each)["cpu"] for each in (unschedulable.spec.containers[0].resources.requests, churn.node("n").status.capacity)
+    )
+    assert asked > had and unschedulable.spec.priorityClassName == "high"
+    assert gated.spec.schedulingGates
+
+
+def test_what_is_not_measured_grows_with_the_nodes() -> None:
+    workload = Workload(about="", nodes=5000, placed=Group(1000), measured=Group(1), per_node=1)
+    assert [workload.scaled(1000, nodes) for nodes in (5000, 100, 1)] == [1000, 20, 1]
+    assert [workload.room(nodes) for nodes in (5000, 100)] == [4000, 80]
+
+
+def test_the_constraint_is_checked_of_pods_placed_before_only_when_they_have_it() -> None:
+    assert WORKLOADS["pod-anti-affinity"].constrained({"old"}, {"new"}) == {"old", "new"}
+    assert WORKLOADS["topology-spread"].constrained({"old"}, {"new"}) == {"new"}
+
+
+def test_a_shape_is_the_default_pod_with_more() -> None:
+    made = like("metadata: {labels: {app: web}}", cpu="2")("a")
+    expected = pod("a")
+    expected.metadata.labels["app"] = "web"
+    expected.spec.containers[0].resources.requests["cpu"].string = "2"
+    assert made == expected
+
+
+def test_a_claim_and_its_volume_are_bound_to_each_other() -> None:
+    volume, claim, user = volumes.volume("a", BEFORE), volumes.claim("a", BEFORE), volumes.pod("a")
+    assert claim.spec.volumeName == volume.metadata.name
+    assert (volume.spec.claimRef.namespace, volume.spec.claimRef.name) == (BEFORE, claim.metadata.name)
+    assert user.spec.volumes[0].volumeSource.persistentVolumeClaim.claimName == claim.metadata.name
+    assert volumes.volume("a", MEASURED).metadata.name != volume.metadata.name
+    assert not problems(PERSISTENT_VOLUMES, volume) and not problems(PERSISTENT_VOLUME_CLAIMS, claim)
+    assert not problems(CSI_NODES, volumes.csi_node("n"))
+
+
+def test_what_comes_and_goes_is_valid() -> None:
+    assert not problems(NODES, churn.node("n")) and not problems(SERVICES, churn.service("s"))
+    assert not problems(PODS, TOO_LARGE("p"))
+
+
+async def test_what_goes_wrong_meanwhile_is_told_at_the_end() -> None:
+    async def work() -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        async with churn.meanwhile(work()):
+            await asyncio.sleep(0)
+
+
+async def test_what_goes_on_meanwhile_ends_with_the_body() -> None:
+    task: list[asyncio.Task[None] | None] = []
+
+    async def work() -> None:
+        task.append(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    async with churn.meanwhile(work()):
+        await asyncio.sleep(0)
+    assert task[0] is not None and task[0].cancelled()

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
     "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
 )
 @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
-@click.option("--http", default="127.0.0.1:7481", help="Address of /metrics, /livez and /readyz.")
+@click.option("--http", default="127.0.0.1:7481", help="Address of /metrics, /livez, /readyz, /debug/queue and /debug/cache.")
 @click.option(
     "--config",
     "file",
@@ -94,7 +95,11 @@ async def serve(
     connection = Connection(endpoints)
     scheduler = Scheduler(Client(connection), name, configuration)
     metrics.PendingPods(scheduler.pending).register()
-    status = StatusServer(*http, scheduler.checks, asyncio.get_running_loop())
+    loop, debugger = asyncio.get_running_loop(), scheduler.debugger
+    status = StatusServer(
+        *http, scheduler.checks, loop, {"/debug/queue": debugger.show_queue, "/debug/cache": debugger.show_cache}
+    )
+    loop.add_signal_handler(signal.SIGUSR2, debugger.log)
     status.start()
     log.info("scheduler %s, status on %s, API servers at %s", name, status.address, ",".join(endpoints))
     try:

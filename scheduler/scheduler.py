@@ -31,6 +31,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build, needs
 from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
+from scheduler.debugger import Debugger
 from scheduler.decision import Decision
 from scheduler.feed import Feed
 from scheduler.framework.binding_cycle import BindingCycle
@@ -80,6 +81,9 @@ class Scheduler:
         """By uid, of the pods whose bind is not known to have ended."""
         self._elected = asyncio.Event()
         self._wake = asyncio.Event()
+        self.debugger = Debugger(
+            name, self._cache, self._queue, self._informers, self._binder.waiting, self._elected.is_set, clock=clock
+        )
 
     @property
     def checks(self) -> Mapping[str, Check]:

@@ -200,6 +200,10 @@ class PodBuilder:
         self._pod.spec.priority = priority
         return self
 
+    def preemption_policy(self, policy: str) -> Self:
+        self._pod.spec.preemptionPolicy = policy
+        return self
+
     def priority_class(self, name: str) -> Self:
         self._pod.spec.priorityClassName = name
         return self

@@ -26,6 +26,7 @@ SECTIONS = {
     "Objects": {
         "get": "Show objects in a table, or as YAML or JSON.",
         "describe": "Show all about objects, with their events.",
+        "why": "Explain why a pod is on its node, or why it is pending.",
         "apply": "Create or change objects to match manifests.",
         "delete": "Delete objects.",
         "label": "Set or remove labels.",
@@ -37,6 +38,7 @@ SECTIONS = {
         "taint": "Set or remove taints of nodes.",
         "node": "Add virtual nodes to a fleet, or list nodes.",
         "leader": "Show who leads an election.",
+        "sched": "Show the leading scheduler's queue, or its cache.",
         "logs": "Show the log of a component of a local cluster.",
     },
     "Other": {

@@ -1,19 +1,24 @@
-"""/metrics, /livez and /readyz over HTTP, from a thread of their own.
+"""/metrics, /livez and /readyz, and pages of JSON, over HTTP, from a thread of their own.
 
-The answer of /livez and /readyz comes from the event loop, with a deadline: a process whose loop is stuck is not alive,
-however well its thread can answer.
+The answer of /livez, /readyz and all pages comes from the event loop, with a deadline: a process whose loop is stuck is not
+alive, however well its thread can answer.
 """
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
 
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+T = TypeVar("T")
 Check = Callable[[], str | None]
 """Called on the event loop. None: fine. A string: what is wrong."""
+Page = Callable[[], object]
+"""Called on the event loop, which it holds up. What it returns is shown as JSON."""
 LOOP_DEADLINE = 2.0
 
 
@@ -28,8 +33,16 @@ def parse_address(text: str) -> tuple[str, int]:
 class StatusServer:
     """Binds at construction (raises OSError), serves from `start` until `stop`. `address` is host:port with the real port."""
 
-    def __init__(self, host: str, port: int, ready: Mapping[str, Check], loop: asyncio.AbstractEventLoop) -> None:
-        handler = type("Handler", (_Handler,), {"ready": dict(ready), "loop": loop})
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        ready: Mapping[str, Check],
+        loop: asyncio.AbstractEventLoop,
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
+        """`pages`: by path."""
+        handler = type("Handler", (_Handler,), {"ready": dict(ready), "loop": loop, "pages": dict(pages or {})})
         try:
             self._server = ThreadingHTTPServer((host, port), handler)
         except OSError as error:
@@ -48,6 +61,7 @@ class StatusServer:
 
 class _Handler(BaseHTTPRequestHandler):
     ready: Mapping[str, Check]
+    pages: Mapping[str, Page]
     loop: asyncio.AbstractEventLoop
     timeout = 5  # seconds for a peer to send its request
 
@@ -59,19 +73,33 @@ class _Handler(BaseHTTPRequestHandler):
             self._verdict({})
         elif path in ("/readyz", "/healthz"):
             self._verdict(self.ready)
+        elif path in self.pages:
+            self._page(self.pages[path])
         else:
-            self._answer(404, b"try /metrics, /livez or /readyz\n")
+            self._answer(404, f"try {', '.join(('/metrics', '/livez', '/readyz', *self.pages))}\n".encode())
+
+    def _page(self, page: Page) -> None:
+        found = self._ask(page)
+        if found is not None:
+            self._answer(200, json.dumps(found).encode(), "application/json")
+
+    def _ask(self, question: Callable[[], T]) -> T | None:
+        """The event loop's answer; None: there is none, and the peer has been told."""
+
+        async def ask() -> T:
+            return question()
+
+        asking = ask()
+        try:
+            return asyncio.run_coroutine_threadsafe(asking, self.loop).result(LOOP_DEADLINE)
+        except (TimeoutError, RuntimeError):
+            asking.close()
+            self._answer(503, b"[-] event loop: no answer\n")
+            return None
 
     def _verdict(self, checks: Mapping[str, Check]) -> None:
-        async def ask() -> dict[str, str | None]:
-            return {name: check() for name, check in checks.items()}
-
-        question = ask()
-        try:
-            results = asyncio.run_coroutine_threadsafe(question, self.loop).result(LOOP_DEADLINE)
-        except (TimeoutError, RuntimeError):
-            question.close()
-            self._answer(503, b"[-] event loop: no answer\n")
+        results = self._ask(lambda: {name: check() for name, check in checks.items()})
+        if results is None:
             return
         lines = [f"[{'-' if wrong else '+'}] {name}: {wrong or 'ok'}\n" for name, wrong in results.items()]
         bad = any(results.values())

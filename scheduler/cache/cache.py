@@ -134,6 +134,10 @@ class Cache:
         placed = self._pods.get(uid)
         return placed is not None and placed.assumed is not None
 
+    def taken(self) -> list[tuple[str, str, tuple[tuple[str, int], ...]]]:
+        """(uid, node, amounts requested) of all pods that take room."""
+        return [(uid, placed.node, placed.requests.amounts) for uid, placed in self._pods.items()]
+
     def assumed(self) -> list[PodInfo]:
         """All assumed pods."""
         return [placed.assumed for placed in self._pods.values() if placed.assumed is not None]

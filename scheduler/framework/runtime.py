@@ -65,6 +65,7 @@ class Framework:
     def __init__(self, scheduler_name: str, profile: Profile) -> None:
         """Raises ValueError when the plugins do not make a profile."""
         self.scheduler_name = scheduler_name
+        self.profile = profile
         check(profile)
 
         def at(point: Point) -> list[Any]:

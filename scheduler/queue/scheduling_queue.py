@@ -20,7 +20,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import count
 from typing import Protocol
@@ -95,6 +95,11 @@ class SchedulingQueue:
     def counts(self) -> Counter[str]:
         """Pods by place."""
         return Counter(queued.place.value for queued in self._pods.values())
+
+    def entries(self, now: float) -> Iterator[tuple[QueuedPod, float]]:
+        """All pods, with the seconds until their backoff is over, for those that back off."""
+        for queued in self._pods.values():
+            yield queued, self._ready(queued) - now if queued.place is Place.BACKOFF else 0.0
 
     def add(self, info: PodInfo, now: float) -> None:
         """A pending pod, new or changed."""
@@ -180,9 +185,14 @@ class SchedulingQueue:
         key = self._policy.sort_key(queued.info, queued.since)
         heapq.heappush(self._active, (key, next(self._sequence), queued))
 
-    def _after_backoff(self, queued: QueuedPod, now: float) -> None:
+    def _ready(self, queued: QueuedPod) -> float:
+        """When its backoff is over."""
         doublings = min(max(queued.attempts - 1, 0), 32)
-        ready = queued.since + min(self._initial_backoff * 2**doublings, self._max_backoff)
+        backoff: float = min(self._initial_backoff * 2**doublings, self._max_backoff)
+        return queued.since + backoff
+
+    def _after_backoff(self, queued: QueuedPod, now: float) -> None:
+        ready = self._ready(queued)
         if ready <= now:
             self._activate(queued)
         else:

@@ -14,15 +14,15 @@ READY_TIMEOUT = 20.0
 
 
 class Component:
-    """One process of ours. `address` is its gRPC address, for an API server."""
+    """One process of ours. `address` is its gRPC address, for an API server; `http` says whether it is ready."""
 
     def __init__(self, folder: Path, module: str, name: str, *arguments: str) -> None:
         self.name = name
         self.address = f"127.0.0.1:{free_port()}"
-        self._http = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{free_port()}"
         self._log = folder / f"{name}.log"
         listen = ["--listen", self.address] if module == "apiserver" else []
-        command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self._http, *listen, *arguments]
+        command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self.http, *listen, *arguments]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(dying_with_us(command), stdout=log, stderr=log)
 
@@ -48,7 +48,7 @@ class Component:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self._http}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.http}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -1,0 +1,69 @@
+"""What schedulers say of themselves, at the address of their status."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, build_opener
+
+from pinnace.cli.console import note
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import SCHEDULER
+from pinnace.runtime.http import parse_address
+
+TIMEOUT = 5.0
+"""Seconds, for each."""
+_direct = build_opener(ProxyHandler({}))
+"""Opens loopback addresses whatever http_proxy says."""
+
+
+def page(path: str, http: str, data_dir: Path) -> dict[str, Any]:
+    """A page of JSON: of the scheduler at `http`, or else of the one that leads the local cluster of that folder. When it does
+    not lead, a note says so. Raises Failure, or FolderError."""
+    if http:
+        try:
+            parse_address(http)
+        except ValueError as error:
+            raise usage(f"--http: {error}", hint="it is what a scheduler was started with, such as 127.0.0.1:7481") from None
+        found = _read(http, path)
+    else:
+        found = _of_cluster(path, data_dir)
+    if not found["leading"]:
+        note(f"{found['name']} stands by: what it shows is what it would begin to lead with")
+    return found
+
+
+def _of_cluster(path: str, data_dir: Path) -> dict[str, Any]:
+    state = Folder(data_dir).read()
+    addresses = [record.plan.http for record in state.of(SCHEDULER)] if state is not None else []
+    if not addresses:
+        hint = "name a scheduler's address with --http HOST:PORT, or a local cluster's folder with --data-dir"
+        raise Failure(f"no schedulers of a local cluster are known in {data_dir}", hint=hint, code=ExitCode.NOT_FOUND)
+    found, failures = [], []
+    for address in addresses:
+        try:
+            found.append(_read(address, path))
+        except Failure as failure:
+            failures.append(failure)
+    if not found:
+        raise failures[0]
+    return next((each for each in found if each["leading"]), found[0])
+
+
+def _read(address: str, path: str) -> dict[str, Any]:
+    try:
+        with _direct.open(f"http://{address}{path}", timeout=TIMEOUT) as answer:
+            found: dict[str, Any] = json.load(answer)
+            found["name"], found["leading"]
+            return found
+    except HTTPError as error:
+        with error:
+            message = f"{address} answers {path} with {error.code} {error.reason}"
+        raise Failure(message, hint="is it a scheduler's --http address?", code=ExitCode.UNAVAILABLE) from None
+    except (ValueError, KeyError, TypeError):
+        raise Failure(f"{address} does not answer as a scheduler does", hint="is it a scheduler's --http address?") from None
+    except (URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        message = f"no scheduler answers at {address}: {getattr(reason, 'strerror', None) or reason}".lower()
+        raise Failure(message, hint="`pinnace status` shows which run", code=ExitCode.UNAVAILABLE) from None

@@ -1,0 +1,105 @@
+"""`pinnace why`: why a pod is where it is, or nowhere."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pinnace.api.core_v1_pb2 import Event, Pod
+from pinnace.api.resources import PODS
+from pinnace.cli import explanations, formats
+from pinnace.cli.ages import is_set
+from pinnace.cli.command import verb
+from pinnace.cli.console import out
+from pinnace.cli.describe.pods import DEFAULT_SCHEDULER, waits_for_scheduler
+from pinnace.cli.explainer import ask
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.printers.events import count, when
+from pinnace.cli.query import Query
+from pinnace.cli.reaching import configuration
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.describe import events_about, is_led
+from pinnace.client.errors import NotFound
+from pinnace.cluster.spec import ELECTION
+
+DEADLINE = 60.0
+"""Seconds, unless `--timeout` says otherwise."""
+EVENTS = 5
+
+
+@verb(
+    "why",
+    examples="""
+        pinnace why pod/a                       # why it is pending, or why it is where it is
+        pinnace why pod/a --node node-7         # why not there
+        pinnace why pod/a -o json | jq '.refusals[] | select(.alone > 0)'
+    """,
+)
+@click.argument("what", nargs=-1, metavar="pod/NAME")
+@click.option("--node", default="", metavar="NAME", help="Say why the pod is not on this node.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document, with all nodes by name.")
+@click.option(
+    "--config",
+    "file",
+    envvar="PINNACE_SCHEDULER_CONFIG",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The schedulers' KubeSchedulerConfiguration, if they have one.",
+)
+def why(settings: Settings, what: tuple[str, ...], node: str, output: str | None, file: Path | None) -> None:
+    """Explain why a pod is on its node, or why it is pending.
+
+    The decision is made again, by the same plugins, from what the API servers know now: every filter on every node, every
+    score. A pod that has a node is first taken out of it.
+    """
+    query = Query.of(what)
+    if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
+        raise usage("expected one pod", hint="name it, such as `pinnace why pod/a`")
+    endpoints = configuration(settings).endpoints
+    run(settings, lambda session: show(session, query.targets[0].names[0], node, output, endpoints, file))
+
+
+async def show(session: Session, name: str, node: str, form: str | None, endpoints: Sequence[str], file: Path | None) -> None:
+    session.wait_up_to(DEADLINE)
+    session.waiting_for = "the explanation"
+    pod = await session.client.pods.get(name, session.namespace)
+    _check(pod)
+    if node:
+        await _node(session, node)
+    found = await ask(endpoints, session.namespace, name, node, file)
+    events = sorted(await events_about(session, PODS, pod), key=when)
+    told = [event for event in events if _by_scheduler(event, pod)][-EVENTS:]
+    if form:
+        out(formats.dump(form, found | {"events": [_document(event) for event in told]}))
+        return
+    leaderless = waits_for_scheduler(pod) and not await is_led(session, ELECTION)
+    for line in explanations.lines(found, told, time.time(), leaderless=ELECTION if leaderless else ""):
+        out(line + "\n")
+
+
+def _check(pod: Pod) -> None:
+    """Raises Failure for a pod that is not to be scheduled any more."""
+    name = f"pod/{pod.metadata.name}"
+    if pod.status.phase in ("Succeeded", "Failed"):
+        raise Failure(f"{name} has finished ({pod.status.phase})", hint=f"`pinnace describe {name}` shows where it ran")
+    if not pod.spec.nodeName and is_set(pod.metadata.deletionTimestamp):
+        raise Failure(
+            f"{name} is being deleted, and gets no node any more", hint=f"`pinnace describe {name}` shows what is known"
+        )
+
+
+async def _node(session: Session, name: str) -> None:
+    """Raises Failure when there is no such node."""
+    try:
+        await session.client.nodes.get(name)
+    except NotFound as error:
+        raise Failure(f'there is no node "{name}"', hint="`pinnace get nodes` lists them", code=ExitCode.NOT_FOUND) from error
+
+
+def _by_scheduler(event: Event, pod: Pod) -> bool:
+    return (event.reportingComponent or event.source.component) == (pod.spec.schedulerName or DEFAULT_SCHEDULER)
+
+
+def _document(event: Event) -> dict[str, object]:
+    return {"type": event.type, "reason": event.reason, "message": event.message, "count": count(event)}

@@ -1,0 +1,133 @@
+"""What a scheduler holds at this moment, for people: its queue, and its cache beside what the informers hold.
+
+Everything is bounded: of more than MOST things of a kind, the first are shown, and the number of the others. It is computed on
+the event loop, in one go, so that it is one consistent picture; with 5,000 nodes and 150,000 pods nothing else is done for some
+tenths of a second.
+"""
+
+import json
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pinnace.api.quantity import format_amount
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler.cache.cache import Cache
+from scheduler.framework.waiting import WaitingPods
+from scheduler.informers import Informers
+from scheduler.queue.scheduling_queue import SchedulingQueue
+
+log = logging.getLogger(__name__)
+
+MOST = 500
+"""Of a kind; of the pods in the queue, of each place."""
+
+
+class Debugger:
+    """`name`: the replica's. `leading`: does it lead?"""
+
+    def __init__(
+        self,
+        name: str,
+        cache: Cache,
+        queue: SchedulingQueue,
+        informers: Informers,
+        waiting: WaitingPods,
+        leading: Callable[[], bool],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._name = name
+        self._cache = cache
+        self._queue = queue
+        self._informers = informers
+        self._waiting = waiting
+        self._leading = leading
+        self._clock = clock
+
+    def show_queue(self) -> dict[str, Any]:
+        """The pods that wait, by place, and those that wait in Permit."""
+        now = self._clock.monotonic()
+        places: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for queued, backoff in self._queue.entries(now):
+            shown = places[queued.place.value]
+            if len(shown) < MOST:
+                entry = {"pod": queued.info.key, "priority": queued.info.priority, "attempts": queued.attempts}
+                entry |= {"seconds": round(now - queued.since, 1), "refusedBy": sorted(queued.refused_by)}
+                shown.append(entry | ({"backoff": round(max(backoff, 0.0), 1)} if backoff else {}))
+        waiting = [{"pod": each.pod.key, "node": each.node, "plugins": sorted(each.pending)} for each in self._waiting]
+        return self._about() | {"counts": dict(self._queue.counts()), "places": dict(places), "permit": _bounded(waiting)}
+
+    def show_cache(self) -> dict[str, Any]:
+        """The nodes with what is free, the assumed pods, and where cache and informers disagree."""
+        assumed = [{"pod": info.key, "node": self._cache.node_of(info.uid)} for info in self._cache.assumed()]
+        return self._about() | {
+            "nodes": _bounded(self._cache.nodes.names, self._node),
+            "pods": len(self._cache),
+            "assumed": _bounded(assumed),
+            "differences": _bounded(list(self._differences())),
+        }
+
+    def log(self) -> None:
+        """Writes both to the log."""
+        log.info("queue: %s", json.dumps(self.show_queue()))
+        log.info("cache: %s", json.dumps(self.show_cache()))
+
+    def _about(self) -> dict[str, Any]:
+        return {"name": self._name, "leading": self._leading()}
+
+    def _node(self, name: str) -> dict[str, Any]:
+        nodes = self._cache.nodes
+        row = nodes.row(name)
+        there = sorted(nodes.nodes[row].status.allocatable) if row is not None else []
+        amounts = {resource: (int(nodes.free(resource)[row]), int(nodes.allocatable(resource)[row])) for resource in there}
+        return {
+            "node": name,
+            "free": {resource: format_amount(resource, free) for resource, (free, _) in amounts.items()},
+            "allocatable": {resource: format_amount(resource, of) for resource, (_, of) in amounts.items()},
+        }
+
+    def _differences(self) -> Iterator[str]:
+        yield from self._nodes_differ()
+        yield from self._pods_differ()
+        yield from self._sums_differ()
+
+    def _nodes_differ(self) -> Iterator[str]:
+        nodes, known = self._cache.nodes, self._informers.nodes.store
+        for name in sorted(known.keys() - set(nodes.names)):
+            yield f"node {name}: the cache does not have it"
+        for row, name in enumerate(nodes.names):
+            if name not in known:
+                yield f"node {name}: only the cache has it"
+            elif (theirs := known[name].metadata.resourceVersion) != (ours := nodes.nodes[row].metadata.resourceVersion):
+                yield f"node {name}: the cache has version {ours}, the informer {theirs}"
+
+    def _pods_differ(self) -> Iterator[str]:
+        taken = {uid: node for uid, node, _ in self._cache.taken()}
+        for key, pod in self._informers.pods.store.items():
+            node = taken.pop(pod.metadata.uid, "")
+            if node != pod.spec.nodeName and not self._cache.is_assumed(pod.metadata.uid):
+                yield f"pod {key}: the cache has it on {node or 'no node'}, the informer on {pod.spec.nodeName or 'none'}"
+        for uid, node in taken.items():
+            yield f"pod with uid {uid}: only the cache has it, on {node}"
+
+    def _sums_differ(self) -> Iterator[str]:
+        """What is free must be what there is, less what the pods of the node request."""
+        nodes = self._cache.nodes
+        used: dict[str, Counter[str]] = defaultdict(Counter)
+        for _, node, amounts in self._cache.taken():
+            sums = used[node]
+            for resource, amount in amounts:
+                sums[resource] += amount
+        for name, row in zip(nodes.names, range(len(nodes)), strict=True):
+            for resource in used[name].keys() | nodes.nodes[row].status.allocatable.keys():
+                free = int(nodes.free(resource)[row])
+                right = int(nodes.allocatable(resource)[row]) - used[name][resource]
+                if free != right:
+                    yield f"node {name}: {free} of {resource} is free in the table, and {right} by its pods"
+
+
+def _bounded(things: Sequence[Any], show: Callable[[Any], Any] = lambda thing: thing) -> dict[str, Any]:
+    """How many there are, and the first of them."""
+    return {"number": len(things), "first": [show(thing) for thing in things[:MOST]]}

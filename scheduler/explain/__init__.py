@@ -1,0 +1,15 @@
+"""Why a pod is where it is, or nowhere: what `pinnace why` asks. Pure: a pod, a cache and a framework in, an Explanation out.
+
+    survey      every filter's verdict on every node, every scorer's scores: the whole matrix, not only up to the first refusal
+    remedies    the smallest change that would help: where one plugin alone refuses, that plugin's `advice`
+    preempting  which pods of lower priority would have to go
+    explain     puts it together
+
+A decision is computed again by the very plugins that made it. What it cannot know is what the leader alone knows: pods that are
+assumed and not bound yet, and which of several nodes with the same score its hash would choose.
+"""
+
+from scheduler.explain.explain import explain
+from scheduler.explain.model import Explanation
+
+__all__ = ["Explanation", "explain"]

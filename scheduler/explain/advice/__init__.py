@@ -1,0 +1,31 @@
+"""What would help against a refusal, and what exactly is wrong with one node: by plugin, one idea a file."""
+
+from collections.abc import Mapping
+
+from scheduler.explain.advice import general, node_affinity, pod_affinity, ports, resources, spread, taints
+from scheduler.explain.advice.advisor import Advisor, Reasons
+from scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler.plugins.node_affinity import NodeAffinity
+from scheduler.plugins.node_ports import NodePorts
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node_unschedulable import NodeUnschedulable
+from scheduler.plugins.pod_topology_spread import PodTopologySpread
+from scheduler.plugins.taint_toleration import TaintToleration
+
+_ADVISORS: Mapping[str, Advisor] = {
+    NodeUnschedulable.name: taints.Cordoned(),
+    TaintToleration.name: taints.Tainted(),
+    NodeAffinity.name: node_affinity.Unmatched(),
+    NodePorts.name: ports.Taken(),
+    NodeResourcesFit.name: resources.Short(),
+    PodTopologySpread.name: spread.Skewed(),
+    InterPodAffinity.name: pod_affinity.Unwanted(),
+}
+
+
+def advisor(plugin: str) -> Advisor:
+    """One that knows the plugin, or one that repeats its reasons."""
+    return _ADVISORS.get(plugin) or general.Unknown(plugin)
+
+
+__all__ = ["Advisor", "Reasons", "advisor"]

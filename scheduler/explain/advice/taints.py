@@ -1,0 +1,50 @@
+"""TaintToleration and NodeUnschedulable: what keeps pods off a node on purpose."""
+
+from collections.abc import Sequence
+
+from scheduler.cache.table import Taint
+from scheduler.explain.advice.advisor import Reasons, listing, names_of, rows_of
+from scheduler.explain.model import Case, Remedy
+from scheduler.plugins.taint_toleration import HARD
+from scheduler.plugins.tolerations import untolerated
+
+_CONDITION = "node.kubernetes.io/"
+"""Of taints that come and go with a node's conditions."""
+
+
+class Tainted:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        """One for each set of taints, that of the most nodes first."""
+        by_taints: dict[tuple[Taint, ...], list[int]] = {}
+        for row in rows_of(reasons):
+            by_taints.setdefault(_taints(case, row), []).append(row)
+        most_first = sorted(by_taints.items(), key=lambda item: (-len(item[1]), item[0]))
+        return [Remedy(_remedy(taints), names_of(case, rows)) for taints, rows in most_first]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        return [f"it does not tolerate the taint {_text(taint)}" for taint in _taints(case, row)]
+
+
+class Cordoned:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        names = names_of(case, rows_of(reasons))
+        return [Remedy(f"uncordon {listing(names)}", names)]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        return [f"the node is cordoned: `pinnace uncordon {case.nodes.names[row]}` lets pods onto it again"]
+
+
+def _taints(case: Case, row: int) -> tuple[Taint, ...]:
+    return tuple(untolerated(case.nodes.taints.at(row), case.pod.pod.spec.tolerations, HARD))
+
+
+def _remedy(taints: Sequence[Taint]) -> str:
+    these = " and ".join(map(_text, taints))
+    if all(key.startswith(_CONDITION) for key, _, _ in taints):
+        return f"make the nodes well again, which ends {these}, or tolerate it"
+    return f"tolerate {these}"
+
+
+def _text(taint: Taint) -> str:
+    key, value, effect = taint
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"

@@ -1,0 +1,91 @@
+"""What is asked, and what is answered. Explanations are made of values that JSON has."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import NodeTable
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`pod` is in question, and takes no room. `placed`: the pods that do, by node."""
+
+    pod: PodInfo
+    nodes: NodeTable
+    placed: Mapping[str, Sequence[PodInfo]]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that would help: what to do, and the nodes that could take the pod then."""
+
+    text: str
+    nodes: Sequence[str]
+    plugins: Sequence[str] = ()
+    """Those that would have nothing to object any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The nodes that a plugin refuses for one reason. A node may be refused by several, and for several reasons."""
+
+    plugin: str
+    reason: str
+    nodes: Sequence[str]
+    alone: int
+    """On how many of them no other plugin refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A node that can take the pod. Of several with the same total the rank is the same."""
+
+    node: str
+    rank: int
+    total: float
+    scores: Mapping[str, float]
+    """By plugin, 0 to 100, before weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a plugin refuses one node, in detail."""
+
+    plugin: str
+    details: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """About one node."""
+
+    node: str
+    objections: Sequence[Objection]
+    """None: the node can take the pod, and is among `ranking`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    pod: str
+    """namespace/name."""
+    scheduler: str
+    bound: str = ""
+    """Its node, from which it was taken out for the computation."""
+    nodes: int = 0
+    feasible: int = 0
+    problem: str = ""
+    """Why it is not even tried, or the attempt fails, whatever the nodes are like."""
+    message: str = ""
+    """When no node is feasible: kube-scheduler's sentence."""
+    refusals: Sequence[Refusal] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Of the plugins that score this pod; the others have nothing to say about it."""
+    ranking: Sequence[Ranked] = ()
+    """The best nodes, the pod's own, and the one that was asked about."""
+    best: int = 0
+    """Nodes that share the best score."""
+    remedies: Sequence[Remedy] = ()
+    preemption: str = ""
+    """What pods of lower priority could do about it."""
+    asked: Asked | None = None

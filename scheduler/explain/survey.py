@@ -1,0 +1,120 @@
+"""Every plugin's opinion on every node: `Framework.filter` and `Framework.score` in slow motion, with nothing left out.
+
+The sum is the same (tests/unit/scheduler/test_survey.py): what the framework adds up is kept apart here, and a PreFilter that
+refuses the pod everywhere does not keep the other plugins from saying what they have against it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pinnace.fit.table import BoolArray, IntArray
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.interface import NormalizePlugin, PreScorePlugin
+from scheduler.framework.points import Point
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, PluginError, Status
+from scheduler.framework.runtime import Framework
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`refusals`: the verdicts of the plugins that had something to look at, in their order."""
+
+    nodes: NodeTable
+    refusals: Sequence[tuple[str, FilterResult]]
+    nowhere: tuple[str, str] | None = None
+    """(plugin, reason) of the first PreFilter that refused the pod for all nodes."""
+
+    @property
+    def objections(self) -> IntArray:
+        """For each node, by how many plugins it is refused."""
+        found = np.zeros(len(self.nodes), np.int64)
+        for _, result in self.refusals:
+            found += ~result.passed
+        return found
+
+    @property
+    def feasible(self) -> BoolArray:
+        none: BoolArray = self.objections == 0
+        return none
+
+    def message(self) -> str:
+        """What the scheduler tells when no node is feasible. Raises PluginError."""
+        return Diagnosis(len(self.nodes), self.refusals, self.nowhere).message()
+
+    def groups(self) -> Iterator[tuple[str, str, BoolArray]]:
+        """(plugin, reason, nodes). A node is in several when it is refused for several reasons. Raises PluginError."""
+        for plugin, result in self.refusals:
+            for reason, nodes in _by_reason(plugin, result).items():
+                yield plugin, reason, nodes
+
+
+def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Survey:
+    """Raises PluginError. There must be a node."""
+    skipped = set()
+    refusals = []
+    nowhere = None
+    for plugin in _at(framework, Point.PRE_FILTER):
+        try:
+            status = plugin.pre_filter(state, pod, nodes)
+        except Exception as error:
+            raise PluginError(plugin.name, "PreFilter", error) from error
+        if status is not None:
+            skipped.add(plugin.name)
+        if isinstance(status, Status) and status is not SKIP:
+            refusals.append((plugin.name, FilterResult.refusing(np.ones(len(nodes), np.bool_), status.reason)))
+            nowhere = nowhere or (plugin.name, status.reason)
+    for plugin in _at(framework, Point.FILTER):
+        if plugin.name not in skipped:
+            try:
+                result = plugin.filter(state, pod, nodes)
+                if result.passed.shape != (len(nodes),) or result.passed.dtype != np.bool_:
+                    raise ValueError(f"`passed` must be {len(nodes)} booleans")
+                refusals.append((plugin.name, result))
+            except Exception as error:
+                raise PluginError(plugin.name, "Filter", error) from error
+    return Survey(nodes, refusals, nowhere)
+
+
+def scores(
+    framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray
+) -> Iterator[tuple[str, float, FloatArray]]:
+    """(plugin, weight, score of every node) of those that do not skip the pod. Raises PluginError."""
+    for enabled in framework.profile.get(Point.SCORE, ()):
+        plugin: Any = enabled.plugin
+        if not enabled.weight:
+            continue
+        try:
+            if isinstance(plugin, PreScorePlugin) and plugin.pre_score(state, pod, nodes, feasible) is SKIP:
+                continue
+            found = plugin.score(state, pod, nodes, feasible)
+            if isinstance(plugin, NormalizePlugin):
+                found = plugin.normalize(state, found, feasible)
+            among = found[feasible]
+            foreign = not type(plugin).__module__.startswith("scheduler.plugins.")
+            if foreign and not (among.min() >= 0 and among.max() <= MAX_SCORE):
+                raise ValueError(f"scores must be from 0 to {MAX_SCORE:.0f}, got {among.min()} to {among.max()}")
+        except Exception as error:
+            raise PluginError(plugin.name, "Score", error) from error
+        yield plugin.name, enabled.weight, found
+
+
+def _at(framework: Framework, point: Point) -> list[Any]:
+    return [enabled.plugin for enabled in framework.profile.get(point, ())]
+
+
+def _by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
+    found: dict[str, BoolArray] = {}
+    try:
+        verdicts = result.explain()
+        for code in np.unique(verdicts.codes[~result.passed]).tolist():
+            nodes = (verdicts.codes == code) & ~result.passed
+            for reason in verdicts.reasons(code):
+                found[reason] = found[reason] | nodes if reason in found else nodes
+    except Exception as error:
+        raise PluginError(plugin, "Filter", error) from error
+    return found

@@ -1,0 +1,133 @@
+"""Explains one pod and ends: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
+
+It lists what a scheduler's informers would hold, fills a cache, and asks `scheduler.explain`. On stdout, one JSON document:
+{"explanation": {...}}, or {"error": "...", "kind": "usage" | "not found" | "unavailable"}. Nothing is written to the cluster,
+and whoever leads is not asked.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import NODES, PODS, Resource, T
+from pinnace.client.client import Client
+from pinnace.client.config import ConfigError, load
+from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError, NotFound
+from scheduler import config
+from scheduler.cache.cache import Cache
+from scheduler.cache.pod_info import PodInfo
+from scheduler.explain import Explanation, explain
+from scheduler.framework.handle import Offline
+from scheduler.informers import NOT_FINISHED
+
+PAGE = 5000
+
+
+class Listed(Offline):
+    """A Handle over what was listed."""
+
+    def __init__(self, stores: Mapping[Resource[Any], Mapping[str, Any]]) -> None:
+        super().__init__()
+        self._stores = stores
+
+    def objects(self, resource: Resource[T]) -> Mapping[str, T]:
+        if resource not in self._stores:
+            raise KeyError(f"no plugin needs {resource.plural}")
+        return self._stores[resource]
+
+
+@click.command()
+@click.argument("namespace")
+@click.argument("name")
+@click.option("--node", default="", help="Say more about this node.")
+@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="The schedulers' KubeSchedulerConfiguration.")
+@click.option("--timeout", default=20.0, help="Seconds, for the lists.")
+def main(namespace: str, name: str, node: str, server: str | None, file: Path | None, timeout: float) -> None:
+    """Explains where a pod would go now, and why."""
+    try:
+        found = asyncio.run(_answer(namespace, name, node, load(server).endpoints, _configuration(file), timeout))
+        said: dict[str, Any] = {"explanation": asdict(found)}
+    except (config.ConfigurationError, ConfigError, OSError) as error:
+        said = {"error": f"{file}: {error}" if file else str(error), "kind": "usage"}
+    except NotFound as error:
+        said = {"error": error.message, "kind": "not found"}
+    except (ApiError, TimeoutError) as error:
+        said = {"error": str(error) or f"the API servers took more than {timeout:g} s", "kind": "unavailable"}
+    json.dump(said, sys.stdout)
+
+
+def _configuration(file: Path | None) -> config.Configuration:
+    return config.parse(file.read_text()) if file else config.Configuration()
+
+
+async def _answer(
+    namespace: str, name: str, node: str, endpoints: Sequence[str], configuration: config.Configuration, timeout: float
+) -> Explanation:
+    """Raises ApiError, TimeoutError, ConfigurationError."""
+    connection = Connection(endpoints)
+    try:
+        async with asyncio.timeout(timeout):
+            client = Client(connection)
+            pod = await client.pods.get(name, namespace)
+            stores = await _list(client, config.needs(configuration))
+    finally:
+        await connection.close()
+    return answer(pod, stores, configuration, node)
+
+
+def answer(
+    pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], configuration: config.Configuration, node: str = ""
+) -> Explanation:
+    """Pure, but for what plugins do when they are made. Raises ConfigurationError."""
+    frameworks = config.build(configuration, Listed(stores))
+    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    framework = frameworks.get(pod.spec.schedulerName)
+    if framework is None:
+        known = ", ".join(frameworks)
+        problem = f"it asks for scheduler {pod.spec.schedulerName}, and the configuration has no such profile, only {known}"
+        return Explanation(key, pod.spec.schedulerName, pod.spec.nodeName, problem=problem)
+    cache, placed = filled(stores[NODES].values(), stores[PODS].values())
+    return explain(pod, cache, placed, framework, node if cache.nodes.row(node) is not None else "")
+
+
+def filled(nodes: Iterable[Node], pods: Iterable[Pod]) -> tuple[Cache, dict[str, list[PodInfo]]]:
+    """A cache of these, and the pods by node."""
+    cache, placed = Cache(), dict[str, list[PodInfo]]()
+    for node in nodes:
+        cache.set_node(node)
+    for pod in pods:
+        if pod.spec.nodeName:
+            info = PodInfo(pod)
+            cache.observe(info, pod.spec.nodeName)
+            placed.setdefault(pod.spec.nodeName, []).append(info)
+    return cache, placed
+
+
+async def _list(client: Client, needs: Sequence[Resource[Any]]) -> dict[Resource[Any], dict[str, Any]]:
+    """All objects of these resources, pods and nodes among them, by the keys of informers."""
+
+    async def one(resource: Resource[Any]) -> dict[str, Any]:
+        fields = NOT_FINISHED if resource is PODS else ""
+        listed = await client.of(resource).list(fields=fields, page_size=PAGE)
+        return {_key(resource, obj): obj for obj in listed.items}
+
+    resources: list[Resource[Any]] = list(dict.fromkeys((PODS, NODES, *needs)))
+    return dict(zip(resources, await asyncio.gather(*map(one, resources)), strict=True))
+
+
+def _key(resource: Resource[Any], obj: Any) -> str:
+    metadata = obj.metadata
+    return f"{metadata.namespace}/{metadata.name}" if resource.namespaced else str(metadata.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""`pinnace why` and `pinnace sched` on a real cluster: etcd, an API server, a scheduler, a fleet of three nodes."""
+
+import asyncio
+import json
+import signal
+import subprocess
+
+from pinnace.api.core_v1_pb2 import Node, Taint
+from pinnace.client.client import Client
+from tests.builders import make_pod
+from tests.integration.conftest import Start
+from tests.integration.processes import Component, pinnace
+from tests.integration.test_first_story import scheduled, until
+
+
+async def run(server: Component, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return await asyncio.to_thread(pinnace, server.address, *arguments)
+
+
+async def taint(client: Client, name: str) -> None:
+    await client.nodes.modify(name, "", lambda node: _taint(node))
+
+
+def _taint(node: Node) -> None:
+    node.spec.taints.append(Taint(key="gpu", value="true", effect="NoSchedule"))
+
+
+async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Client, start: Start) -> None:
+    fleet = start("kubelet", "fleet", "--server", apiserver.address, "--nodes", "3", "--node-prefix", "node-")
+    await fleet.ready()
+    await taint(client, "node-2")
+    scheduler = start("scheduler", "scheduler-0", "--server", apiserver.address)
+    await scheduler.ready()
+    await client.pods.create(make_pod("web").req(cpu="100m").new())
+    await client.pods.create(make_pod("whale").req(cpu=64).new())
+    web = await until(client, "web", lambda pod: bool(pod.spec.nodeName))
+    await until(client, "whale", lambda pod: scheduled(pod).startswith("False"))
+
+    here = await run(apiserver, "why", "pod/web")
+    assert here.returncode == 0, here.stderr
+    first, second, *_ = here.stdout.splitlines()
+    assert first == f"pod default/web is on {web.spec.nodeName}. If it were placed again now, itself taken out:"
+    assert second.startswith(f"2 of 3 nodes can take it. {web.spec.nodeName} has the best score, like 1 other node")
+    assert "Successfully assigned default/web" in here.stdout
+
+    why_not = await run(apiserver, "why", "pod", "whale", "--node", "node-2", "-o", "json")
+    document = json.loads(why_not.stdout)
+    assert document["message"] == "0/3 nodes are available: 1 node(s) had untolerated taint {gpu: true}, 2 Insufficient cpu."
+    assert [each["plugin"] for each in document["asked"]["objections"]] == ["TaintToleration", "NodeResourcesFit"]
+    assert [event["reason"] for event in document["events"]] == ["FailedScheduling"]
+
+    for arguments, message in [
+        (("pod/nobody",), 'Error from server (NotFound): pods "nobody" not found'),
+        (("pod/web", "--node", "node-7"), 'error: there is no node "node-7"'),
+    ]:
+        answer = await run(apiserver, "why", *arguments)
+        error, hint = answer.stderr.splitlines()
+        assert (answer.returncode, error) == (3, message) and hint.startswith("hint: ")
+
+    queue = await run(apiserver, "sched", "queue", "--http", scheduler.http)
+    assert queue.stdout.startswith("scheduler-0: 0 active, 0 backoff, 1 unschedulable, 0 gated, 0 wait in Permit\n")
+    dump = await run(apiserver, "sched", "dump", "--http", scheduler.http)
+    assert dump.stdout.startswith(
+        "scheduler-0: 3 nodes, 1 pods on them, 0 of these assumed\nThe cache and the informers agree.\n"
+    )
+    scheduler.process.send_signal(signal.SIGUSR2)
+    async with asyncio.timeout(10):
+        while ' cache: {"name": "scheduler-0", "leading": true' not in scheduler.log():  # noqa: ASYNC110 (a file has no events)
+            await asyncio.sleep(0.02)

@@ -1,0 +1,66 @@
+"""Finding the scheduler that leads, and reading what it shows."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.schedulers import page
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.ports import Ports
+from pinnace.cluster.spec import SCHEDULER, ClusterSpec, Plan
+from pinnace.cluster.state import planned
+from pinnace.runtime.http import StatusServer
+
+
+@asynccontextmanager
+async def scheduler(name: str, *, leading: bool) -> AsyncIterator[str]:
+    shown = {"name": name, "leading": leading}
+    server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), {"/debug/queue": lambda: shown})
+    server.start()
+    try:
+        yield server.address
+    finally:
+        server.stop()
+
+
+async def ask(http: str, data_dir: Path, path: str = "/debug/queue") -> dict[str, Any]:
+    return await asyncio.to_thread(page, path, http, data_dir)
+
+
+def cluster_of(data_dir: Path, *addresses: str) -> None:
+    plans = [Plan(SCHEDULER, f"scheduler-{i}", address, address, ()) for i, address in enumerate(addresses)]
+    Folder(data_dir).write(planned(ClusterSpec(data_dir=data_dir), plans, (), 0.0))
+
+
+async def test_the_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dead = f"127.0.0.1:{Ports().next()}"
+    async with scheduler("scheduler-1", leading=False) as standby, scheduler("scheduler-2", leading=True) as leader:
+        cluster_of(tmp_path, dead, standby, leader)
+        assert (await ask("", tmp_path))["name"] == "scheduler-2"
+    assert capsys.readouterr().err == ""
+
+
+async def test_a_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with scheduler("scheduler-1", leading=False) as standby:
+        assert (await ask(standby, tmp_path))["name"] == "scheduler-1"
+    assert capsys.readouterr().err == "note: scheduler-1 stands by: what it shows is what it would begin to lead with\n"
+
+
+async def test_what_cannot_be_asked(tmp_path: Path) -> None:
+    async def failure(http: str, path: str = "/debug/queue") -> tuple[str, ExitCode]:
+        with pytest.raises(Failure) as failed:
+            await ask(http, tmp_path, path)
+        return failed.value.report.lines[0], failed.value.report.code
+
+    assert await failure("nowhere") == ('--http: "nowhere" is not HOST:PORT', ExitCode.USAGE)
+    assert await failure("") == (f"no schedulers of a local cluster are known in {tmp_path}", ExitCode.NOT_FOUND)
+    dead = f"127.0.0.1:{Ports().next()}"
+    assert await failure(dead) == (f"no scheduler answers at {dead}: connection refused", ExitCode.UNAVAILABLE)
+    async with scheduler("apiserver-0", leading=True) as other:
+        missing = f"{other} answers /debug/cache with 404 Not Found"
+        assert await failure(other, "/debug/cache") == (missing, ExitCode.UNAVAILABLE)

@@ -1,0 +1,150 @@
+"""What a scheduler shows of itself: its queue, and its cache beside the informers."""
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.cli.verbs.sched import cache_lines, queue_lines
+from scheduler.cache.cache import Cache
+from scheduler.debugger import MOST, Debugger
+from scheduler.framework.profiles import Profiles
+from scheduler.framework.waiting import WaitingPods
+from scheduler.informers import Informers
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.clock import FakeClock
+from tests.unit.scheduler.pods import framework, info
+
+
+class World:
+    """A debugger, and what it looks at."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.cache = Cache()
+        self.queue = SchedulingQueue(Profiles({"default-scheduler": framework()}))
+        self.waiting = WaitingPods(lambda: None)
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        informers = SimpleNamespace(nodes=SimpleNamespace(store=self.nodes), pods=SimpleNamespace(store=self.pods))
+        self.debugger = Debugger(
+            "scheduler-1",
+            self.cache,
+            self.queue,
+            cast(Informers, informers),
+            self.waiting,
+            lambda: True,
+            clock=self.clock,
+        )
+
+    def node(self, builder: NodeBuilder) -> None:
+        node = builder.build()
+        self.nodes[node.metadata.name] = node
+        self.cache.set_node(node)
+
+    def pod(self, builder: PodBuilder) -> None:
+        """The informer has it, the cache has not."""
+        pod = builder.build()
+        self.pods[f"default/{pod.metadata.name}"] = pod
+
+    @property
+    def differences(self) -> list[str]:
+        found: list[str] = self.debugger.show_cache()["differences"]["first"]
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.node(make_node("n0"))
+    return world
+
+
+async def test_the_queue_by_place(world: World) -> None:
+    queue, now = world.queue, world.clock.monotonic()
+    for name in ("failed", "fails-again"):
+        queue.add(info(make_pod(name)), now)
+        queued = queue.pop(now)
+        assert queued is not None
+        if name == "failed":
+            queue.unschedulable(queued, frozenset({"NodeResourcesFit", "TaintToleration"}), now)
+        else:
+            queue.retry(queued, now)
+    queue.add(info(make_pod("next").priority(7)), now)
+    queue.add(info(make_pod("gated").gate("quota")), now)
+    world.waiting.add(info(make_pod("gang")), "n0", {"Gang": 60.0}, now)
+    await world.clock.advance(0.2)
+    assert list(queue_lines(world.debugger.show_queue())) == [
+        "scheduler-1: 1 active, 1 backoff, 1 unschedulable, 1 gated, 1 wait in Permit",
+        "POD                   PLACE           PRIORITY   ATTEMPTS   SINCE   BACKOFF   WAITS FOR",
+        "default/next          active          7          0          0s",
+        "default/fails-again   backoff         0          1          0s      0.8s",
+        "default/failed        unschedulable   0          1          0s                NodeResourcesFit, TaintToleration",
+        "default/gated         gated           0          0          0s",
+        "default/gang          permit on n0                                            Gang",
+    ]
+
+
+def test_of_many_pods_the_first_are_shown(world: World) -> None:
+    for number in range(MOST + 3):
+        world.queue.add(info(make_pod(f"p{number}")), 0.0)
+    text = list(queue_lines(world.debugger.show_queue()))
+    assert text[0].startswith(f"scheduler-1: {MOST + 3} active") and text[-1] == "... and 3 more"
+
+
+def test_a_cache_that_agrees(world: World) -> None:
+    there = make_pod("there").req(cpu="1500m", memory="1Gi").node("n0")
+    world.pod(there)
+    world.cache.observe(info(there), "n0")
+    world.cache.assume(info(make_pod("soon")), "n0")
+    world.pod(make_pod("soon"))
+    assert list(cache_lines(world.debugger.show_cache())) == [
+        "scheduler-1: 1 nodes, 2 pods on them, 1 of these assumed",
+        "The cache and the informers agree.",
+        "ASSUMED POD    NODE",
+        "default/soon   n0",
+        "NODE   FREE PODS    FREE CPU     FREE MEMORY",
+        "n0     108 of 110   2500m of 4   31Gi of 32Gi",
+    ]
+
+
+def test_differences_are_named(world: World) -> None:
+    world.nodes["n1"] = make_node("n1").build()
+    world.cache.set_node(make_node("n2").build())
+    world.nodes["n0"] = make_node("n0").version(2).build()
+    world.pod(make_pod("missed").node("n0"))
+    world.cache.observe(info(make_pod("gone").uid("uid-gone").node("n0")), "n0")
+    assert world.differences == [
+        "node n1: the cache does not have it",
+        "node n0: the cache has version 1, the informer 2",
+        "node n2: only the cache has it",
+        "pod default/missed: the cache has it on no node, the informer on n0",
+        "pod with uid uid-gone: only the cache has it, on n0",
+    ]
+
+
+def test_sums_that_are_wrong_are_named(world: World) -> None:
+    pod = make_pod("a").req(cpu=1).node("n0")
+    world.pod(pod)
+    world.cache.observe(info(pod), "n0")
+    assert not world.differences
+    world.cache.nodes.release("n0", info(make_pod("b").req(cpu=1)).requests)
+    assert sorted(world.differences) == [
+        "node n0: 110 of pods is free in the table, and 109 by its pods",
+        "node n0: 4000 of cpu is free in the table, and 3000 by its pods",
+    ]
+
+
+def test_both_go_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        world.debugger.log()
+    queue, cache = caplog.messages
+    assert queue.startswith('queue: {"name": "scheduler-1"') and cache.startswith('cache: {"name": "scheduler-1"')
+
+
+def test_what_is_shown_is_json(world: World) -> None:
+    shown: list[dict[str, Any]] = [world.debugger.show_queue(), world.debugger.show_cache()]
+    assert json.loads(json.dumps(shown)) == shown

@@ -1,0 +1,332 @@
+"""Questions of each kind, and the exact words of the answers: from the objects of a cluster to what `pinnace why` prints."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.resources import ALL, NODES, PODS
+from pinnace.cli.explanations import lines
+from scheduler.config import Configuration, parse, with_plugin
+from scheduler.explaining import answer
+from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+
+NO_PREEMPTION = parse(
+    dedent("""\
+        apiVersion: kubescheduler.config.k8s.io/v1
+        kind: KubeSchedulerConfiguration
+        profiles:
+        - plugins: {postFilter: {disabled: [{name: "*"}]}}
+    """)
+)
+THREE = [make_node(f"n{i}") for i in range(3)]
+BUSY = [make_pod(f"b{i}").req(cpu="3500m" if i else "3200m", memory="1Gi").node(f"n{i}") for i in range(3)]
+
+
+def explained(
+    pod: PodBuilder,
+    nodes: Sequence[NodeBuilder],
+    placed: Sequence[PodBuilder] = (),
+    *,
+    node: str = "",
+    configuration: Configuration = NO_PREEMPTION,
+) -> dict[str, Any]:
+    stores: dict[Any, dict[str, Any]] = {resource: {} for resource in ALL}
+    stores[NODES] = {each.metadata.name: each for each in (builder.build() for builder in nodes)}
+    stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
+    return asdict(answer(pod.build(), stores, configuration, node))
+
+
+def why(pod: PodBuilder, nodes: Sequence[NodeBuilder], placed: Sequence[PodBuilder] = (), **more: Any) -> str:
+    """Without what is said about events."""
+    *text, empty, events = lines(explained(pod, nodes, placed, **more), (), 0.0)
+    assert (empty, events) == ("", "Events of its scheduler:  <none>")
+    return "".join(f"{line}\n" for line in text)
+
+
+def remedies(*question: Any, **more: Any) -> list[str]:
+    return [each["text"] + f" -> {' '.join(each['nodes'])}" for each in explained(*question, **more)["remedies"]]
+
+
+def details(*question: Any, node: str = "n0") -> list[str]:
+    objections = explained(*question, node=node)["asked"]["objections"]
+    return [f"{each['plugin']}: {detail}" for each in objections for detail in each["details"]]
+
+
+def test_why_here() -> None:
+    pod = make_pod("a").req(cpu=1).node("n1")
+    assert why(pod, THREE, [pod, BUSY[0]]) == dedent("""\
+        pod default/a is on n1. If it were placed again now, itself taken out:
+        2 of 3 nodes can take it. n1 has the best score, like 1 other node: one of them is chosen by chance.
+
+        All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):
+          PLUGIN             NODES   ALONE   REASON             WHICH
+          NodeResourcesFit   1       1       Insufficient cpu   n0
+
+        Scores, 0 to 100 each, times their weights:
+          RANK   NODE        TOTAL   NodeResourcesFit   NodeResourcesBalancedAllocation
+          1      n1 (here)   175     87.2               87.8
+          1      n2          175     87.2               87.8
+    """)
+
+
+def test_it_would_go_elsewhere_now() -> None:
+    pod = make_pod("a").req(cpu=1).node("n0")
+    said = why(pod, THREE, [pod, make_pod("later").req(cpu=2).node("n0")]).splitlines()
+    assert said[1] == "3 of 3 nodes can take it. The best score is that of n1, and 1 more as well; n0 comes as number 3."
+    said = why(pod, [make_node("n0").unschedulable(), make_node("n1")], [pod]).splitlines()
+    assert said[1] == "1 of 2 nodes can take it. The best score is that of n1; n0 could not take it any more."
+
+
+def test_why_pending_for_several_reasons() -> None:
+    nodes = [*THREE, make_node("n3").taint("gpu", "true"), make_node("n4").taint("gpu", "true").capacity(cpu=2, pods=9)]
+    assert why(make_pod("a").req(cpu=3), nodes, BUSY) == dedent("""\
+        pod default/a is pending: no node can take it.
+        0/5 nodes are available: 2 node(s) had untolerated taint {gpu: true}, 3 Insufficient cpu.
+
+        All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):
+          PLUGIN             NODES   ALONE   REASON                                      WHICH
+          TaintToleration    2       1       node(s) had untolerated taint {gpu: true}   n3, n4
+          NodeResourcesFit   4       3       Insufficient cpu                            n0, n1, n2, n4
+
+        The smallest changes that would help, any one of them:
+          * tolerate gpu=true:NoSchedule  -> n3
+          * free 2200m cpu on n0, the nearest of 3 nodes, or ask for that much less: it asks for 3 cpu, 800m of 4 is free  -> n0
+    """)
+
+
+def test_resources() -> None:
+    assert remedies(make_pod("a").req(cpu=1, memory="40Gi"), THREE) == [
+        "ask for less, or add a larger node: it asks for 40Gi memory, and n0, which comes nearest of 3 nodes, has 32Gi -> "
+    ]
+    assert remedies(make_pod("a").req(cpu=1, memory="32Gi"), THREE[1:2], BUSY[1:2]) == [
+        "free 500m cpu and 1Gi memory on n1, or ask for that much less: "
+        "it asks for 1 cpu, 500m of 4 is free; it asks for 32Gi memory, 31Gi of 32Gi is free -> n1"
+    ]
+    full = make_node("n0").capacity(cpu=4, memory="1Gi", pods=1)
+    assert remedies(make_pod("a"), [full], [make_pod("b").node("n0")]) == [
+        "free room for 1 pod on n0: it runs 1 of at most 1 pods -> n0"
+    ]
+    assert details(make_pod("a").req(cpu=1, memory=1500 << 20), [full], [make_pod("b").req(memory=1000).node("n0")]) == [
+        "NodeResourcesFit: Too many pods: it runs 1 of at most 1 pods",
+        "NodeResourcesFit: Insufficient memory: it asks for 1500Mi memory, 1024.0Mi of 1Gi is free, 476.0Mi is missing",
+    ]
+
+
+def test_taints_and_cordons() -> None:
+    not_ready = make_node("n2").taint("node.kubernetes.io/not-ready", effect="NoExecute")
+    nodes = [
+        make_node("n0").taint("gpu", "true"),
+        make_node("n1").taint("gpu", "true"),
+        not_ready,
+        make_node("n3").unschedulable(),
+    ]
+    assert remedies(make_pod("a"), nodes) == [
+        "tolerate gpu=true:NoSchedule -> n0 n1",
+        "uncordon n3 -> n3",
+        "make the nodes well again, which ends node.kubernetes.io/not-ready:NoExecute, or tolerate it -> n2",
+    ]
+    assert details(make_pod("a"), nodes) == ["TaintToleration: it does not tolerate the taint gpu=true:NoSchedule"]
+    assert details(make_pod("a"), nodes, node="n3") == [
+        "NodeUnschedulable: the node is cordoned: `pinnace uncordon n3` lets pods onto it again"
+    ]
+
+
+def test_node_affinity() -> None:
+    nodes = [make_node("n0").label("disk", "hdd").label("zone", "a"), make_node("n1").label("zone", "a")]
+    pod = make_pod("a").node_selector("disk", "ssd").node_selector("zone", "a")
+    assert remedies(pod, nodes) == ["drop nodeSelector disk=ssd (no node has it), or label a node accordingly -> n0 n1"]
+    assert details(pod, nodes) == ["NodeAffinity: nodeSelector disk=ssd: the node has disk=hdd"]
+    assert details(pod, nodes, node="n1") == ["NodeAffinity: nodeSelector disk=ssd: the node has no label disk"]
+
+    assert remedies(make_pod("a").node_selector("disk", "ssd").node_selector("zone", "b"), nodes) == [
+        "drop nodeSelector disk=ssd and nodeSelector zone=b, or label a node accordingly -> n0 n1"
+    ]
+    pod = make_pod("a").node_affinity(("zone", "In", ["a", "b"]), ("disk", "NotIn", ["hdd"]), ("gpu", "Exists", []))
+    assert remedies(pod, nodes) == ["drop node affinity gpu Exists, or label a node accordingly -> n1"]
+    assert details(pod, nodes) == [
+        "NodeAffinity: node affinity disk NotIn [hdd]: the node has disk=hdd",
+        "NodeAffinity: node affinity gpu Exists: the node has no label gpu",
+    ]
+    assert remedies(make_pod("a").node_fields("In", ["n7"]), nodes) == [
+        "drop node affinity metadata.name In [n7], or label a node accordingly -> n0 n1"
+    ]
+
+
+def test_host_ports() -> None:
+    question = make_pod("a").host_port(80).host_port(81), THREE[:1], [make_pod("web").host_port(80).node("n0")]
+    assert remedies(*question) == ["free host port 80/TCP, which default/web has on n0 -> n0"]
+    assert details(*question) == ["NodePorts: host port 80/TCP is taken by default/web"]
+
+
+def test_pods_that_want_or_shun_others() -> None:
+    host, one = "kubernetes.io/hostname", THREE[:1]
+    near = make_pod("a").affinity("app=db", host), one
+    assert remedies(*near) == [
+        f"place pods with app=db in the same {host} as one of these nodes, or only prefer to be near -> n0"
+    ]
+    assert details(*near) == [f"InterPodAffinity: it wants to be near pods with app=db in the same {host}, and there are none"]
+
+    away = make_pod("a").anti_affinity("app=web", host), one, [make_pod("w").label("app", "web").node("n0")]
+    assert remedies(*away) == [
+        f"move pods with app=web in the same {host} as one of these nodes away, or only prefer not to be near -> n0"
+    ]
+    assert details(*away) == [f"InterPodAffinity: it will not be near pods with app=web in the same {host}: default/w"]
+
+    shunned = make_pod("a").label("app", "web"), one, [make_pod("lonely").anti_affinity("app=web", host).node("n0")]
+    assert remedies(*shunned) == ["move away what will not have it near: default/lonely -> n0"]
+    assert details(*shunned) == ["InterPodAffinity: pods in the same topology will not have it near: default/lonely"]
+
+
+def test_topology_spread() -> None:
+    nodes = [make_node("n0").label("zone", "a"), make_node("n1").label("zone", "b").unschedulable(), make_node("n2")]
+    question = (
+        make_pod("a").label("app", "web").spread("app=web", "zone"),
+        nodes,
+        [make_pod("w").label("app", "web").node("n0")],
+    )
+    assert remedies(*question) == [
+        "uncordon n1 -> n1",
+        "label the nodes with zone -> n2",
+        "allow more than a maxSkew of 1 over zone, or say ScheduleAnyway -> n0",
+    ]
+    assert details(*question) == ["PodTopologySpread: maxSkew 1 over zone: a has 1 of the pods with app=web"]
+    assert details(*question, node="n2") == [
+        "PodTopologySpread: the node has no label zone, over which the pod is to be spread"
+    ]
+
+
+def test_where_two_plugins_refuse_every_node() -> None:
+    nodes = [make_node("n0").taint("gpu", "true"), make_node("n1").taint("gpu", "true")]
+    placed = [make_pod("b").req(cpu=3).node("n0"), make_pod("c").req(cpu=2).node("n1")]
+    assert remedies(make_pod("a").req(cpu=3), nodes, placed) == [
+        "tolerate gpu=true:NoSchedule; and free 1 cpu on n1, or ask for that much less: it asks for 3 cpu, 2 of 4 is free -> n1"
+    ]
+
+
+def test_why_not_that_node() -> None:
+    assert why(make_pod("a").req(cpu=1), [*THREE, make_node("n3").unschedulable()], BUSY, node="n1") == dedent("""\
+        pod default/a is pending: no node can take it.
+        0/4 nodes are available: 1 node(s) were unschedulable, 3 Insufficient cpu.
+
+        n1 cannot take it:
+          PLUGIN             WHY
+          NodeResourcesFit   Insufficient cpu: it asks for 1 cpu, 500m of 4 is free, 500m is missing
+    """)
+
+
+def test_why_not_that_node_although_it_fits() -> None:
+    placed = [make_pod("b").req(cpu=2).node("n0")]
+    assert why(make_pod("a").req(cpu=1), THREE, placed, node="n0") == dedent("""\
+        pod default/a is pending, and there is room for it: it will be placed as soon as it is its turn.
+        3 of 3 nodes can take it. The best score is that of n1, and 1 more as well.
+
+        n0 can take it, but it is number 3: 125 points, where n1 has 175.
+        Most of it is NodeResourcesFit: 61.9 instead of 87.2.
+
+        Scores, 0 to 100 each, times their weights:
+          RANK   NODE   TOTAL   NodeResourcesFit   NodeResourcesBalancedAllocation
+          1      n1     175     87.2               87.8
+          1      n2     175     87.2               87.8
+          3      n0     125     61.9               63.1
+    """)
+    assert "\nn1 can take it, and no node is better.\n" in why(make_pod("a").req(cpu=1), THREE, placed, node="n1")
+
+
+def test_no_nodes_at_all() -> None:
+    assert why(make_pod("a").req(cpu=1, memory="1Gi"), []) == dedent("""\
+        pod default/a is pending: no node can take it.
+        no nodes available to schedule pods
+
+        The smallest change that would help:
+          * add a node with 1 cpu and 1Gi memory free
+    """)
+
+
+def test_gated() -> None:
+    assert why(make_pod("a").gate("quota").gate("budget"), THREE[:1], BUSY[:1]) == dedent("""\
+        pod default/a is pending: it has scheduling gates: quota, budget; until they are removed it is not tried.
+        1 of 1 node can take it. The best score is that of n0.
+
+        The smallest change that would help:
+          * remove the scheduling gates quota and budget
+
+        Scores, 0 to 100 each, times their weights:
+          RANK   NODE   TOTAL   NodeResourcesFit
+          1      n0     56.9    56.9
+    """)
+
+
+def test_preemptible() -> None:
+    pod = make_pod("a").req(cpu=3).priority(10)
+    placed = [
+        make_pod("more").req(cpu=2).priority(5).node("n0"),
+        make_pod("less").req(cpu=1).priority(1).node("n0"),
+        make_pod("mighty").req(cpu=2).priority(10).node("n1"),
+    ]
+    would = "without pods of lower priority than 10, 1 node could take it; on n0 default/more would have to go"
+    assert explained(pod, THREE[:2], placed)["preemption"] == f"{would}; but no plugin of the profile preempts"
+    preempting = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Preempts")
+    assert f"\nPreemption: {would}.\n" in why(pod, THREE[:2], placed, configuration=preempting)
+    never = make_pod("a").req(cpu=3).priority(10).preemption_policy("Never")
+    assert f"\nPreemption: {would}; but its preemptionPolicy is Never.\n" in why(never, THREE[:2], placed)
+    assert explained(make_pod("a").req(cpu=5).priority(10), THREE[:2], placed)["preemption"] == (
+        "it would not help: also without the 2 pods of lower priority than 10 no node could take it"
+    )
+    assert explained(make_pod("a").req(cpu=3), THREE[:2], placed)["preemption"] == ""
+
+
+class Preempts:
+    name = "Preempts"
+
+    def post_filter(self, *_: object) -> None:
+        raise AssertionError("an explanation makes no room")
+
+
+class Boom:
+    name = "Boom"
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        raise RuntimeError("boom")
+
+
+def test_a_plugin_that_fails_is_named() -> None:
+    configuration = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Boom")
+    assert why(make_pod("a"), THREE, configuration=configuration) == (
+        'pod default/a is pending: plugin "Boom" failed in Filter: RuntimeError: boom.\n'
+    )
+
+
+def test_a_scheduler_that_is_not_configured() -> None:
+    assert why(make_pod("a").scheduler("cheap"), THREE) == (
+        "pod default/a is pending: it asks for scheduler cheap, "
+        "and the configuration has no such profile, only default-scheduler.\n"
+    )
+
+
+def test_what_is_said_around_it() -> None:
+    event = Event(type="Warning", reason="FailedScheduling", message="no", reportingComponent="default-scheduler")
+    said = list(lines(explained(make_pod("a"), []), [event], 0.0, leaderless="scheduler"))
+    assert said[1] == 'Nobody leads election "scheduler": until somebody does, nothing is scheduled.'
+    assert (
+        said[-3:]
+        == [
+            "Events of its scheduler:",
+            "  Type     Reason            Age        From               Message",
+            "  ----     ------            ---        ----               -------",
+            "  Warning  FailedScheduling  <unknown>  default-scheduler  no",
+        ][-3:]
+    )
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_the_cluster_is_as_before(bound: bool) -> None:
+    """The same question has the same answer: nothing of it is left in the objects."""
+    pod = make_pod("a").req(cpu=3).priority(10)
+    if bound:
+        pod.node("n0")
+    assert why(pod, THREE, BUSY) == why(pod, THREE, BUSY)

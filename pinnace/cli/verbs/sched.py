@@ -24,9 +24,9 @@ output_option = click.option("-o", "--output", type=click.Choice(["table", "json
 
 @click.group("sched", context_settings=CONTEXT)
 def sched() -> None:
-    """Show what the leading scheduler holds at this moment.
+    """Show the leading scheduler's queue, or its cache.
 
-    It is the leader of the local cluster, unless --http names a scheduler.
+    What it holds at this moment. It is the leader of the local cluster, unless --http names a scheduler.
     """
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinnace.api import selectors
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.cache.cache import Cache
+from scheduler.cache.pod_index import Selection
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import build, parse
 from scheduler.cycle import Placed, Unschedulable, one_of, schedule_one
@@ -294,6 +296,39 @@ def test_the_terms_of_placed_pods_begin_an_epoch() -> None:
     cache.observe(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
     for name in "bcd":
         assert schedule_one(info(make_pod(name).label("app", "web")), cache, plugins, 0, passes) == Placed("n1")
+
+
+def test_what_was_asked_ahead_is_about_pods_of_the_same_requests() -> None:
+    cache = cache_of(*(make_node(f"n{i}").capacity(cpu=8, memory="8Gi", pods=110) for i in range(40)))
+    passes, plugins = Passes(cache.nodes), framework()
+    for i in range(20):
+        assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu=1)), cache, plugins, 0, passes), Placed)
+    empty = cache.nodes.free("cpu").argmax()
+    cache.observe(info(make_pod("large").req(cpu="8")), cache.nodes.names[empty])
+    for i in range(20, 60):
+        pod = info(make_pod(f"p{i}").req(cpu=1))
+        assert passes.best({}, pod, cache.nodes, plugins) == _equals(pod, cache, plugins)
+        assert isinstance(schedule_one(pod, cache, plugins, 0, passes), Placed)
+
+
+class Company:
+    """Likes nodes with a pod of a certain label."""
+
+    name = "Company"
+    score_sees = Sees.ROW
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        scores: FloatArray = (nodes.pods.pods(Selection(None, selectors.parse_labels("app=web"))) > 0) * 100.0
+        return scores
+
+
+def test_rows_are_asked_about_when_a_pod_there_is_relabelled() -> None:
+    there = make_pod("there").req(cpu=3)
+    cache = cache_of(*(make_node(f"n{i}") for i in range(3)), placed=[there.node("n2")])
+    passes, plugins = Passes(cache.nodes), framework(Enabled(Company(), 10))
+    assert isinstance(schedule_one(info(make_pod("a").req(cpu="1m")), cache, plugins, 0, passes), Placed)
+    cache.relabel(there.label("app", "web").build())
+    assert schedule_one(info(make_pod("b").req(cpu="1m")), cache, plugins, 0, passes) == Placed("n2")
 
 
 def test_more_templates_than_are_remembered() -> None:

@@ -2,9 +2,11 @@
 
     pop -> PreFilter -> Filter -> none is left: PostFilter -> Unschedulable
                           |
-                          +-> PreScore -> Score -> choose -> assume -> Reserve -> Permit -> Placed, to the binder
-                                                                |         |
-                                                                '---------'--> Unreserve, forget -> Unschedulable
+                          +-> [PreScore -> Score -> choose] -> assume -> Reserve -> Permit -> Placed, to the binder
+                                                                  |         |
+                                                                  '---------'--> Unreserve, forget -> Unschedulable
+
+A pod that was nominated to a node, and fits there, goes there without being scored.
 
 Given the pod, the table (with its order of rows), the seed and the profile, the decision is always the same: equal scores are
 told apart by a hash of the seed and the pod's uid.
@@ -16,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
+import numpy as np
+
 from scheduler.cache.cache import Cache
 from scheduler.framework import CycleState, NodeTable, PodInfo
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.results import PluginError, Refused
+from scheduler.framework.results import FilterResult, PluginError, Refused
 from scheduler.framework.reuse import Passes, equal_best
 from scheduler.framework.runtime import Framework
 
@@ -57,14 +61,10 @@ def schedule_one(
     state: CycleState = {}
     nodes = cache.nodes
     try:
-        best = passes.best(state, pod, nodes, framework) if passes is not None else None
-        if best is None:
-            state.clear()
-            feasible = framework.filter(state, pod, nodes)
-            if isinstance(feasible, Diagnosis):
-                return _unschedulable(state, pod, nodes, framework, feasible)
-            best = equal_best(framework.score(state, pod, nodes, feasible))
-        node = nodes.names[one_of(best, pod, seed)]
+        row = _pick(state, pod, cache, framework, seed, passes)
+        if isinstance(row, Diagnosis):
+            return _unschedulable(state, pod, nodes, framework, row)
+        node = nodes.names[row]
     except PluginError as error:
         return Broken(error)
     cache.assume(pod, node)
@@ -79,6 +79,50 @@ def schedule_one(
         cache.forget(pod.uid)
         return Unschedulable(frozenset([started.plugin]), started.message)
     return Placed(node, started)
+
+
+def _pick(
+    state: CycleState, pod: PodInfo, cache: Cache, framework: Framework, seed: int, passes: Passes | None
+) -> int | Diagnosis:
+    """The row of the node that the pod is nominated to, if it fits there, or else of the best; or why there is none.
+
+    What nominated pods need is counted for all nodes at once; whether they are in the way otherwise (ports, affinity, ...) is
+    only looked at on the node that is chosen, and then the next best is. Raises PluginError.
+    """
+    nodes = cache.nodes
+    best = passes.best(state, pod, nodes, framework) if passes is not None and not len(nodes.nominated) else None
+    if best is not None:
+        return one_of(best, pod, seed)
+    state.clear()
+    diagnosis = framework.judge(state, pod, nodes.seen_at(pod.priority, pod.uid))
+    feasible = diagnosis.feasible
+    if not np.count_nonzero(feasible):
+        return diagnosis
+    if not len(nodes.nominated):
+        return one_of(equal_best(framework.score(state, pod, nodes, feasible)), pod, seed)
+    feasible, refusals = feasible.copy(), list(diagnosis.refusals)
+    row = nodes.row(nodes.nominated.node_of(pod.uid))
+    while np.count_nonzero(feasible):
+        if row is None or not feasible[row]:
+            row = one_of(equal_best(framework.score(state, pod, nodes, feasible)), pod, seed)
+        refused = _crowded(pod, row, cache, framework)
+        if not refused:
+            return row
+        refusals += refused
+        feasible[row] = False
+    return Diagnosis(len(nodes), refusals)
+
+
+def _crowded(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:
+    """Why a node would refuse the pod if those were there already that are nominated to it, and ahead of the pod."""
+    nodes = cache.nodes
+    ahead = nodes.nominated.ahead_of(pod, nodes.names[row])
+    if not ahead:
+        return []
+    with cache.what_if() as what_if:
+        for each in ahead:
+            what_if.add(each, nodes.names[row])
+        return framework.judge({}, pod, nodes).at(row)
 
 
 def _unschedulable(

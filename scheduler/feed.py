@@ -13,6 +13,7 @@ from pinnace.client.informer import Delta
 from pinnace.fit import is_terminal
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.placed_pod import start_time
 from scheduler.cache.pod_info import PodInfo
 from scheduler.queue.scheduling_queue import SchedulingQueue
 
@@ -58,9 +59,11 @@ class Feed:
                 elif assumed:
                     self._wake(self._cache.placed(uid), now)
             elif self._cache.node_of(uid) is None:
-                self._pending(pod, now)
+                self._pending(delta, now)
             if delta.kind == MODIFIED and _relabelled(delta.old, pod) and self._cache.node_of(uid) is not None:
                 self._wake(self._cache.relabel(pod), now)
+            if _has_started(delta):
+                self._cache.started(uid, start_time(pod))
         self._changed()
 
     def on_objects(self, resource: str, deltas: Sequence[Delta[Any]]) -> None:
@@ -71,12 +74,16 @@ class Feed:
             self._wake(ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), now)
         self._changed()
 
-    def _pending(self, pod: Pod, now: float) -> None:
+    def _pending(self, delta: Delta[Pod], now: float) -> None:
+        pod = delta.obj
         if pod.spec.schedulerName in self._scheduler_names:
             if pod.metadata.HasField("deletionTimestamp"):
-                self._queue.remove(pod.metadata.uid)
+                self._gone(pod.metadata.uid, now)
             else:
-                self._queue.add(PodInfo(pod), now)
+                info, nominated = PodInfo(pod), pod.status.nominatedNodeName
+                if nominated != (delta.old.status.nominatedNodeName if delta.old is not None else ""):
+                    self._wake(self._cache.nominate(info, nominated), now)  # by the leader, or an earlier one
+                self._queue.add(info, now)
 
     def _gone(self, uid: str, now: float) -> None:
         self._queue.remove(uid)
@@ -85,6 +92,10 @@ class Feed:
     def _wake(self, event: ClusterEvent | None, now: float) -> None:
         if event is not None and event.change:
             self._queue.wake(event, self._cache.nodes, now)
+
+
+def _has_started(delta: Delta[Pod]) -> bool:
+    return delta.obj.status.HasField("startTime") and (delta.old is None or not delta.old.status.HasField("startTime"))
 
 
 def _relabelled(old: Pod | None, new: Pod) -> bool:

@@ -9,7 +9,7 @@ from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
 from pinnace.client.informer import Informer
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from scheduler.framework.handle import Waiting
+from scheduler.framework.handle import Preemption, Waiting
 
 NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 """Finished pods take no room: they leave the informer's selection, which looks like a deletion."""
@@ -49,7 +49,8 @@ class Informers:
 class PluginHandle:
     """A scheduler.framework.Handle, over what the scheduler has."""
 
-    def __init__(self, informers: Informers, waiting: Waiting, client: Client) -> None:
+    def __init__(self, informers: Informers, waiting: Waiting, preemption: Preemption, client: Client) -> None:
         self.objects = informers.objects
         self.waiting = waiting
+        self.preemption: Preemption | None = preemption
         self.client = client

@@ -1,4 +1,5 @@
-"""Telling people what became of their pods: events, and the condition PodScheduled of pods that have no place.
+"""Telling people what became of their pods: events; and the condition PodScheduled of pods that have no place, with the node
+where room is being made for them.
 
 The condition is written in batches, and only where it says something new. It may come late or, when this scheduler dies, not
 at all; the next attempt writes it then. A write that finds the pod changed is made again from the newer version, so it never
@@ -42,6 +43,7 @@ class _Wanted:
     uid: str
     reason: str
     message: str
+    nominated: str | None
 
 
 class Reporter:
@@ -58,10 +60,11 @@ class Reporter:
     def scheduled(self, info: PodInfo, node: str) -> None:
         self._recorder.event(info.pod, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
 
-    def failed(self, info: PodInfo, reason: str, message: str) -> None:
-        """`reason` is the condition's: Unschedulable, or SchedulerError."""
+    def failed(self, info: PodInfo, reason: str, message: str, nominated: str | None = None) -> None:
+        """`reason` is the condition's: Unschedulable, or SchedulerError. `nominated`: where room is being made for the pod;
+        empty: nowhere; None: nothing is known."""
         self._recorder.event(info.pod, "Warning", "FailedScheduling", message)
-        self._wanted[info.key] = _Wanted(info.uid, reason, message)
+        self._wanted[info.key] = _Wanted(info.uid, reason, message, nominated)
         self._some.set()
 
     def drop(self) -> None:
@@ -101,10 +104,13 @@ class Reporter:
         if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
             return None
         old = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
-        if old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message):
+        nominated = pod.status.nominatedNodeName if wanted.nominated is None else wanted.nominated
+        told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
+        if told and pod.status.nominatedNodeName == nominated:
             return None
         changed = Pod()
         changed.CopyFrom(pod)
+        changed.status.nominatedNodeName = nominated
         condition = next((each for each in changed.status.conditions if each.type == "PodScheduled"), None)
         if condition is None:
             condition = changed.status.conditions.add(type="PodScheduled")

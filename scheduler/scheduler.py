@@ -39,6 +39,8 @@ from scheduler.framework.profiles import Profiles
 from scheduler.framework.results import Refused
 from scheduler.framework.reuse import Passes
 from scheduler.informers import Informers, PluginHandle
+from scheduler.preemption.evictions import Evictions
+from scheduler.preemption.handle import PreemptionHandle
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from scheduler.recorders import Recorders
 from scheduler.reporter import Reporter
@@ -63,8 +65,12 @@ class Scheduler:
         self._passes = Passes(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
         self._informers = Informers(client, needs(config), clock=clock)
-        frameworks = build(config, PluginHandle(self._informers, self._binder.waiting, client))
-        self._profiles = Profiles(frameworks)
+        store = self._informers.pods.store
+        self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
+        self._evictions = Evictions(client.pods, store, self._recorders, clock=clock)
+        preemption = PreemptionHandle(self._cache, self._evictions, store, config.seed)
+        frameworks = build(config, PluginHandle(self._informers, self._binder.waiting, preemption, client))
+        self._profiles = preemption.profiles = Profiles(frameworks)
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
         feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again)
         self._informers.pods.add_handler(feed.on_pods)
@@ -72,8 +78,7 @@ class Scheduler:
         self._informers.nodes.add_handler(feed.on_nodes)
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
-        self._recorders = Recorders(client.events, frameworks, name, clock=clock)
-        self._reporter = Reporter(self._recorders, client.pods, self._informers.pods.store, clock=clock)
+        self._reporter = Reporter(self._recorders, client.pods, store, clock=clock)
         self._candidate = Candidate(
             client.connection, config.election, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
         )
@@ -100,7 +105,7 @@ class Scheduler:
     async def run(self) -> None:
         """Until cancelled. Use `stop` first, for a polite end."""
         async with asyncio.TaskGroup() as group:
-            for part in (self._informers, self._binder, self._reporter, self._recorders):
+            for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
                 group.create_task(part.run())
             group.create_task(self._campaign())
             group.create_task(self._lead())
@@ -126,6 +131,7 @@ class Scheduler:
         self._elected.clear()
         for decision in self._binder.stand_down():
             self._queue_again(decision.queued.info)
+        self._evictions.drop()
         self._reporter.drop()
         metrics.LEADING.set(0)
         self._look_again()
@@ -181,15 +187,27 @@ class Scheduler:
                 if cycle is not None:
                     self._cycles[info.uid] = cycle
                 self._binder.submit(Decision(queued, node, token, cycle))
-            case Unschedulable(refused_by, message):
+            case Unschedulable(refused_by, message, nominated):
                 metrics.UNSCHEDULABLE.inc()
+                self._nominate(info, nominated, now)
                 self._queue.unschedulable(queued, refused_by, now)
-                self._reporter.failed(info, "Unschedulable", message)
+                self._reporter.failed(info, "Unschedulable", message, nominated)
             case Broken(error):
                 metrics.ERROR.inc()
                 log.debug("pod %s", info.key, exc_info=error)
                 self._queue.retry(queued, now)
                 self._reporter.failed(info, "SchedulerError", str(error))
+
+    def _nominate(self, info: PodInfo, node: str, now: float) -> None:
+        """Keeps room for the pod on a node; empty: nowhere. Pods of a lower priority that had it kept there look elsewhere."""
+        events = [self._cache.nominate(info, node)]
+        for other in self._cache.nodes.nominated.on(node):
+            if other.priority < info.priority:
+                events.append(self._cache.nominate(other, ""))
+                self._queue.activate(other.uid, now)
+        for event in events:
+            if event is not None:
+                self._queue.wake(event, self._cache.nodes, now)
 
     async def _idle(self, now: float) -> None:
         """Waits for a change, or until a backoff is over."""

@@ -19,27 +19,18 @@ The life of one pod, by uid:
   happened: forgetting it would hand out its room twice (kubernetes#106361). The binder finds out, and then calls `forget`.
 * `forget` undoes an assumption and nothing else: when the informer was faster it does nothing.
 * Pods may be seen before their node, and stay when it goes: they count again when it comes back.
+* A nomination ends when the pod takes room, wherever that is, or is gone.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.fit import Requests
+from pinnace.fit.table import IntArray
 from scheduler.cache.changes import Change, ClusterEvent, between
-from scheduler.cache.pod_index import PodGroup
+from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
-from scheduler.cache.used_volumes import PodVolumes
-
-
-@dataclass(slots=True)
-class _Placed:
-    requests: Requests
-    node: str
-    group: PodGroup
-    volumes: PodVolumes | None
-    assumed: PodInfo | None = None
-    """The pod, while it is only assumed."""
+from scheduler.cache.what_if import WhatIf, count, place, uncount
 
 
 class Cache:
@@ -47,8 +38,10 @@ class Cache:
 
     def __init__(self) -> None:
         self.nodes = NodeTable()
-        self._pods: dict[str, _Placed] = {}
-        self._on_node: dict[str, dict[str, _Placed]] = {}
+        self._pods: dict[str, PlacedPod] = {}
+        self._on_node: dict[str, dict[str, PlacedPod]] = {}
+        self._versions: dict[str, int] = {}
+        self._changes = 0
 
     def set_node(self, node: Node) -> ClusterEvent:
         """A node as it is now, new or not."""
@@ -57,15 +50,20 @@ class Cache:
         if row is None:
             pods = self._on_node.get(name, {}).values()
             self.nodes.add(node, [placed.requests for placed in pods], [placed.group for placed in pods])
+            for placed in pods:
+                self.nodes.by_priority.count(placed, 1)
+            self._changed(name)
             return ClusterEvent(Change.NODE_ADDED, name)
         event = ClusterEvent(between(self.nodes.nodes[row], node), name)
         self.nodes.update(node)
+        self._changed(name)
         return event
 
     def remove_node(self, name: str) -> ClusterEvent | None:
         if self.nodes.row(name) is None:
             return None
         self.nodes.remove(name)
+        self._versions.pop(name, None)
         return ClusterEvent(Change.NODE_REMOVED, name)
 
     def assume(self, info: PodInfo, node: str) -> None:
@@ -101,28 +99,45 @@ class Cache:
         self.nodes.pods.remove(placed.group, placed.node)
         placed.group = self.nodes.pods.place(pod, placed.node)
         self.nodes.touch(placed.node)
+        self._changed(placed.node)
         return ClusterEvent(Change.POD_LABELS, placed.node)
+
+    def started(self, uid: str, seconds: float) -> None:
+        """The pod's kubelet has begun with it."""
+        placed = self._pods.get(uid)
+        if placed is not None:
+            placed.started = seconds
+            self._changed(placed.node)
+
+    def nominate(self, info: PodInfo, node: str) -> ClusterEvent | None:
+        """Keeps room for the pod on `node`, and nowhere else any more; empty: nowhere at all."""
+        before = self.nodes.nominated.node_of(info.uid)
+        if before == node:
+            return None
+        self.nodes.nominated.drop(info.uid)
+        if node:
+            self.nodes.nominated.set(info, node)
+            self._changed(node)
+        return self._ended(before)
 
     def forget(self, uid: str) -> ClusterEvent | None:
         """The bind of an assumed pod did not happen and will not. None: it was not assumed (any more)."""
         return self.remove(uid) if self.is_assumed(uid) else None
 
     def remove(self, uid: str) -> ClusterEvent | None:
-        """The pod is gone or has finished. None: it took no room."""
+        """The pod is gone or has finished. None: it took no room, and none was kept for it."""
+        ended = self._ended(self.nodes.nominated.drop(uid))
         placed = self._pods.pop(uid, None)
         if placed is None:
-            return None
+            return ended
         pods = self._on_node[placed.node]
         del pods[uid]
         if not pods:
             del self._on_node[placed.node]
-        if placed.requests.ports:
-            self.nodes.used_ports.remove(placed.node, placed.requests.ports)
-        if placed.volumes is not None:
-            self.nodes.used_volumes.remove(placed.node, placed.volumes)
+        uncount(self.nodes, placed)
         self.nodes.pods.remove(placed.group, placed.node)
-        if self.nodes.row(placed.node) is not None:
-            self.nodes.release(placed.node, placed.requests)
+        self.nodes.by_priority.count(placed, -1)
+        self._changed(placed.node)
         return ClusterEvent(Change.POD_FREED, placed.node, placed.group)
 
     def node_of(self, uid: str) -> str | None:
@@ -142,18 +157,42 @@ class Cache:
         """All assumed pods."""
         return [placed.assumed for placed in self._pods.values() if placed.assumed is not None]
 
+    def pods_on(self, node: str) -> Collection[PlacedPod]:
+        """Those that take room there."""
+        return self._on_node.get(node, {}).values()
+
+    def below(self, priority: int) -> dict[str, IntArray]:
+        """By resource, what pods of a lower priority take up on each node."""
+        return self.nodes.by_priority.below(priority, self._pods.values())
+
+    def what_if(self) -> WhatIf:
+        return WhatIf(self.nodes)
+
+    def version(self, node: str) -> int:
+        """Another one after every change of the node, its pods, and those nominated to it."""
+        return self._versions.get(node, 0)
+
     def __len__(self) -> int:
         """Pods that take room."""
         return len(self._pods)
 
-    def _place(self, info: PodInfo, node: str) -> _Placed:
-        placed = _Placed(info.requests, node, self.nodes.pods.place(info.pod, node, info.identity), info.volumes)
+    def _changed(self, node: str) -> None:
+        self._changes += 1
+        self._versions[node] = self._changes
+
+    def _ended(self, node: str) -> ClusterEvent | None:
+        """What to tell when room is not kept any more on a node."""
+        if not node:
+            return None
+        self._changed(node)
+        return ClusterEvent(Change.POD_FREED, node)
+
+    def _place(self, info: PodInfo, node: str) -> PlacedPod:
+        self._ended(self.nodes.nominated.drop(info.uid))
+        placed = place(self.nodes, info, node)
+        count(self.nodes, placed)
         self._pods[info.uid] = placed
         self._on_node.setdefault(node, {})[info.uid] = placed
-        if placed.requests.ports:
-            self.nodes.used_ports.add(node, placed.requests.ports)
-        if placed.volumes is not None:
-            self.nodes.used_volumes.add(node, placed.volumes)
-        if self.nodes.row(node) is not None:
-            self.nodes.occupy(node, placed.requests)
+        self.nodes.by_priority.count(placed, 1)
+        self._changed(node)
         return placed

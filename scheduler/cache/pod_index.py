@@ -128,21 +128,29 @@ class PodIndex:
         if group is None:
             group = self._groups[identity] = PodGroup(pod, identity)
             self._file(group)
-        group.on_nodes[node] = group.on_nodes.get(node, 0) + 1
-        if group.columns:
-            self._count(group, node, 1)
+        self.put_back(group, node)
         return group
 
     def remove(self, group: PodGroup, node: str) -> None:
         """Takes back a `place`."""
+        self.lift(group, node)
+        if not group.on_nodes:
+            del self._groups[group.identity]
+            self._unfile(group)
+
+    def lift(self, group: PodGroup, node: str) -> None:
+        """Does not count one pod of a group any more, for the moment: it is put back, or removed, soon."""
         if group.columns:
             self._count(group, node, -1)
         left = group.on_nodes[node] = group.on_nodes[node] - 1
         if not left:
             del group.on_nodes[node]
-            if not group.on_nodes:
-                del self._groups[group.identity]
-                self._unfile(group)
+
+    def put_back(self, group: PodGroup, node: str) -> None:
+        """Takes back a `lift`."""
+        group.on_nodes[node] = group.on_nodes.get(node, 0) + 1
+        if group.columns:
+            self._count(group, node, 1)
 
     def add_row(self, groups: Iterable[PodGroup]) -> None:
         """The table has one more row, at its end. `groups`: of each pod on that node."""

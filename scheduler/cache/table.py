@@ -6,6 +6,7 @@ be changed, nor kept beyond the cycle.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,9 @@ from pinnace.fit.table import BoolArray, IntArray, UsedPorts
 from scheduler.cache.columns import Coded, Column
 from scheduler.cache.images import Images
 from scheduler.cache.journal import Journal
+from scheduler.cache.nominations import Nominations
 from scheduler.cache.pod_index import PodGroup, PodIndex
+from scheduler.cache.priority_sums import PrioritySums
 from scheduler.cache.used_volumes import UsedVolumes
 
 FloatArray = NDArray[np.float64]
@@ -56,6 +59,9 @@ class NodeTable:
         """The pods on the nodes, as far as other pods care."""
         self.touched = Journal[Touch]()
         self._epoch = 0
+        self.by_priority = PrioritySums(self._rows)
+        """What the pods on the nodes take up."""
+        self.nominated = Nominations(self._rows)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -125,6 +131,21 @@ class NodeTable:
         """The bytes of an image on each node; 0 where it is not."""
         return self._images.sizes(name, self.nodes)
 
+    def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
+        """The same nodes, with so much less of some resources free. A view, for the moment: nothing may be written to it."""
+        if not amounts:
+            return self
+        view = copy(self)
+        view._free = dict(self._free)
+        for resource, amount in amounts.items():
+            view._free[resource] = Column.of(self.free(resource) - amount)
+        return view
+
+    def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
+        """As pods of this priority see it: what is kept for nominated pods is not free. `uid`: of one that may be nominated
+        itself. Only amounts are kept so; the rest of what nominated pods would be in the way of is looked at node by node."""
+        return self.less(self.nominated.kept_from(priority, uid))
+
     def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
         """A new node, with what the pods request that are on it already, and the groups that they are of."""
         name = node.metadata.name
@@ -139,6 +160,8 @@ class NodeTable:
             texts.append(_text(node, where))
         self._images.append(node)
         self.pods.add_row(groups)
+        self.by_priority.add_row()
+        self.nominated.add_row(name)
         self.update(node)
         for requests in pods:
             self.occupy(name, requests)
@@ -176,6 +199,8 @@ class NodeTable:
         for column in self._columns():
             column.remove(row)
         self.pods.remove_row(row)
+        self.by_priority.remove_row(row)
+        self.nominated.remove_row(row)
         self.taints.remove(row)
         for texts in self._texts.values():
             texts.remove(row)

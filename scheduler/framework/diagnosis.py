@@ -5,9 +5,10 @@ text. Source: FitError.Error in k8s.io/kubernetes/pkg/scheduler/framework/types.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -28,15 +29,36 @@ class Diagnosis:
     """(plugin, reason) when a PreFilter refused the pod for all nodes."""
 
     @cached_property
+    def feasible(self) -> BoolArray:
+        """The nodes that nobody refuses."""
+        if self.pre_filter or not self.refusals:
+            return np.full(self.nodes, self.pre_filter is None)
+        return reduce(np.logical_and, [result.passed for _, result in self.refusals])
+
+    def passes(self, row: int) -> bool:
+        """Does nobody refuse the node?"""
+        return self.pre_filter is None and all(result.passed[row] for _, result in self.refusals)
+
+    def at(self, row: int) -> list[tuple[str, FilterResult]]:
+        """The refusals of one node, explained now: the table may change then. They pass all other nodes. Raises PluginError."""
+        if self.pre_filter:
+            plugin, reason = self.pre_filter
+            return [(plugin, FilterResult.refusing(np.arange(self.nodes) == row, reason))]
+        found = []
+        for plugin, result in self.refusals:
+            if not result.passed[row]:
+                with _named(plugin):
+                    found.append((plugin, _only(row, result.explain())))
+        return found
+
+    @cached_property
     def counts(self) -> dict[str, Counter[str]]:
         """For each plugin, how many nodes it refused for which reason. Raises PluginError."""
         found: dict[str, Counter[str]] = {}
         left = np.ones(self.nodes, np.bool_)
         for plugin, result in self.refusals:
-            try:
+            with _named(plugin):
                 counter = _count(result.explain(), left & ~result.passed)
-            except Exception as error:
-                raise PluginError(plugin, "Filter", error) from error
             if counter:
                 found[plugin] = counter
                 left &= result.passed
@@ -56,6 +78,23 @@ class Diagnosis:
         total = sum(self.counts.values(), Counter[str]())
         reasons = sorted(f"{number} {reason}" for reason, number in total.items())
         return f"0/{self.nodes} nodes are available: {', '.join(reasons)}."
+
+
+@contextmanager
+def _named(plugin: str) -> Iterator[None]:
+    """What is raised is the plugin's fault."""
+    try:
+        yield
+    except Exception as error:
+        raise PluginError(plugin, "Filter", error) from error
+
+
+def _only(row: int, verdicts: Verdicts) -> FilterResult:
+    """The verdict on one node; it passes all others."""
+    codes = np.zeros(len(verdicts.codes), np.int64)
+    codes[row] = 1
+    reasons = verdicts.reasons(verdicts.codes[row])
+    return FilterResult(codes == 0, lambda: Verdicts(codes, lambda _: reasons))
 
 
 def _count(verdicts: Verdicts, nodes: BoolArray) -> Counter[str]:

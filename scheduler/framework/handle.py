@@ -1,10 +1,17 @@
 """What a plugin may use beside its arguments. It is given to constructors that name `handle`, which may keep it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from pinnace.api.resources import Resource, T
 from pinnace.client.client import Client
+from pinnace.fit.table import BoolArray
+from scheduler.cache.cache import Cache
+from scheduler.cache.placed_pod import PlacedPod
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import NodeTable
+from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.results import CycleState, FilterResult
 from scheduler.framework.waiting import WaitingPod, WaitingPods
 
 
@@ -13,6 +20,39 @@ class Waiting(Protocol):
 
     def __iter__(self) -> Iterator[WaitingPod]: ...
     def get(self, uid: str) -> WaitingPod | None: ...
+
+
+class Filters(Protocol):
+    """The filters of a profile: scheduler.framework.runtime says how."""
+
+    def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis: ...
+    def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None: ...
+    def curable(self, diagnosis: Diagnosis) -> BoolArray: ...
+    def is_local(self, diagnosis: Diagnosis) -> bool: ...
+
+
+class Preemption(Protocol):
+    """For plugins that make room for a pod."""
+
+    @property
+    def cache(self) -> Cache:
+        """The pods on the nodes, and `what_if`. Nothing else of it is to be called that changes it."""
+        ...
+
+    @property
+    def seed(self) -> int: ...
+
+    def filters(self, pod: PodInfo) -> Filters:
+        """Those of the pod's profile."""
+        ...
+
+    def evict(self, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+        """Has these pods deleted, without waiting for it."""
+        ...
+
+    def is_leaving(self, pod: PlacedPod) -> bool:
+        """Has it been preempted, and is not gone yet?"""
+        ...
 
 
 class Handle(Protocol):
@@ -26,6 +66,11 @@ class Handle(Protocol):
     def waiting(self) -> Waiting: ...
 
     @property
+    def preemption(self) -> Preemption | None:
+        """None where nothing runs."""
+        ...
+
+    @property
     def client(self) -> Client:
         """The API. Not for the scheduling cycle, which does not wait for anything; and not before the scheduler runs."""
         ...
@@ -36,6 +81,7 @@ class Offline:
 
     def __init__(self) -> None:
         self.waiting = WaitingPods(lambda: None)
+        self.preemption: Preemption | None = None
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         return {}

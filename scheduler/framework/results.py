@@ -47,6 +47,8 @@ class Nominated:
     """From PostFilter: room for the pod is being made on this node. It is tried again; the node is not promised to it."""
 
     node: str
+    reason: str = ""
+    """What is to be said of it, if anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from scheduler.framework.interface import (
     PreFilterPlugin,
     PreScorePlugin,
     ScorePlugin,
+    Sees,
 )
 from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled, Profile, check
@@ -119,6 +120,11 @@ class Framework:
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | Diagnosis:
         """The feasible nodes, at least one; or why there is none. Raises PluginError."""
+        diagnosis = self.judge(state, pod, nodes)
+        return diagnosis.feasible if np.count_nonzero(diagnosis.feasible) else diagnosis
+
+    def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
+        """Every filter's verdict on every node. Raises PluginError."""
         rows = len(nodes)
         if not rows:
             return Diagnosis(0)
@@ -133,16 +139,31 @@ class Framework:
             elif status is not None:
                 return Diagnosis(rows, pre_filter=(plugin.name, status.reason))
         refusals = []
-        feasible: BoolArray | None = None
         for filterer in self.filters:
             if filterer.name in skipped:
                 continue
             result = run_filter(filterer, state, pod, nodes)
-            feasible = result.passed if feasible is None else feasible & result.passed
             refusals.append((filterer.name, result))
-        if feasible is None:
-            return np.ones(rows, np.bool_)
-        return feasible if np.count_nonzero(feasible) else Diagnosis(rows, refusals)
+        return Diagnosis(rows, refusals)
+
+    def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None:
+        """One filter's verdict, without its PreFilter. None: the profile has no such filter."""
+        found = next((each for each in self.filters if each.name == plugin), None)
+        return found.filter({}, pod, nodes) if found is not None else None
+
+    def curable(self, diagnosis: Diagnosis) -> BoolArray:
+        """The nodes that might take the pod if other pods left them, as far as those say that refuse them."""
+        curable = np.full(diagnosis.nodes, diagnosis.pre_filter is None)
+        for plugin, result in diagnosis.refusals:
+            hint = self._hints.get(plugin)
+            if hint is not None and Change.POD_FREED not in hint.helped_by:
+                curable &= result.passed
+        return curable
+
+    def is_local(self, diagnosis: Diagnosis) -> bool:
+        """Does no filter that had something to say about the pod see more than each node by itself?"""
+        local = {each.name for each in self.filters if getattr(each, "filter_sees", Sees.EVERYTHING) is not Sees.EVERYTHING}
+        return all(plugin in local for plugin, _ in diagnosis.refusals)
 
     def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> tuple[str, str]:
         """After no node was found: the node where room is being made, and what is to be said of it; each may be empty. Raises
@@ -154,7 +175,7 @@ class Framework:
             except Exception as error:
                 raise PluginError(plugin.name, "PostFilter", error) from error
             if isinstance(answer, Nominated):
-                return answer.node, ""
+                return answer.node, answer.reason
             if answer is not None and answer.reason:
                 said.append(answer.reason)
         return "", " ".join(said)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from scheduler.framework import Plugin
 from scheduler.plugins.default_binder import DefaultBinder
+from scheduler.plugins.default_preemption import DefaultPreemption
 from scheduler.plugins.image_locality import ImageLocality
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
@@ -42,6 +43,7 @@ DEFAULTS: Mapping[str, tuple[type[Plugin], float]] = {
     ImageLocality.name: (ImageLocality, 1),
     SelectorSpread.name: (SelectorSpread, 0),
     NodePreferAvoidPods.name: (NodePreferAvoidPods, 0),
+    DefaultPreemption.name: (DefaultPreemption, 0),
     DefaultBinder.name: (DefaultBinder, 0),
 }
 """Name -> (class, weight of its score), in the order in which they run: a refusal is told for the first that refuses.

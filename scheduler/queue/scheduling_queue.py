@@ -14,7 +14,8 @@
 * ACTIVE is a heap, ordered by the QueueSort plugin.
 * A pod that had no place waits in UNSCHEDULABLE until an event may help it, as the plugins that refused it say. It is not
   tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s.
-* Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all.
+* Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all. Room
+  that is kept for a nominated pod wakes that pod, and nobody of its priority or below.
 * The flush is a safety net for hints that are wrong: nobody waits longer than five minutes for another attempt.
 """
 
@@ -156,10 +157,24 @@ class SchedulingQueue:
 
     def wake(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
         """Moves the pods that the event may help. `nodes` is the table after the event."""
-        for (refused_by, _), group in self._concerned(event):
-            any_of_them = next(iter(group.values())).info
-            if not refused_by or any(self._policy.helps(name, event, any_of_them, nodes) for name in refused_by):
+        for _, group in self._concerned(event):
+            any_of_them = next(iter(group.values()))
+            if self._helps(any_of_them, event, nodes.seen_at(any_of_them.info.priority)):
                 self._release(list(group.values()), now)
+        for info in nodes.nominated.on(event.node):
+            nominated = self._unschedulable.get(info.uid)
+            if nominated is not None and self._helps(nominated, event, nodes.seen_at(info.priority, info.uid)):
+                self._release([nominated], now)
+
+    def activate(self, uid: str, now: float) -> None:
+        """Something has happened to this pod: if it waits for an event, it waits no longer than its backoff."""
+        queued = self._unschedulable.get(uid)
+        if queued is not None:
+            self._release([queued], now)
+
+    def _helps(self, queued: QueuedPod, event: ClusterEvent, nodes: NodeTable) -> bool:
+        refused_by = queued.refused_by
+        return not refused_by or any(self._policy.helps(name, event, queued.info, nodes) for name in refused_by)
 
     def next_due(self) -> float | None:
         """When `pop` may have something although nothing happens. Now and then too early, never too late."""

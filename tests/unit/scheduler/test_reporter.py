@@ -99,6 +99,16 @@ async def test_the_same_message_is_not_written_twice(world: World) -> None:
     assert not world.api.pods[0].status.conditions[0].HasField("lastTransitionTime"), "the status did not change"
 
 
+async def test_where_room_is_made_is_written_with_it(world: World) -> None:
+    told = make_pod("a").condition("PodScheduled", "False", "Unschedulable", MESSAGE)
+    for before, nominated, after in (("", "n", "n"), ("n", None, None), ("n", "", ""), ("n", "n", None)):
+        world.holds(told.nominated(before))
+        world.api.pods = []
+        world.reporter.failed(info(make_pod("a")), "Unschedulable", MESSAGE, nominated)
+        await world.write()
+        assert [pod.status.nominatedNodeName for pod in world.api.pods] == ([] if after is None else [after])
+
+
 async def test_the_latest_message_wins(world: World) -> None:
     world.holds(make_pod("a"))
     world.failed("a", message="first")

@@ -30,6 +30,8 @@ from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 PATIENCE = 10.0
 TICK = 0.05
+NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+NOT_HELPFUL = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 QUICK = Configuration(initial_backoff=0.05, max_backoff=0.1)
 
 
@@ -83,6 +85,10 @@ class Cluster:
                 await self.client.pods.create(obj.new())
             else:
                 await self.client.nodes.create(obj.new())
+
+    async def create_class(self, name: str, **fields: Any) -> None:
+        """Of priority 10."""
+        await self.client.priority_classes.create(PriorityClass(metadata=ObjectMeta(name=name), value=10, **fields))
 
     async def leader(self) -> str:
         try:
@@ -224,7 +230,7 @@ async def test_a_pod_without_a_place_says_why_and_is_placed_when_there_is_one(cl
     async def condition() -> str:
         return next((c.message for c in (await cluster.pod("big")).status.conditions if c.status == "False"), "")
 
-    assert await cluster.until(condition) == "0/1 nodes are available: 1 Insufficient cpu."
+    assert await cluster.until(condition) == f"0/1 nodes are available: 1 Insufficient cpu. {NO_VICTIMS}"
     await cluster.create(make_node("m").capacity(cpu=2, memory="1Gi", pods=10))
     assert await cluster.bound("big") == "m"
     assert await cluster.bound("a") == "n"
@@ -253,7 +259,7 @@ async def test_a_standby_takes_over_when_the_leader_dies_or_resigns(cluster: Clu
 async def test_a_new_leader_decides_nothing_before_it_has_seen_what_was_decided(cluster: Cluster) -> None:
     """The first leader knows of `a` only and binds it to the only node; the second knows of both, but not of that bind, and
     would rather place `urgent`."""
-    await cluster.client.priority_classes.create(PriorityClass(metadata=ObjectMeta(name="high"), value=10))
+    await cluster.create_class("high", preemptionPolicy="Never")
     leading, standby = cluster.connect(), cluster.connect()
     leading.pods, standby.pods = first_pods, second_pods = HeldPods(leading.connection), HeldPods(standby.connection)
     await cluster.create(make_pod("a").req(cpu=1))
@@ -278,7 +284,8 @@ async def test_a_new_leader_decides_nothing_before_it_has_seen_what_was_decided(
     second_pods.gate.set()
 
     async def refused() -> bool:
-        return "urgent FailedScheduling: 0/1 nodes are available: 1 Insufficient cpu." in await cluster.events()
+        message = "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+        return f"urgent FailedScheduling: {message}" in await cluster.events()
 
     await cluster.until(refused)
     assert not (await cluster.pod("urgent")).spec.nodeName
@@ -525,10 +532,12 @@ async def test_a_plugin_that_needs_other_objects(cluster: Cluster) -> None:
     cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Classy"))
 
     async def refused() -> bool:
-        return "high FailedScheduling: 0/1 nodes are available: 1 node(s) had no class." in await cluster.events()
+        return (
+            f"high FailedScheduling: 0/1 nodes are available: 1 node(s) had no class. {NOT_HELPFUL}" in await cluster.events()
+        )
 
     await cluster.until(refused)
-    await cluster.client.priority_classes.create(PriorityClass(metadata=ObjectMeta(name="high"), value=10))
+    await cluster.create_class("high")
     assert await cluster.bound("high") == "n"
 
 
@@ -549,3 +558,62 @@ profiles: [{}, {schedulerName: careless, plugins: {filter: {disabled: [{name: Ta
         event.reportingComponent: event.involvedObject.name for event in (await cluster.client.events.list("default")).items
     }
     assert events == {"default-scheduler": "ours", "careless": "theirs"}
+
+
+async def test_a_pod_preempts_another_and_its_room_is_kept(cluster: Cluster) -> None:
+    """The kubelet's part, removing the victim, is played by hand."""
+    await cluster.create_class("high")
+    await cluster.create(small("n"), make_pod("low").req(cpu=1))
+    cluster.schedule("s0")
+    await cluster.bound("low")
+    await cluster.create(make_pod("high").req(cpu=1).priority_class("high"))
+
+    async def preempted() -> bool:
+        high, low = await cluster.pod("high"), await cluster.pod("low")
+        return high.status.nominatedNodeName == "n" and low.metadata.HasField("deletionTimestamp")
+
+    await cluster.until(preempted)
+    condition = next(each for each in (await cluster.pod("low")).status.conditions if each.type == "DisruptionTarget")
+    assert (condition.status, condition.reason) == ("True", "PreemptionByScheduler")
+    assert condition.message == "default-scheduler: preempting to accommodate a higher priority pod"
+
+    await cluster.create(make_pod("late").req(cpu=1).priority_class("high"))
+
+    async def refused() -> bool:
+        return any(
+            event.startswith("late FailedScheduling: 0/1 nodes are available: 1 Insuff") for event in await cluster.events()
+        )
+
+    await cluster.until(refused)
+    await cluster.client.pods.delete("low", "default", grace=0)
+    assert await cluster.bound("high") == "n"
+    assert not (await cluster.pod("late")).spec.nodeName
+
+    async def told() -> bool:
+        events = await cluster.events()
+        return (
+            "low Preempted: Preempted by pod default/high on node n" in events
+            and "high FailedScheduling: 0/1 nodes are available: 1 Insufficient cpu." in events
+        )
+
+    await cluster.until(told)
+
+
+async def test_a_new_leader_keeps_the_room_too(cluster: Cluster) -> None:
+    await cluster.create_class("high")
+    await cluster.create(small("n"), make_pod("low").req(cpu=1))
+    first = cluster.schedule("s0")
+    await cluster.bound("low")
+    await cluster.create(make_pod("high").req(cpu=1).priority_class("high"))
+
+    async def preempted() -> bool:
+        return (await cluster.pod("high")).status.nominatedNodeName == "n"
+
+    await cluster.until(preempted)
+    await cluster.kill(first)
+    await cluster.create(make_pod("other").req(cpu=1))
+    second = cluster.schedule("s1")
+    await cluster.until(lambda: sees(second, 2))
+    assert second._cache.nodes.nominated.node_of((await cluster.pod("high")).metadata.uid) == "n"
+    await cluster.client.pods.delete("low", "default", grace=0)
+    assert await cluster.bound("high") == "n"

@@ -1,0 +1,70 @@
+"""DefaultPreemption: a pod that fits nowhere may push pods of a lower priority off a node. The rules: scheduler.preemption.
+
+It nominates the node and lets the victims be deleted; it does not wait for that. A pod whose victims are still on their way out
+preempts no others. A victim that still waits in Permit is not deleted, but rejected.
+
+Arguments: minCandidateNodesPercentage (10), minCandidateNodesAbsolute (100): see scheduler.preemption.candidates.
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pinnace.api.resources import POD_DISRUPTION_BUDGETS
+from scheduler.framework import CycleState, Diagnosis, Handle, NodeTable, Nominated, PodInfo, Status
+from scheduler.framework.handle import Preemption
+from scheduler.plugins.arguments import check_names, whole_number
+from scheduler.preemption.candidates import Bounds, Candidates
+from scheduler.preemption.rules import Victims, choose
+
+NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."
+_MOST = (1 << 31) - 1
+
+
+class DefaultPreemption:
+    name = "DefaultPreemption"
+    needs = (POD_DISRUPTION_BUDGETS,)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        check_names(args, ("minCandidateNodesPercentage", "minCandidateNodesAbsolute"))
+        percentage = whole_number(args, "minCandidateNodesPercentage", 10, 0, 100)
+        absolute = whole_number(args, "minCandidateNodesAbsolute", 100, 0, _MOST)
+        if not percentage and not absolute:
+            raise ValueError("minCandidateNodesPercentage: cannot be 0 together with minCandidateNodesAbsolute")
+        self._handle = handle
+        self._candidates = Candidates(Bounds(percentage, absolute))
+
+    def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> Nominated | Status | None:
+        preemption = self._handle.preemption
+        if preemption is None:
+            return None
+        if pod.pod.spec.preemptionPolicy == "Never":
+            return Status(NEVER)
+        filters = preemption.filters(pod)
+        nominated = nodes.nominated.node_of(pod.uid)
+        row = nodes.row(nominated)
+        if row is not None and filters.curable(diagnosis)[row] and _on_their_way(pod, nominated, preemption):
+            return Nominated(nominated, ON_THEIR_WAY)
+        budgets = list(self._handle.objects(POD_DISRUPTION_BUDGETS).values())
+        found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
+        if isinstance(found, Diagnosis):
+            return Status(f"preemption: {found.message()}")
+        best = choose(found)
+        self._evict(pod, best, preemption)
+        return Nominated(best.node)
+
+    def _evict(self, pod: PodInfo, victims: Victims, preemption: Preemption) -> None:
+        bound = []
+        for victim in victims.pods:
+            waiting = self._handle.waiting.get(victim.uid)
+            if waiting is not None:
+                waiting.reject(self.name, "preempted")
+            else:
+                bound.append(victim)
+        preemption.evict(pod, victims.node, bound)
+
+
+def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:
+    """Is a pod of a lower priority about to leave the node because it was preempted?"""
+    return any(each.priority < pod.priority and preemption.is_leaving(each) for each in preemption.cache.pods_on(node))

@@ -1,0 +1,152 @@
+"""Removing victims, beside the next decisions.
+
+    submit --> pending --batch--> condition DisruptionTarget --> delete, with the uid as precondition --> event Preempted
+                  ^                                                |
+                  '------------- the API cannot be reached --------'   for DEADLINE seconds at most
+
+A victim that is gone already is as good as deleted; one that cannot be deleted in time stays, which is logged. The pod that it
+was to make room for is told of neither: it is woken when room is there, and asks for preemption anew when it is tried anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.client.client import delete_request
+from pinnace.client.errors import ApiError, Conflict, NotFound, Unavailable, from_status
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler.cache.placed_pod import PlacedPod
+from scheduler.cache.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+DEADLINE = 30.0
+"""Seconds for which a deletion is tried."""
+AGAIN = 0.2
+"""Seconds between two tries."""
+CONDITION = "DisruptionTarget"
+BY_SCHEDULER = "PreemptionByScheduler"
+
+
+class Pods(Protocol):
+    """What is needed of pinnace.client.client.PodClient."""
+
+    async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]: ...
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]: ...
+
+
+class Recorder(Protocol):
+    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Eviction:
+    pod: Pod
+    """As it was when it was chosen."""
+    told: str
+    """The event's message."""
+    scheduler: str
+    """The preemptor's."""
+    until: float
+
+
+class Evictions:
+    def __init__(self, pods: Pods, store: Mapping[str, Pod], recorder: Recorder, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        """`store`: the informer's."""
+        self._pods = pods
+        self._store = store
+        self._recorder = recorder
+        self._clock = clock
+        self._pending: dict[str, _Eviction] = {}
+        """By uid."""
+        self._some = asyncio.Event()
+
+    def submit(self, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+        """Those that are being deleted anyway are left out."""
+        told = f"Preempted by pod {preemptor.key} on node {node}"
+        until = self._clock.monotonic() + DEADLINE
+        for victim in victims:
+            pod = self._current(victim.key, victim.uid)
+            if pod is not None and victim.group.living and victim.uid not in self._pending:
+                self._pending[victim.uid] = _Eviction(pod, told, preemptor.pod.spec.schedulerName, until)
+                self._some.set()
+
+    def pending(self, uid: str) -> bool:
+        """Is the deletion of the pod still to come?"""
+        return uid in self._pending
+
+    def drop(self) -> None:
+        """Deletes nothing more: somebody else leads."""
+        self._pending.clear()
+
+    async def run(self) -> None:
+        """Deletes until cancelled."""
+        while True:
+            while not self._pending:
+                self._some.clear()
+                await self._some.wait()
+            batch = list(self._pending.values())[:BATCH]
+            left = await self._evict(batch)
+            for each in batch:
+                if each not in left:
+                    self._pending.pop(each.pod.metadata.uid, None)
+            if left:
+                await self._clock.sleep(AGAIN)
+
+    async def _evict(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
+        """Those that must be tried again."""
+        await self._mark(batch)
+        metadata = [each.pod.metadata for each in batch]
+        requests = [delete_request(each.name, each.namespace, uid=each.uid) for each in metadata]
+        answers: list[ApiError | None]
+        try:
+            items = await self._pods.delete_batch(requests)
+            answers = [from_status(item.error) if item.HasField("error") else None for item in items]
+        except ApiError as error:
+            answers = [error] * len(batch)
+        left = []
+        for each, answer in zip(batch, answers, strict=True):
+            if answer is None:
+                self._recorder.event(each.pod, "Normal", "Preempted", each.told)
+            elif isinstance(answer, Unavailable) and self._clock.monotonic() < each.until:
+                left.append(each)
+            elif not isinstance(answer, NotFound | Conflict):
+                log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)
+        return left
+
+    async def _mark(self, batch: Sequence[_Eviction]) -> None:
+        """Writes why they will be deleted. It explains, nothing relies on it: what cannot be written is left out."""
+        marked = []
+        for each in batch:
+            meta = each.pod.metadata
+            pod = self._current(f"{meta.namespace}/{meta.name}", meta.uid)
+            if pod is not None:
+                marked.append(_marked(pod, each.scheduler, self._clock.time()))
+        try:
+            if marked:
+                await self._pods.update_status_batch(marked)
+        except ApiError as error:
+            log.warning("conditions of %d victims of preemption: %s", len(marked), error)
+
+    def _current(self, key: str, uid: str) -> Pod | None:
+        pod = self._store.get(key)
+        return pod if pod is not None and pod.metadata.uid == uid else None
+
+
+def _marked(pod: Pod, scheduler: str, now: float) -> Pod:
+    changed = Pod()
+    changed.CopyFrom(pod)
+    condition = next((each for each in changed.status.conditions if each.type == CONDITION), None)
+    if condition is None:
+        condition = changed.status.conditions.add(type=CONDITION)
+    if condition.status != "True":
+        condition.lastTransitionTime.CopyFrom(to_time(now))
+    condition.status, condition.reason = "True", BY_SCHEDULER
+    condition.message = f"{scheduler}: preempting to accommodate a higher priority pod"
+    return changed

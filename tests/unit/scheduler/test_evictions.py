@@ -1,0 +1,107 @@
+"""Victims are marked and deleted, once, and only they."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.client.errors import from_refusal
+from scheduler.preemption.evictions import AGAIN, DEADLINE, Evictions
+from tests.builders import make_pod
+from tests.clock import FakeClock
+from tests.unit.scheduler.pods import cache_of, info
+
+DOWN = Refusal(Code.UNAVAILABLE, "", "down")
+STALE = Refusal(Code.ABORTED, "Conflict", "stale")
+
+
+class Api:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.deletes: list[list[str]] = []
+        self.marked: list[Pod] = []
+        self.whole: Refusal | None = None
+        self.each: Refusal | None = None
+
+    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None:
+        self.events.append(f"{obj.metadata.name} {type_} {reason}: {message}")
+
+    async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]:
+        if self.whole is not None:
+            raise from_refusal(self.whole)
+        self.marked += objs
+        return [BatchItem() for _ in objs]
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
+        self.deletes.append([f"{each.name} {each.options.preconditions.uid}" for each in requests])
+        if self.whole is not None:
+            raise from_refusal(self.whole)
+        return [BatchItem(error=encode(self.each)) if self.each else BatchItem() for _ in requests]
+
+
+class World:
+    def __init__(self) -> None:
+        self.api, self.clock = Api(), FakeClock()
+        self.cache = cache_of(placed=[make_pod(name).node("n") for name in "ab"] + [make_pod("c").node("n").terminating()])
+        self.store = {f"default/{name}": make_pod(name).build() for name in "abc"}
+        self.evictions = Evictions(self.api, self.store, self.api, clock=self.clock)
+
+    def submit(self) -> None:
+        self.evictions.submit(info(make_pod("high")), "n", list(self.cache.pods_on("n")))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    running = asyncio.ensure_future(world.evictions.run())
+    yield world
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_victims_are_marked_and_deleted_and_it_is_told(world: World) -> None:
+    world.submit()
+    assert world.evictions.pending(info(make_pod("a")).uid)
+    await world.clock.advance(0)
+    assert world.api.deletes == [["a uid-default-a", "b uid-default-b"]], "c is being deleted anyway"
+    assert world.api.events[0] == "a Normal Preempted: Preempted by pod default/high on node n"
+    (condition,) = world.api.marked[0].status.conditions
+    assert (condition.type, condition.status, condition.reason) == ("DisruptionTarget", "True", "PreemptionByScheduler")
+    assert not world.evictions.pending(info(make_pod("a")).uid)
+
+
+async def test_a_pod_that_is_another_by_now_is_left_alone(world: World) -> None:
+    world.store["default/a"] = make_pod("a").uid("new").build()
+    del world.store["default/b"]
+    world.submit()
+    await world.clock.advance(0)
+    assert world.api.deletes == []
+
+
+async def test_an_unavailable_server_is_tried_again_until_the_deadline(world: World) -> None:
+    world.api.whole = DOWN
+    world.submit()
+    world.submit()
+    await world.clock.advance(0)
+    await world.clock.advance(AGAIN)
+    assert len(world.api.deletes) == 2 and world.evictions.pending(info(make_pod("a")).uid)
+    await world.clock.advance(DEADLINE)
+    assert not world.evictions.pending(info(make_pod("a")).uid) and world.api.events == []
+
+
+async def test_a_refusal_is_not(world: World) -> None:
+    world.api.each = STALE
+    world.submit()
+    await world.clock.advance(AGAIN)
+    assert len(world.api.deletes) == 1 and world.api.events == []
+
+
+async def test_who_leads_no_more_deletes_nothing(world: World) -> None:
+    world.submit()
+    world.evictions.drop()
+    await world.clock.advance(AGAIN)
+    assert world.api.deletes == []

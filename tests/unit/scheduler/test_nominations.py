@@ -1,0 +1,162 @@
+"""Room that is kept for nominated pods: in the table, in the cycle, in the queue."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.api.verbs_pb2 import ADDED, MODIFIED
+from pinnace.client.informer import Delta
+from scheduler.cache.cache import Cache
+from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cycle import Placed, Unschedulable, schedule_one
+from scheduler.feed import Feed
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+FRAMEWORK = framework()
+FIT = frozenset({"NodeResourcesFit"})
+
+
+def node(name: str) -> NodeBuilder:
+    return make_node(name).capacity(cpu=4, memory="4Gi", pods=10)
+
+
+def nominating(pod: PodBuilder, *nodes: str) -> Cache:
+    """Empty nodes; the pod is nominated to the first."""
+    cache = cache_of(*map(node, nodes))
+    cache.nominate(info(pod), nodes[0])
+    return cache
+
+
+NOMINATED = make_pod("nominated").req(cpu=4).priority(10)
+
+
+def test_room_is_kept_from_the_same_and_lower_priorities() -> None:
+    for priority, expected in ((9, "b"), (10, "b"), (11, "a")):
+        cache = nominating(NOMINATED, "a", "b")
+        cache.observe(info(make_pod("there").req(cpu=2).node("b")), "b")  # b is liked less
+        assert schedule_one(info(make_pod("p").req(cpu=1).priority(priority)), cache, FRAMEWORK, 0) == Placed(expected)
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    full = nominating(NOMINATED, "a")
+    assert schedule_one(info(make_pod("p").req(cpu=1)), full, FRAMEWORK, 0) == Unschedulable(FIT, message)
+
+
+def test_the_nominated_pod_goes_where_its_room_is_and_the_nomination_ends() -> None:
+    cache = nominating(make_pod("nominated").req(cpu=1).priority(10), "a", "b")
+    cache.observe(info(make_pod("there").req(cpu=2).node("a")), "a")  # a is liked less
+    assert schedule_one(info(make_pod("nominated").req(cpu=1).priority(10)), cache, FRAMEWORK, 0) == Placed("a")
+    assert len(cache.nodes.nominated) == 0
+
+
+def test_other_things_than_amounts_are_kept_too() -> None:
+    port = make_pod("nominated").host_port(80).priority(10)
+    cache = nominating(port, "a", "b")
+    assert schedule_one(info(make_pod("p").host_port(80)), cache, FRAMEWORK, 0) == Placed("b")
+    alone = nominating(port, "a")
+    assert schedule_one(info(make_pod("p").host_port(80)), alone, FRAMEWORK, 0) == Unschedulable(
+        frozenset({"NodePorts"}), "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    )
+    assert not alone.nodes.used_ports.taken(info(port).requests.ports), "it is not there yet"
+
+
+def test_nobody_relies_on_a_pod_that_is_only_nominated() -> None:
+    cache = nominating(make_pod("nominated").label("app", "x").req(cpu=1).priority(10), "a")
+    near = make_pod("p").affinity("app=x", "kubernetes.io/hostname")
+    assert isinstance(schedule_one(info(near), cache, FRAMEWORK, 0), Unschedulable)
+
+
+def test_a_nomination_moves_and_ends() -> None:
+    cache, pod = nominating(NOMINATED, "a", "b"), info(NOMINATED)
+    assert cache.nominate(pod, "a") is None
+    assert cache.nominate(pod, "b") == ClusterEvent(Change.POD_FREED, "a")
+    assert cache.nodes.nominated.node_of(pod.uid) == "b" and not cache.nodes.nominated.on("a")
+    assert cache.remove(pod.uid) == ClusterEvent(Change.POD_FREED, "b")
+    assert cache.nominate(pod, "") is None and cache.remove(pod.uid) is None
+
+
+def waiting(cache: Cache, *pods: PodBuilder) -> SchedulingQueue:
+    queue = SchedulingQueue(framework())
+    for pod in pods:
+        queue.add(info(pod), 0.0)
+    while (queued := queue.pop(0.0)) is not None:
+        queue.unschedulable(queued, FIT, 0.0)
+    return queue
+
+
+def test_room_that_is_kept_wakes_the_one_it_is_kept_for() -> None:
+    cache = nominating(NOMINATED, "a", "b")
+    queue = waiting(cache, NOMINATED, make_pod("alike").req(cpu=4).priority(10), make_pod("higher").req(cpu=4).priority(11))
+    queue.wake(ClusterEvent(Change.POD_FREED, "a"), cache.nodes, 100.0)
+    assert queue.counts() == {"active": 2, "unschedulable": 1}
+    queue.wake(ClusterEvent(Change.POD_FREED, "b"), cache.nodes, 100.0)
+    assert queue.counts() == {"active": 3}
+
+
+def test_a_pod_can_be_woken_by_name() -> None:
+    queue = waiting(Cache(), NOMINATED)
+    queue.activate("nobody", 100.0)
+    queue.activate(info(NOMINATED).uid, 100.0)
+    assert queue.counts() == {"active": 1}
+
+
+def test_nominations_of_an_earlier_leader_are_known() -> None:
+    cache = cache_of(node("a"))
+    feed = Feed(cache, SchedulingQueue(framework()), {"default-scheduler"}, lambda: 0.0, lambda: None)
+    old, cleared = make_pod("p").nominated("a").build(), make_pod("p").version(2)
+    feed.on_pods([Delta(ADDED, old, None)])
+    assert cache.nodes.nominated.node_of(old.metadata.uid) == "a"
+    feed.on_pods([Delta(MODIFIED, make_pod("p").nominated("b").build(), old)])
+    assert cache.nodes.nominated.node_of(old.metadata.uid) == "b"
+    cache.nominate(info(cleared), "")
+    feed.on_pods([Delta(MODIFIED, make_pod("p").nominated("a").label("new", "label").build(), old)])
+    assert not len(cache.nodes.nominated), "that it was nominated there is no news"
+    cache.nominate(info(cleared), "a")
+    feed.on_pods([Delta(MODIFIED, cleared.build(), old)])
+    assert not len(cache.nodes.nominated)
+
+
+def test_when_a_pod_started_is_known() -> None:
+    cache = cache_of(node("a"))
+    feed = Feed(cache, SchedulingQueue(framework()), {"default-scheduler"}, lambda: 0.0, lambda: None)
+    old = make_pod("p").node("a").build()
+    feed.on_pods([Delta(ADDED, old, None)])
+    version = cache.version("a")
+    feed.on_pods([Delta(MODIFIED, make_pod("p").node("a").started(7).build(), old)])
+    assert [pod.started for pod in cache.pods_on("a")] == [7] and cache.version("a") != version
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["place", "nominate", "node"]), st.integers(0, 5), st.integers(0, 3)), max_size=30)
+
+
+@given(STEPS)
+def test_sums_follow(steps: list[tuple[str, int, int]]) -> None:
+    """Whatever comes and goes: pods, nominations, nodes."""
+    cache = Cache()
+    placed: dict[PodInfo, str] = {}
+    nominated: dict[PodInfo, str] = {}
+    for step, number, where in steps:
+        pod, name = info(make_pod(f"p{number}").req(cpu=number).priority(number)), f"n{where}"
+        if step == "node":
+            if cache.remove_node(name) is None:
+                cache.set_node(node(name).build())
+        elif where == 3:
+            cache.remove(pod.uid)
+            placed = {each: at for each, at in placed.items() if each.uid != pod.uid}
+            nominated = {each: at for each, at in nominated.items() if each.uid != pod.uid}
+        elif pod.uid not in {each.uid for each in placed}:
+            nominated = {each: at for each, at in nominated.items() if each.uid != pod.uid}
+            if step == "place":
+                cache.observe(pod, name)
+                placed[pod] = name
+            else:
+                cache.nominate(pod, name)
+                nominated[pod] = name
+        for priority in (2, 4):
+            below, kept = cache.below(priority), cache.nodes.nominated.kept_from(priority)
+            for row, at in enumerate(cache.nodes.names):
+                lower = [each for each, on in placed.items() if on == at and each.priority < priority]
+                ahead = [each for each, on in nominated.items() if on == at and each.priority >= priority]
+                for found, pods in ((below, lower), (kept, ahead)):
+                    assert (found["pods"][row] if "pods" in found else 0) == len(pods)
+                    assert (found["cpu"][row] if "cpu" in found else 0) == sum(1000 * each.priority for each in pods)

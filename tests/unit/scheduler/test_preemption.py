@@ -1,0 +1,166 @@
+"""Who is preempted, and where: the rules one by one."""
+
+import pytest
+
+from scheduler.cache.cache import Cache
+from scheduler.framework import Nominated, Status
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, info
+from tests.unit.scheduler.preempting import Bench, budget
+
+MESSAGE = "preemption: 0/{} nodes are available: {}."
+
+
+def node(name: str, cpu: int = 4) -> NodeBuilder:
+    return make_node(name).capacity(cpu=cpu, memory="4Gi", pods=10)
+
+
+def low(name: str, on: str, cpu: int = 4, priority: int = 0, started: float = 100) -> PodBuilder:
+    return make_pod(name).req(cpu=cpu).node(on).priority(priority).started(started)
+
+
+HIGH = make_pod("high").req(cpu=4).priority(1000)
+
+
+def chosen(cache: Cache, pod: PodBuilder = HIGH) -> tuple[str, list[str]]:
+    bench = Bench(cache)
+    answer = bench.preempt(pod)
+    assert isinstance(answer, Nominated), answer
+    return answer.node, bench.evicted
+
+
+def test_lower_priorities_only() -> None:
+    cache = cache_of(node("a"), node("b"), placed=[low("equal", "a", priority=1000), low("less", "b", priority=999)])
+    assert chosen(cache) == ("b", ["less"])
+
+
+def test_no_more_victims_than_needed_and_the_important_stay() -> None:
+    placed = [low(f"p{i}", "a", cpu=1, priority=i) for i in range(4)]
+    assert chosen(cache_of(node("a"), placed=placed), make_pod("high").req(cpu=2).priority(10)) == ("a", ["p1", "p0"])
+
+
+def test_of_equals_who_started_first_stays() -> None:
+    placed = [low(f"p{i}", "a", cpu=2, started=100 + i) for i in range(2)]
+    assert chosen(cache_of(node("a"), placed=placed), make_pod("high").req(cpu=2).priority(10)) == ("a", ["p1"])
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        [low("x", "b", priority=11)],
+        [low("x", "b", cpu=2, priority=10), low("y", "b", cpu=2, priority=9)],
+        [low("x", "b", priority=10, started=50)],
+        [low("x", "b", cpu=2, priority=10, started=200), low("y", "b", cpu=2, priority=-(1 << 31), started=200)],
+    ],
+    ids=["highest priority", "sum of priorities", "latest start", "number"],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_best_node(worse: list[PodBuilder], swapped: bool) -> None:
+    nodes = [node("b"), node("a")] if swapped else [node("a"), node("b")]
+    assert chosen(cache_of(*nodes, placed=[low("best", "a", priority=10), *worse])) == ("a", ["best"])
+
+
+def test_violations_of_budgets_come_first() -> None:
+    cache = cache_of(node("a"), node("b"), placed=[low("kept", "a").label("app", "x"), low("lost", "b", priority=900)])
+    bench = Bench(cache, budget("x", "app=x", 0))
+    assert bench.preempt(HIGH) == Nominated("b") and bench.evicted == ["lost"]
+
+
+def test_who_is_protected_is_reprieved_first() -> None:
+    placed = [low("kept", "a", cpu=2).label("app", "x"), low("lost", "a", cpu=2, priority=5)]
+    bench = Bench(cache_of(node("a"), placed=placed), budget("x", "app=x", 0))
+    assert bench.preempt(make_pod("high").req(cpu=2).priority(10)) == Nominated("a") and bench.evicted == ["lost"]
+
+
+@pytest.mark.parametrize(("allowed", "disrupted", "evicted"), [(1, [], ["p0"]), (0, ["p0"], ["p0"]), (0, [], ["other"])])
+def test_budgets_that_allow_it(allowed: int, disrupted: list[str], evicted: list[str]) -> None:
+    placed = [low("p0", "a", cpu=2).label("app", "x"), low("other", "a", cpu=2, priority=5)]
+    bench = Bench(cache_of(node("a"), placed=placed), budget("x", "app=x", allowed, *disrupted))
+    bench.preempt(make_pod("high").req(cpu=2).priority(10))
+    assert bench.evicted == evicted
+
+
+def test_victims_of_the_other_filters() -> None:
+    taken = make_pod("port").host_port(80).node("a")
+    cache = cache_of(node("a"), placed=[taken, low("other", "a", cpu=1)])
+    assert chosen(cache, make_pod("high").host_port(80).priority(10)) == ("a", ["port"])
+    away = make_pod("high").req(cpu=1).priority(10).anti_affinity("app=x", "kubernetes.io/hostname")
+    cache = cache_of(node("a"), placed=[low("x", "a", cpu=1).label("app", "x"), low("other", "a", cpu=1)])
+    assert chosen(cache, away) == ("a", ["x"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "placed", "reasons"),
+    [
+        ([node("a")], [low("p", "a", priority=1000)], "1 No preemption victims found for incoming pod"),
+        ([node("a").taint("gpu")], [low("p", "a")], "1 Preemption is not helpful for scheduling"),
+        ([node("a", cpu=2)], [low("p", "a", cpu=1)], "1 Insufficient cpu"),
+        (
+            [node("a"), node("b").taint("gpu")],
+            [low("p", "a", cpu=2, priority=1000), low("q", "a", cpu=1)],
+            "1 Insufficient cpu, 1 Preemption is not helpful for scheduling",
+        ),
+    ],
+)
+def test_why_it_does_not_help(nodes: list[NodeBuilder], placed: list[PodBuilder], reasons: str) -> None:
+    bench = Bench(cache_of(*nodes, placed=placed))
+    assert bench.preempt(HIGH) == Status(MESSAGE.format(len(nodes), reasons)) and not bench.evicted
+
+
+def test_not_eligible() -> None:
+    cache = cache_of(node("a"), placed=[low("p", "a")])
+    bench = Bench(cache)
+    never = make_pod("high").req(cpu=4).priority(1000).preemption_policy("Never")
+    assert bench.preempt(never) == Status("preemption: not eligible due to preemptionPolicy=Never.")
+    cache.nominate(info(HIGH), "a")
+    bench.leaving = {info(make_pod("p")).uid}
+    assert bench.preempt(HIGH) == Nominated("a", "preemption: not eligible due to a terminating pod on the nominated node.")
+    bench.leaving.clear()
+    assert bench.preempt(HIGH) == Nominated("a") and bench.evicted == ["p"]
+
+
+def test_room_that_is_kept_for_another_is_not_there() -> None:
+    cache = cache_of(node("a"), node("b"), placed=[low("p", "a"), low("q", "b", priority=5)])
+    cache.nominate(info(make_pod("other").req(cpu=4).priority(1000)), "a")
+    assert chosen(cache) == ("b", ["q"])
+    assert chosen(cache, make_pod("higher").req(cpu=4).priority(1001)) == ("a", ["p"])
+
+
+def test_nothing_is_changed_by_a_dry_run() -> None:
+    cache = cache_of(node("a"), placed=[low(f"p{i}", "a", cpu=1).host_port(80 + i).label("app", "x") for i in range(4)])
+    before = cache.nodes.free("cpu").tolist(), cache.version("a")
+    chosen(cache)
+    assert (cache.nodes.free("cpu").tolist(), cache.version("a")) == before
+    assert cache.nodes.used_ports.taken(info(make_pod("b").host_port(81)).requests.ports) == {"a"}
+
+
+def test_the_number_of_dry_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"n{i}" for i in range(40)]
+    cache = cache_of(*map(node, names), placed=[low(f"p-{name}", name) for name in names])
+    bench, asked = Bench(cache), []
+    judge = bench.framework.judge
+    monkeypatch.setattr(bench.framework, "judge", lambda *args: asked.append(args) or judge(*args))
+    bench.preempt(HIGH, minCandidateNodesPercentage=10, minCandidateNodesAbsolute=1)
+    assert len(asked) == 1 + 4 * 2, "the cycle's; and for each candidate, without the pod and with it again"
+
+
+def test_what_was_found_is_remembered_until_the_node_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"n{i}" for i in range(4)]
+    cache = cache_of(*map(node, names), placed=[low(f"p-{name}", name) for name in names])
+    bench, asked = Bench(cache), []
+    plugin, pod = bench.plugin(), info(HIGH)
+    diagnosis = bench.diagnose(pod)
+    first = plugin.post_filter({}, pod, cache.nodes, diagnosis)
+    judge = bench.framework.judge
+    monkeypatch.setattr(bench.framework, "judge", lambda *args: asked.append(args) or judge(*args))
+    assert plugin.post_filter({}, pod, cache.nodes, diagnosis) == first and not asked
+    cache.started(info(make_pod("p-n1")).uid, 500)
+    assert plugin.post_filter({}, pod, cache.nodes, diagnosis) == Nominated("n1") and len(asked) == 2
+
+
+def test_args() -> None:
+    bench = Bench(cache_of(node("a"), placed=[low("p", "a")]))
+    with pytest.raises(ValueError, match="minCandidateNodesPercentage: expected a whole number from 0 to 100, got 101"):
+        bench.preempt(HIGH, minCandidateNodesPercentage=101)
+    with pytest.raises(ValueError, match="cannot be 0 together"):
+        bench.preempt(HIGH, minCandidateNodesPercentage=0, minCandidateNodesAbsolute=0)

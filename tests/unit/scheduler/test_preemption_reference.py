@@ -1,0 +1,100 @@
+"""Preemption on random small clusters is what the rules say, written down once more, plainly, and tried on every node."""
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from scheduler.framework import Nominated
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler import reference
+from tests.unit.scheduler.pods import cache_of, info
+from tests.unit.scheduler.preempting import Bench, budget
+
+PRIORITIES = st.integers(-1, 3)
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str) -> PodBuilder:
+    pod = make_pod(name).req(cpu=draw(st.integers(0, 3)), memory=draw(st.integers(0, 3))).priority(draw(PRIORITIES))
+    if draw(st.integers(0, 3)) == 0:
+        pod.host_port(80)
+    if draw(st.booleans()):
+        pod.label("app", draw(st.sampled_from("xy")))
+    return pod.started(draw(st.integers(1, 3))) if draw(st.booleans()) else pod
+
+
+Cluster = tuple[list[NodeBuilder], list[PodBuilder], list[PodDisruptionBudget]]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    nodes = []
+    for i in range(draw(st.integers(1, 4))):
+        nodes.append(make_node(f"n{i}").capacity(cpu=draw(st.integers(0, 5)), memory=draw(st.integers(0, 5)), pods=4))
+        if draw(st.integers(0, 4)) == 0:
+            nodes[-1].taint("a")
+    placed = [draw(pods(f"p{i}")).node(f"n{draw(st.integers(0, len(nodes) - 1))}") for i in range(draw(st.integers(0, 8)))]
+    budgets = [budget(app, f"app={app}", draw(st.integers(0, 2))) for app in draw(st.sets(st.sampled_from("xy")))]
+    return nodes, placed, budgets
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters(), pods("new"))
+def test_the_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
+    builders, placed, budgets = cluster
+    bench = Bench(cache_of(*builders, placed=placed), *budgets)
+    if bench.framework.judge({}, info(new), bench.cache.nodes).feasible.any():
+        return
+    best: list[tuple[object, str, list[Pod]]] = []
+    for builder in builders:
+        node = builder.build()
+        on_node = [pod for each in placed if (pod := each.build()).spec.nodeName == node.metadata.name]
+        victims, violations = plain_victims(new.build(), node, on_node, budgets)
+        if victims:
+            best.append((plain_rank(victims, violations), node.metadata.name, victims))
+    answer = bench.preempt(new)
+    event(f"candidates: {min(len(best), 2)}")
+    if not best:
+        assert not isinstance(answer, Nominated) and not bench.evicted
+        return
+    assert isinstance(answer, Nominated)
+    least = min(rank for rank, _, _ in best)
+    expected = {name: sorted(pod.metadata.name for pod in victims) for rank, name, victims in best if rank == least}
+    assert sorted(bench.evicted) == expected[answer.node]
+
+
+def plain_victims(new: Pod, node: Node, pods: list[Pod], budgets: list[PodDisruptionBudget]) -> tuple[list[Pod], int]:
+    """Of one node, and how many violate a budget."""
+    lower = sorted(
+        (pod for pod in pods if pod.spec.priority < new.spec.priority),
+        key=lambda pod: (-pod.spec.priority, _started(pod), pod.metadata.uid),
+    )
+    staying = [pod for pod in pods if pod.spec.priority >= new.spec.priority]
+    if reference.reasons(new, node, staying):
+        return [], 0
+    allowed = {each.metadata.name: each.status.disruptionsAllowed for each in budgets}
+    protected = []
+    for pod in lower:
+        app = pod.metadata.labels.get("app", "")
+        if app in allowed:
+            allowed[app] -= 1
+            if allowed[app] < 0:
+                protected.append(pod)
+    victims = []
+    for pod in [*protected, *(pod for pod in lower if pod not in protected)]:
+        if reference.reasons(new, node, [*staying, pod]):
+            victims.append(pod)
+        else:
+            staying.append(pod)
+    return victims, sum(pod in protected for pod in victims)
+
+
+def plain_rank(victims: list[Pod], violations: int) -> tuple[float, ...]:
+    highest = max(pod.spec.priority for pod in victims)
+    total = sum(pod.spec.priority + 2**31 for pod in victims)
+    return violations, highest, total, len(victims), -min(_started(pod) for pod in victims if pod.spec.priority == highest)
+
+
+def _started(pod: Pod) -> float:
+    return pod.status.startTime.seconds if pod.status.HasField("startTime") else float("inf")

@@ -27,7 +27,7 @@ from apiserver.services.elections import ElectionsService
 from apiserver.services.errors import not_loaded, shutting_down
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
-from apiserver.services.methods import Method, methods_of
+from apiserver.services.methods import Gate, Method, methods_of
 from apiserver.services.namespaces import PERMANENT, NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
@@ -97,16 +97,21 @@ class Assembly:
         return None if self.cacher.revision else not_loaded()
 
     def _methods(self) -> Mapping[str, Method]:
-        services: list[tuple[ServiceDescriptor, object]] = [
-            (resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]], service)
+        services: list[tuple[ServiceDescriptor, object, Gate]] = [
+            (resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]], service, self._gate(resource))
             for resource, service in self._services().items()
         ]
-        services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections))
-        services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService()))
+        services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, self._closed))
+        services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), self._closed))
         methods: dict[str, Method] = {}
-        for descriptor, service in services:
-            methods.update(methods_of(descriptor, service, self._closed))
+        for descriptor, service, gate in services:
+            methods.update(methods_of(descriptor, service, gate))
         return methods
+
+    def _gate(self, resource: Resource[Any]) -> Gate:
+        """Why no call about the resource is taken now."""
+        cache = self.cacher.of(resource)
+        return lambda: self._closed() or (None if cache.loaded else not_loaded())
 
     def _services(self) -> Mapping[Resource[Any], object]:
         admission = Chain([

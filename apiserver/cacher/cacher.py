@@ -10,6 +10,8 @@ Guarantees:
 * A watch loses, repeats and reorders nothing. A response or bookmark that says R means that everything up to R was told.
 * `fresh` makes a read linearizable. Without it the cache may lag, but never goes back.
 * A reader that is slow or stuck costs others nothing, and the server a bounded amount of memory.
+* A server that starts knows all but the events in a moment, however many there are: they are `late`, and until they are loaded
+  they alone are refused. (Beside 100,000 of them it took ten seconds on a busy machine, in which nobody could be elected.)
 
 When the history that the cache needs was compacted away (its watch was broken for that long), it loads everything again and
 ends all watches with Expired. Telling the difference as events instead would hide the versions in between, and a watch promises
@@ -32,10 +34,12 @@ from apiserver.cacher.raw import Callback, RawKeys
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
-from pinnace.api.resources import ALL, ELECTIONS_PREFIX, Object, Resource
+from pinnace.api.resources import ALL, ELECTIONS_PREFIX, EVENTS, Object, Resource
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T", bound=Object)
+LATE = (EVENTS,)
+"""Most of what there is, and nothing that a decision rests on."""
 
 
 class Cacher:
@@ -55,6 +59,7 @@ class Cacher:
     ) -> None:
         self._clock = clock
         self._bookmark_interval = bookmark_interval
+        self.late = tuple(resource.prefix for resource in resources if resource in LATE)
         self._progress = Progress()
         self._raw = RawKeys()
         self._freshness = Freshness(storage)
@@ -128,10 +133,17 @@ class Cacher:
         for item in items:
             sorted_out.get(_prefix(item.key), others).append(item)
         for prefix, cache in self._caches.items():
-            cache.reset(revision, sorted_out[prefix])
+            if prefix in self.late:
+                cache.suspend(revision)
+            else:
+                cache.reset(revision, sorted_out[prefix])
         self._raw.reset(revision, others)
         self._progress.advance(revision)
         self._raw.tell()
+
+    def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+        """The feed's: the state at `revision` of a resource that is late."""
+        self._caches[prefix].reset(revision, items)
 
     def apply(self, changes: Changes) -> None:
         """The feed's: applies whole revisions, and tells everybody."""

@@ -3,6 +3,7 @@
     load --> follow --watch broke--> follow from the last revision
      ^          |---compacted------> load
      '----------'---the store is at a lower revision than the cache: it was restored from a backup --> load
+             '--> load late: beside following, what is much and not urgent (`Target.late`), as it was at the load's revision
 
 The load reads everything at one revision, a little in the past where the store still knows it: what happened since arrives by
 the watch and fills the ring, so that a server that has just started can serve watches that began elsewhere. The watch is of the
@@ -16,9 +17,10 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from apiserver.cacher.batches import batches
-from apiserver.storage.interface import Changes, Compacted, KeyValue, Storage, StorageError, Unavailable
+from apiserver.storage.interface import Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.race import race
 from pinnace.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,8 @@ FIRST_PAGE, LARGEST_PAGE = 500, 10_000
 load grows with their number: 150,000 keys in pages of 500 took half a minute and more."""
 PAGE_BYTES = 8 << 20
 """Of values, about, in a page after the first."""
+END = "\U0010ffff"
+"""Sorts after everything that a key can go on with."""
 STALL_LIMIT = 3.0
 """Seconds for which a watch may show nothing although the store is known to be ahead. etcd can stop telling without closing
 the connection (Patroni 4.0.7)."""
@@ -42,6 +46,15 @@ def next_limit(items: Sequence[KeyValue]) -> int:
     return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(1, size)))
 
 
+def skip(page: Page, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, bool]:
+    """Of a page what comes before the first key with one of the prefixes; after which key to go on; is there more?"""
+    for number, item in enumerate(page.items):
+        for prefix in prefixes:
+            if item.key.startswith(prefix):
+                return page.items[:number], prefix + END, True
+    return page.items, page.items[-1].key if page.items else "", page.more
+
+
 class Target(Protocol):
     """What is fed."""
 
@@ -50,8 +63,17 @@ class Target(Protocol):
         """0: never loaded."""
         ...
 
+    @property
+    def late(self) -> Sequence[str]:
+        """Prefixes of the keys that are not needed at once."""
+        ...
+
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
-        """Takes the state at a revision in place of what was known."""
+        """Takes the state at a revision in place of what was known; but for what is `late`, of which nothing is known then."""
+        ...
+
+    def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+        """Takes a late part of the state. `revision` is one that was installed, or applied since."""
         ...
 
     def apply(self, changes: Changes) -> None: ...
@@ -64,14 +86,15 @@ class Feed:
         self._clock = clock
         self._rng = rng
         self._must_load = True
+        self._missing: dict[str, int] = {}  # what is late, and the revision at which it is to be read
         self._goal: int | None = None
         self._stall: asyncio.Timeout | None = None
         self._expected = 0
 
     @property
     def alive(self) -> bool:
-        """Follows, and has reached the revision that the store had when it began to."""
-        return self._goal is not None and self._target.revision >= self._goal
+        """Follows, has reached the revision that the store had when it began to, and lacks nothing."""
+        return self._goal is not None and self._target.revision >= self._goal and not self._missing
 
     async def run(self) -> None:
         """Feeds until cancelled; the target stays as it is while the storage is away."""
@@ -96,7 +119,7 @@ class Feed:
             self._must_load = False
         self._goal = now
         try:
-            await self._follow()
+            await race(self._follow(), self._load_late())
         except Compacted:
             self._must_load = True
             raise
@@ -106,19 +129,41 @@ class Feed:
     async def _load(self, now: int) -> None:
         try:
             revision = max(1, now - HISTORY)
-            items = await self._read(revision)
+            items = await self._read(ROOT, revision, self._target.late)
         except Compacted as compacted:
             revision = compacted.compact_revision
-            items = await self._read(revision)
+            items = await self._read(ROOT, revision, self._target.late)
         self._target.install(revision, items)
+        self._missing = dict.fromkeys(self._target.late, revision)
         log.info("loaded %d keys at revision %d", len(items), revision)
 
-    async def _read(self, revision: int) -> list[KeyValue]:
-        page = await self._storage.page(ROOT, limit=FIRST_PAGE, revision=revision)
-        items = list(page.items)
-        while page.more:
-            page = await self._storage.page(ROOT, after=items[-1].key, limit=next_limit(page.items), revision=revision)
-            items += page.items
+    async def _load_late(self) -> None:
+        """Loads what is missing, and then waits to be cancelled."""
+        backoff = Backoff(initial=0.02, maximum=1.0, rng=self._rng)
+        while self._missing:
+            prefix, revision = next(iter(self._missing.items()))
+            try:
+                items = await self._read(prefix, revision)
+            except StorageError as error:
+                log.info("%s cannot be read yet: %s", prefix, error)
+                if isinstance(error, Compacted):
+                    self._missing[prefix] = self._target.revision
+                await self._clock.sleep(backoff.next())
+            else:
+                self._target.supply(prefix, revision, items)
+                del self._missing[prefix]
+                log.info("loaded %d keys of %s", len(items), prefix)
+        await asyncio.Event().wait()
+
+    async def _read(self, prefix: str, revision: int, skipped: Sequence[str] = ()) -> list[KeyValue]:
+        """All keys with the prefix, but for those with one of the `skipped`."""
+        items: list[KeyValue] = []
+        after, limit, more = "", FIRST_PAGE, True
+        while more:
+            page = await self._storage.page(prefix, after=after, limit=limit, revision=revision)
+            found, after, more = skip(page, skipped)
+            items += found
+            limit = next_limit(page.items)
         return items
 
     async def _follow(self) -> None:

@@ -39,6 +39,12 @@ class ResourceCache(Generic[T]):
         self._dispatcher = Dispatcher()
         self._lister = Lister(self._store, storage, progress, fresh)
         self._drained = False
+        self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
+
+    @property
+    def loaded(self) -> bool:
+        """False: the resource is late; it cannot be read or watched yet."""
+        return self._kept is None
 
     @property
     def version(self) -> int:
@@ -54,6 +60,8 @@ class ResourceCache(Generic[T]):
 
     async def list(self, query: ListQuery) -> bytes:
         """An encoded `<Kind>List`; see apiserver.cacher.listing. Raises Expired, CacheBehind, BadToken, StorageError."""
+        if not self.loaded:
+            raise CacheBehind(1, 0)
         return await self._lister.list(query)
 
     def watch(self, selection: Selection, since: int | None) -> Watcher:
@@ -65,8 +73,8 @@ class ResourceCache(Generic[T]):
         now = self._progress.revision
         if self._drained:
             raise ShuttingDown
-        if not now or (since is not None and since > now):
-            raise CacheBehind(since or 1, now)
+        if not now or not self.loaded or (since is not None and since > now):
+            raise CacheBehind(since or 1, now if self.loaded else 0)
         if since is not None and since < self._ring.floor:
             raise Expired(self._ring.floor)
         past: Iterator[Told] = replay(selection, self._ring, now if since is None else since, self._progress)
@@ -78,14 +86,26 @@ class ResourceCache(Generic[T]):
 
     # What follows is the Cacher's.
 
+    def suspend(self, revision: int) -> None:
+        """Forgets the state: the next `reset` brings another, of `revision` or later. Until then changes are kept for it."""
+        self.reset(revision, ())
+        self._kept = []
+
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Replaces the state. The changes that led here are not known, so all watchers end with Expired."""
         self._store.reset(revision, items)
         self._ring.clear(revision)
         self._dispatcher.end(lambda: Expired(revision))
+        kept, self._kept = self._kept, None
+        for change in kept or ():
+            if change.mod_revision > revision:
+                self.apply(change)
 
     def apply(self, change: Change) -> None:
         """Applies one change; watchers are told with the next `flush`."""
+        if self._kept is not None:
+            self._kept.append(change)
+            return
         event = self._store.apply(change)
         if event is not None:
             self._ring.append(event)

@@ -19,7 +19,8 @@ from tests.unit.cacher.world import DEADLINE, TimeMachine, eventually
 class Target:
     """Keeps what it is fed, and checks that revisions come whole, in order, none twice, none left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *late: str) -> None:
+        self.late = late
         self.revision = 0
         self.loads: list[int] = []
         self.state: dict[str, bytes] = {}
@@ -28,6 +29,10 @@ class Target:
         self.revision = revision
         self.loads.append(revision)
         self.state = {item.key: item.value for item in items}
+
+    def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
+        assert prefix in self.late and self.loads[-1] <= revision <= self.revision
+        self.supplied = {item.key: item.value for item in items}
 
     def apply(self, changes: Changes) -> None:
         revisions = sorted({change.mod_revision for change in changes.changes})

@@ -1,0 +1,96 @@
+"""What is much and not urgent is loaded late: a server that starts serves all else at once, and misses nothing of it either."""
+
+import asyncio
+
+import pytest
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.errors import CacheBehind
+from apiserver.cacher.feed import END, skip
+from apiserver.cacher.selection import Selection
+from apiserver.storage.interface import Committed, KeyValue, Page, Write
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.resources import EVENTS, NODES, PODS
+from tests.builders import make_node
+from tests.unit.cacher.world import eventually, running
+
+ALL_EVENTS = Selection.parse(EVENTS, "", "", "")
+
+
+class Slow(MemoryStorage):
+    """Reads of events wait until they are let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        if prefix == EVENTS.prefix:
+            self.asked.set()
+            await self.let.wait()
+        return await super().page(prefix, after=after, limit=limit, revision=revision)
+
+
+async def write(storage: MemoryStorage, key: str, value: bytes | None) -> int:
+    state = await storage.get(key)
+    outcome = await storage.transact([Write(key, value, state.mod_revision if state else 0)])
+    assert isinstance(outcome, Committed)
+    return outcome.revision
+
+
+async def tell(storage: MemoryStorage, name: str, message: str | None) -> int:
+    event = Event(message=message or "")
+    event.metadata.name, event.metadata.namespace = name, "default"
+    return await write(storage, EVENTS.key_of(event), None if message is None else event.SerializeToString())
+
+
+def messages(cacher: Cacher) -> dict[str, str]:
+    return {entry.obj.metadata.name: entry.obj.message for entry in cacher.of(EVENTS).select(ALL_EVENTS)}
+
+
+@pytest.fixture
+async def storage() -> Slow:
+    slow = Slow()
+    for number in range(600):
+        await tell(slow, f"e{number:03d}", "old")
+    await write(slow, NODES.key("", "n1"), make_node("n1").build().SerializeToString())
+    return slow
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_all_else_is_there_before_the_events_are(storage: Slow, *, compacted: bool) -> None:
+    async with running(Cacher(storage)) as cacher:
+        await asyncio.wait_for(storage.asked.wait(), 5)
+        since = cacher.revision
+        assert cacher.of(NODES).get(NODES.key("", "n1")) is not None and cacher.of(PODS).loaded
+        assert not cacher.of(EVENTS).loaded and not cacher.ready
+        with pytest.raises(CacheBehind, match="not loaded"):
+            cacher.of(EVENTS).watch(ALL_EVENTS, None)
+        await tell(storage, "e000", None)
+        await tell(storage, "e001", "new")
+        last = await tell(storage, "late", "new")
+        await cacher.wait_for(last, 5)
+        if compacted:
+            await storage.compact(last)
+        storage.let.set()
+        await eventually(lambda: cacher.ready)
+        found = messages(cacher)
+        assert len(found) == 600 and "e000" not in found and (found["e001"], found["late"]) == ("new", "new")
+        if not compacted:
+            told = cacher.of(EVENTS).watch(ALL_EVENTS, since)
+            assert await asyncio.wait_for(told.__anext__(), 5), "what came meanwhile can be watched"
+        revision = await tell(storage, "e002", "newer")
+        await cacher.wait_for(revision, 5)
+        assert messages(cacher)["e002"] == "newer"
+
+
+def test_a_page_is_cut_where_something_is_skipped() -> None:
+    def page(*keys: str, more: bool) -> Page:
+        return Page(7, [KeyValue(key, b"", 1, 1, 1) for key in keys], more)
+
+    found, after, more = skip(page("/r/a", "/r/e/1", "/r/e/2", more=False), ["/r/e/"])
+    assert ([item.key for item in found], after, more) == (["/r/a"], "/r/e/" + END, True), "there may be more behind it"
+    found, after, more = skip(page("/r/a", "/r/f", more=False), ["/r/e/"])
+    assert ([item.key for item in found], after, more) == (["/r/a", "/r/f"], "/r/f", False)
+    assert skip(page(more=False), ["/r/e/"]) == ([], "", False)

@@ -208,10 +208,6 @@ class PodBuilder:
         self._pod.spec.priorityClassName = name
         return self
 
-    def preemption_policy(self, policy: str) -> Self:
-        self._pod.spec.preemptionPolicy = policy
-        return self
-
     def started(self, seconds: float) -> Self:
         """status.startTime, Unix time."""
         self._pod.status.startTime.CopyFrom(to_time(seconds))

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from apiserver.cacher.batches import batches
+from apiserver.cacher.store import END
 from apiserver.storage.interface import Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
@@ -33,8 +34,6 @@ FIRST_PAGE, LARGEST_PAGE = 500, 10_000
 load grows with their number: 150,000 keys in pages of 500 took half a minute and more."""
 PAGE_BYTES = 8 << 20
 """Of values, about, in a page after the first."""
-END = "\U0010ffff"
-"""Sorts after everything that a key can go on with."""
 STALL_LIMIT = 3.0
 """Seconds for which a watch may show nothing although the store is known to be ahead. etcd can stop telling without closing
 the connection (Patroni 4.0.7)."""

@@ -14,7 +14,7 @@ from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.resources import PODS, Object, Resource
 
 T = TypeVar("T", bound=Object)
-_END = "\U0010ffff"
+END = "\U0010ffff"
 """Sorts after everything that a key can go on with."""
 
 
@@ -69,7 +69,7 @@ class Store(Generic[T]):
 
     def count(self, prefix: str, after: str) -> int:
         """Keys that begin with `prefix`, after `after`."""
-        end: int = self._keys.bisect_left(prefix + _END)
+        end: int = self._keys.bisect_left(prefix + END)
         start: int = self._keys.bisect_right(max(prefix, after))
         return end - start
 
@@ -82,7 +82,7 @@ class Store(Generic[T]):
     def _candidates(self, selection: Selection, after: str) -> Iterator[str]:
         if selection.nodes is not None:
             return iter(sorted(key for node in selection.nodes for key in self._by_node.get(node, ()) if key > after))
-        found: Iterator[str] = self._keys.irange(max(selection.prefix, after), selection.prefix + _END, (False, False))
+        found: Iterator[str] = self._keys.irange(max(selection.prefix, after), selection.prefix + END, (False, False))
         return found
 
     def _index(self, old: Entry[T] | None, new: Entry[T] | None) -> None:

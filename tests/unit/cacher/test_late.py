@@ -6,8 +6,9 @@ import pytest
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
-from apiserver.cacher.feed import END, skip
+from apiserver.cacher.feed import skip
 from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import END
 from apiserver.storage.interface import Committed, KeyValue, Page, Write
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Event

@@ -90,13 +90,16 @@ def _pick(
     only looked at on the node that is chosen, and then the next best is. Raises PluginError.
     """
     nodes = cache.nodes
-    best = passes.best(state, pod, nodes, framework) if passes is not None and not len(nodes.nominated) else None
+    usable = passes if not len(nodes.nominated) else None
+    best = usable.best(state, pod, nodes, framework) if usable is not None else None
     if best is not None:
-        return one_of(best, pod, seed)
+        return best if isinstance(best, Diagnosis) else one_of(best, pod, seed)
     state.clear()
     diagnosis = framework.judge(state, pod, nodes.seen_at(pod.priority, pod.uid))
     feasible = diagnosis.feasible
     if not np.count_nonzero(feasible):
+        if usable is not None:
+            usable.explain(state, pod, framework, diagnosis)
         return diagnosis
     if not len(nodes.nominated):
         return one_of(equal_best(framework.score(state, pod, nodes, feasible)), pod, seed)

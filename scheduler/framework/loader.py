@@ -3,7 +3,8 @@
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -13,8 +14,22 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import Plugin
 from scheduler.framework.points import METHODS
 
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Of a method, as a plugin is expected to have it."""
+
+    parameters: Sequence[str]
+    waits: bool
+
+    @classmethod
+    def of(cls, method: Callable[..., Any]) -> "_Shape":
+        named = [parameter for parameter in inspect.signature(method).parameters if parameter != "self"]
+        return cls(named, inspect.iscoroutinefunction(method))
+
+
 _METHODS = {
-    method: getattr(protocol, method)
+    method: _Shape.of(getattr(protocol, method))
     for protocol, method in (
         *METHODS.values(),
         (interface.NormalizePlugin, "normalize"),
@@ -71,14 +86,13 @@ def _check_shape(plugin: Plugin, spec: str) -> None:
     if len(half := [method for method in _TOGETHER if method in present]) == 1:
         raise PluginLoadError(f'plugin "{spec}": has {half[0]}, but {" and ".join(_TOGETHER)} belong together')
     for method in present:
-        wanted = [parameter for parameter in inspect.signature(_METHODS[method]).parameters if parameter != "self"]
-        bound = getattr(plugin, method)
+        wanted, bound = _METHODS[method], getattr(plugin, method)
         try:
-            inspect.signature(bound).bind(*wanted)
+            inspect.signature(bound).bind(*wanted.parameters)
         except TypeError:
-            raise PluginLoadError(f'plugin "{spec}": {method} must take ({", ".join(wanted)})') from None
-        if inspect.iscoroutinefunction(_METHODS[method]) is not inspect.iscoroutinefunction(bound):
-            kind = "a coroutine" if inspect.iscoroutinefunction(_METHODS[method]) else "an ordinary function"
+            raise PluginLoadError(f'plugin "{spec}": {method} must take ({", ".join(wanted.parameters)})') from None
+        if wanted.waits is not inspect.iscoroutinefunction(bound):
+            kind = "a coroutine" if wanted.waits else "an ordinary function"
             raise PluginLoadError(f'plugin "{spec}": {method} must be {kind}')
 
 

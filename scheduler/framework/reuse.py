@@ -10,7 +10,8 @@ they are asked again:
 
 The outcome is the framework's, to the last bit: the same plugins, and their scores added in the same order
 (tests/unit/scheduler/test_reuse.py). Whatever is out of the ordinary (no node is feasible, a PreFilter refuses, a plugin fails)
-is left to the framework, which asks all plugins and tells why.
+is left to the framework, which asks all plugins and tells why. Why no node is feasible is told again for the next pods that are
+alike, until a row is touched.
 """
 
 from bisect import bisect_left
@@ -25,6 +26,7 @@ from scheduler.cache.one_more import OneMore
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.interface import FilterPlugin, Plugin, PreFilterPlugin, Sees
 from scheduler.framework.results import SKIP, CycleState
 from scheduler.framework.runtime import Framework, Scorer, run_filter
@@ -47,11 +49,12 @@ class Passes:
     def __len__(self) -> int:
         return len(self._passes)
 
-    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Sequence[int] | None:
-        """The rows that have the highest score of all feasible nodes, in ascending order. None: ask the framework."""
+    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Sequence[int] | Diagnosis | None:
+        """The rows that have the highest score of all feasible nodes, in ascending order; or why there are none, with the state
+        that led to it. None: ask the framework."""
         if nodes is not self._nodes or pod.volumes is not None:
             return None
-        signature = framework.scheduler_name, pod.template, pod.identity
+        signature = _signature(pod, framework)
         found = self._passes.pop(signature, None)
         try:
             if found is None or found.epoch != nodes.epoch:
@@ -63,6 +66,11 @@ class Passes:
         if len(self._passes) > _PASSES:
             del self._passes[next(iter(self._passes))]
         return best
+
+    def explain(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
+        """Why there was nothing best for the pod just now, and the state that led to it."""
+        if (found := self._passes.get(_signature(pod, framework))) is not None:
+            found.explain(state, diagnosis)
 
 
 class _Column:
@@ -111,11 +119,16 @@ class _Pass:
         self._can_look_ahead = all(each in (Sees.NODES, Sees.ROOM) for each in seen)
         self._ahead = _Ahead()
         self._misses = 0
+        self._refusal: tuple[CycleState, Diagnosis] | None = None
         self._ask_about(_ALL, pod, nodes)
 
-    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Sequence[int] | None:
+    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Sequence[int] | Diagnosis | None:
         if self._position != nodes.touched.position:
+            self._refusal = None
             self._catch_up(pod, nodes)
+        if self._refusal is not None:
+            state.update(self._refusal[0])
+            return self._refusal[1]
         feasible = self._filter_for(state, pod, nodes)
         if feasible is None:
             return None
@@ -127,6 +140,10 @@ class _Pass:
             self._top = float(self._scores.max())
             self._best = list(equal_best(self._scores)) if self._top > -np.inf else []
         return self._best or None
+
+    def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
+        if not self._pre_filters and not self._filters:
+            self._refusal = dict(state), diagnosis
 
     # --- what is kept
 
@@ -280,6 +297,10 @@ def equal_best(scores: FloatArray) -> Sequence[int]:
     """The rows with the highest score."""
     rows: Sequence[int] = (scores == scores.max()).nonzero()[0].tolist()
     return rows
+
+
+def _signature(pod: PodInfo, framework: Framework) -> Hashable:
+    return framework.scheduler_name, pod.template, pod.identity
 
 
 def _sees(plugin: Plugin, attribute: str) -> Sees:

@@ -57,7 +57,7 @@ class Assembly:
         self._rng = rng or random.Random()
         self._committer = Committer(storage, clock=clock, rng=self._rng)
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
-        """A lane of its own: however many writes of objects wait, an election does not."""
+        """Lanes of its own: however many writes of objects wait, an election does not."""
         self._sweeper = Sweeper(storage, clock)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
         self._elections = ElectionsService(storage, self._elections_committer, self._committer, self.cacher, clock=clock)
@@ -72,6 +72,7 @@ class Assembly:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._committer.run(), name="committer")
             tasks.create_task(self._elections_committer.run(), name="committer of elections")
+            tasks.create_task(self._elections_committer.open_lanes(), name="lanes of elections")
             tasks.create_task(self._sweeper.run(), name="sweeper")
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._elections.run(), name="elections")

@@ -16,22 +16,40 @@ NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Informers:
-    def __init__(self, client: Client, needs: Sequence[Resource[Any]], *, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.pods: Informer[Pod] = Informer(client.pods, fields=NOT_FINISHED, clock=clock)
-        self.nodes: Informer[Node] = Informer(client.nodes, clock=clock)
+    """`needs`: the resources that plugins look at. `writes`: those that leaders write, beside pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        needs: Sequence[Resource[Any]],
+        writes: Sequence[Resource[Any]] = (),
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.pods: Informer[Pod] = Informer(client.pods, fields=NOT_FINISHED, announced=True, clock=clock)
+        self.nodes: Informer[Node] = Informer(client.nodes, announced=NODES in writes, clock=clock)
         self.others: Mapping[Resource[Any], Informer[Any]] = {
-            resource: Informer(client.of(resource), clock=clock) for resource in needs if resource not in (PODS, NODES)
+            resource: Informer(client.of(resource), announced=resource in writes, clock=clock)
+            for resource in dict.fromkeys((*needs, *writes))
+            if resource not in (PODS, NODES)
         }
         self._all: Mapping[Resource[Any], Informer[Any]] = {PODS: self.pods, NODES: self.nodes, **self.others}
+        self._written = [self._all[resource] for resource in dict.fromkeys((PODS, *writes))]
 
     @property
     def synced(self) -> bool:
         return all(informer.revision for informer in self._all.values())
 
-    async def wait_for(self, revision: int, timeout: float) -> None:
-        """Returns when all have reached the revision. Raises TimeoutError; `timeout` is for each."""
+    async def wait_synced(self, timeout: float) -> None:
+        """Returns when all have their first state. Raises TimeoutError; `timeout` is for each."""
         for informer in self._all.values():
-            await informer.wait_for(revision, timeout)
+            await informer.wait_synced(timeout)
+
+    async def wait_for(self, token: int, timeout: float) -> None:
+        """Returns when everything is known that earlier leaders wrote before the election with this token. Raises TimeoutError;
+        `timeout` is for each informer."""
+        for informer in self._written:
+            await informer.wait_for(token, timeout)
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         """One informer's store. Raises KeyError."""

@@ -5,9 +5,9 @@
                             +-------------------------- lost ------------------------------------------+
 
 * A standby is hot: its informers run and its cache and queue are full. It lacks only the token.
-* The barrier: before the first decision all informers have reached the revision of the election. Every bind of an earlier
-  term is then in the cache, or can never commit; so what is still assumed from an earlier term is forgotten there, and only
-  there.
+* The barrier: before the first decision the informers of what leaders write (pods, and what plugins say that they write) have
+  reached the revision of the election. Every bind of an earlier term is then in the cache, or can never commit; so what is
+  still assumed from an earlier term is forgotten there, and only there.
 * While leading, decisions are made in slices of SLICE seconds, with the event loop (heartbeats) served in between.
 * On losing the lead nothing more is decided or sent; assumed pods whose binds were not sent are forgotten and queue again,
   those whose binds were sent stay assumed.
@@ -29,7 +29,7 @@ from scheduler import metrics
 from scheduler.binding import Binder
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration, build, needs
+from scheduler.config import Configuration, build, needs, writes
 from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
 from scheduler.debugger import Debugger
 from scheduler.decision import Decision
@@ -64,7 +64,7 @@ class Scheduler:
         self._cache = Cache()
         self._passes = Passes(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
-        self._informers = Informers(client, needs(config), clock=clock)
+        self._informers = Informers(client, needs(config), writes(config), clock=clock)
         store = self._informers.pods.store
         self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
         self._evictions = Evictions(client.pods, store, self._recorders, clock=clock)
@@ -121,7 +121,11 @@ class Scheduler:
 
     async def _campaign(self) -> None:
         """Stands for election once there is something to lead with."""
-        await self._reached(1)
+        while not self._informers.synced:
+            try:
+                await self._informers.wait_synced(SYNC_PATIENCE)
+            except TimeoutError as error:
+                log.warning("cannot stand for election yet: %s", error)
         await self._candidate.run()
 
     def _on_elected(self, token: int) -> None:
@@ -136,16 +140,15 @@ class Scheduler:
         metrics.LEADING.set(0)
         self._look_again()
 
-    async def _reached(self, revision: int) -> bool:
-        """Waits until all informers have reached the revision; False when the term has changed meanwhile."""
-        term = self._candidate.token
-        while self._candidate.token == term:
+    async def _reached(self, token: int) -> bool:
+        """The barrier: waits until everything is known that earlier leaders wrote; False when the term is over meanwhile."""
+        while self._candidate.token == token:
             try:
-                await self._informers.wait_for(revision, SYNC_PATIENCE)
+                await self._informers.wait_for(token, SYNC_PATIENCE)
             except TimeoutError as error:
                 log.warning("cannot begin yet: %s", error)
             else:
-                return self._candidate.token == term
+                return self._candidate.token == token
         return False
 
     async def _lead(self) -> None:

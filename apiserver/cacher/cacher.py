@@ -165,17 +165,15 @@ class Cacher:
         self._raw.tell()
         if elected:
             # A new leader acts only when its informers are at the revision of its election: do not let them wait.
-            self._bookmark(idle_only=False)
+            for cache in caches.values():
+                cache.announce()
 
     async def _bookmarks(self) -> None:
         """One timer for all watchers. One that heard nothing for a whole beat gets a bookmark with the next."""
         while True:
             await self._clock.sleep(self._bookmark_interval / 2)
-            self._bookmark(idle_only=True)
-
-    def _bookmark(self, *, idle_only: bool) -> None:
-        for cache in self._caches.values():
-            cache.bookmark(idle_only=idle_only)
+            for cache in self._caches.values():
+                cache.bookmark()
 
 
 def _prefix(key: str) -> str:
@@ -184,5 +182,6 @@ def _prefix(key: str) -> str:
 
 
 def _is_election(change: Change) -> bool:
-    """Was somebody elected or deposed?"""
-    return change.key.startswith(ELECTIONS_PREFIX) and (change.value is None or change.create_revision == change.mod_revision)
+    """Was somebody elected?"""
+    elected = change.value is not None and change.create_revision == change.mod_revision
+    return elected and change.key.startswith(ELECTIONS_PREFIX)

@@ -98,21 +98,29 @@ class Dispatcher:
             for watcher in list(group.watchers):
                 watcher.offer(told)
 
-    def bookmark(self, revision: int, *, idle_only: bool) -> None:
-        """Tells live watchers that they know everything up to `revision`: all of them, or those who heard nothing since
-        the last such call."""
-        told = Told(wire.watch_response((), revision), revision)
-        for group in list(self._groups.values()):
-            for watcher in list(group.watchers):
-                if watcher.idle or not idle_only:
-                    watcher.offer(told)
-                else:
-                    watcher.idle = True
+    def bookmark(self, revision: int) -> None:
+        """Tells the live watchers that heard nothing since the last such call that they know everything up to `revision`."""
+        told = _bookmark(revision)
+        for watcher in self._live():
+            if watcher.idle:
+                watcher.offer(told)
+            else:
+                watcher.idle = True
+
+    def announce(self, revision: int) -> None:
+        """Somebody was elected: tells the live watchers that asked for it that they know everything up to `revision`."""
+        told = _bookmark(revision)
+        for watcher in self._live():
+            if watcher.announced:
+                watcher.offer(told)
 
     def end(self, error: Callable[[], CacheError]) -> None:
         """Ends all watchers, live or not, each with an error of its own."""
         for watcher in list(self._watchers):
             watcher.end(error())
+
+    def _live(self) -> list[Watcher]:
+        return [watcher for group in self._groups.values() for watcher in group.watchers]
 
     def _lists(self, selection: Selection) -> list[list[_Group]]:
         """Where the group of this selection is found."""
@@ -127,3 +135,7 @@ class Dispatcher:
             return before
         after = self._by_node.get(event.new.node, [])
         return before + [group for group in after if group not in before]
+
+
+def _bookmark(revision: int) -> Told:
+    return Told(wire.watch_response((), revision), revision)

@@ -64,8 +64,9 @@ class ResourceCache(Generic[T]):
             raise CacheBehind(1, 0)
         return await self._lister.list(query)
 
-    def watch(self, selection: Selection, since: int | None) -> Watcher:
-        """The changes after `since`; None: first the present state, as ADDED events.
+    def watch(self, selection: Selection, since: int | None, *, announced: bool = False) -> Watcher:
+        """The changes after `since`; None: first the present state, as ADDED events. `announced`: with a bookmark at once when
+        somebody is elected.
 
         Raises Expired; ShuttingDown; CacheBehind when `since` is in the future of this cache (`Cacher.wait_for` it first), or
         nothing is loaded yet.
@@ -80,7 +81,7 @@ class ResourceCache(Generic[T]):
         past: Iterator[Told] = replay(selection, self._ring, now if since is None else since, self._progress)
         if since is None:
             past = chain(initial_state(selection, self._store.candidates(selection), now), past)
-        watcher = Watcher(self._dispatcher, selection, since or 0, past)
+        watcher = Watcher(self._dispatcher, selection, since or 0, past, announced=announced)
         self._dispatcher.add(watcher)
         return watcher
 
@@ -117,8 +118,11 @@ class ResourceCache(Generic[T]):
         """Everything up to `revision` is applied: the watchers hear of what concerns them."""
         self._dispatcher.flush(revision)
 
-    def bookmark(self, *, idle_only: bool) -> None:
-        self._dispatcher.bookmark(self._progress.revision, idle_only=idle_only)
+    def bookmark(self) -> None:
+        self._dispatcher.bookmark(self._progress.revision)
+
+    def announce(self) -> None:
+        self._dispatcher.announce(self._progress.revision)
 
     def drain(self) -> None:
         """Ends all watchers, and takes no new ones."""

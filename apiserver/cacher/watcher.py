@@ -31,9 +31,20 @@ class Hub(Protocol):
 class Watcher:
     """To be read by one task, and closed by it. Raises SlowWatcher, ShuttingDown or Expired, once, then is at its end."""
 
-    def __init__(self, hub: Hub, selection: Selection, since: int, past: Iterator[Told], outbox: Outbox | None = None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        selection: Selection,
+        since: int,
+        past: Iterator[Told],
+        *,
+        announced: bool = False,
+        outbox: Outbox | None = None,
+    ) -> None:
         """`past`: what is to be told before the watcher is live. A response b"" in it only lets others run."""
         self.selection = selection
+        self.announced = announced
+        """Is it told of elections at once?"""
         self.delivered = since
         """Everything up to this revision has been handed to the reader."""
         self.idle = False

@@ -63,7 +63,8 @@ class ResourceService(Generic[T]):
             await self._cacher.fresh(READ_TIMEOUT)
         else:
             await self._cacher.wait_for(since, READ_TIMEOUT)
-        watcher = self._cache.watch(self._selection(request.namespace, options), since)
+        selection = self._selection(request.namespace, options)
+        watcher = self._cache.watch(selection, since, announced=request.announceElections)
         try:
             async for response in watcher:
                 yield response

@@ -18,6 +18,7 @@ waited for WAIT_LIMIT seconds when it is to leave, be it again. One whose caller
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from apiserver.storage.grouping import MAX_GROUP_BYTES, WriteQueue
@@ -110,6 +111,15 @@ class Committer:
                 self._settle(group, OutcomeUnknown("the server stopped before the store answered"))
             for item in self._queue.drain():
                 item.settle(_stopping())
+
+    async def open_lanes(self) -> None:
+        """Spares the first writes a transaction. Until it is done writes wait for it; what fails is tried again with them."""
+        lanes, self._idle = self._idle, []
+        for lane in lanes:
+            with suppress(StorageError):
+                await lane.open()
+            self._idle.append(lane)
+            self._wake.set()
 
     async def commit(self, write: Write) -> int:
         """The revision at which the write happened. Raises Conflict, GuardFailed, StorageError."""

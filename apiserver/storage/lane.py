@@ -98,8 +98,7 @@ class Lane:
             return await self._storage.transact(writes)  # deletes pass when puts do not, and a marker is a put
 
     async def _send(self, writes: Sequence[Write]) -> Answer:
-        if not self._at:
-            await self._open()
+        await self.open()
         marker = self._next_marker()
         try:
             answer = await self._storage.transact([*writes, marker])
@@ -112,7 +111,10 @@ class Lane:
             return NOT_DONE
         return answer
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
+        """Begins a chain where there is none; the first `send` does it otherwise. Raises StorageError."""
+        if self._at:
+            return
         self._key = next(self._keys)
         try:
             answer = await self._storage.transact([self._next_marker()])

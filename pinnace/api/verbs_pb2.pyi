@@ -39,12 +39,14 @@ class ListRequest(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("namespace", "options")
+    __slots__ = ("namespace", "options", "announceElections")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCEELECTIONS_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     options: _meta_v1_pb2.ListOptions
-    def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ...) -> None: ...
+    announceElections: bool
+    def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ..., announceElections: _Optional[bool] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
     __slots__ = ("namespace", "name", "options")

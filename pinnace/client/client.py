@@ -114,16 +114,18 @@ class ResourceClient(Generic[T]):
         fields: str = "",
         resource_version: int | None = None,
         not_before: int = 0,
+        announced: bool = False,
     ) -> AsyncGenerator[WatchBatch[T], None]:
         """The changes after `resource_version`; without one, the present objects as ADDED events first, in parts.
 
         One stream from one server. It ends with an ApiError; resuming is up to the caller (see informer.py). A server that is
-        behind `not_before`, or falls silent, is left for the next: Unavailable.
+        behind `not_before`, or falls silent, is left for the next: Unavailable. `announced`: with a bookmark at once when
+        somebody is elected.
         """
         options = ListOptions(labelSelector=labels, fieldSelector=fields, allowWatchBookmarks=True)
         if resource_version is not None:
             options.resourceVersion = str(resource_version)
-        request = WatchRequest(namespace=namespace, options=options)
+        request = WatchRequest(namespace=namespace, options=options, announceElections=announced)
         message: Any = self.resource.watch_response
         stream: Stream[Any] = await self._connection.stream(self._method("Watch"), request, message)
         try:

@@ -48,8 +48,18 @@ Handler = Callable[[Sequence[Delta[T]]], None]
 class Informer(Generic[T]):
     """Objects in `store` belong to it: do not change them. Keys are "namespace/name", or "name" where cluster-scoped."""
 
-    def __init__(self, client: ResourceClient[T], *, labels: str = "", fields: str = "", clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        client: ResourceClient[T],
+        *,
+        labels: str = "",
+        fields: str = "",
+        announced: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`announced`: it hears at once how far it is when somebody is elected, so that a leader can wait for that."""
         self._client = client
+        self._announced = announced
         self._labels = labels
         self._fields = fields
         self._clock = clock
@@ -98,7 +108,11 @@ class Informer(Generic[T]):
         """Follows one stream to its end, which is an ApiError."""
         initial: dict[str, T] | None = {} if self._resume is None else None
         watch = self._client.watch(
-            labels=self._labels, fields=self._fields, resource_version=self._resume, not_before=self.revision
+            labels=self._labels,
+            fields=self._fields,
+            resource_version=self._resume,
+            not_before=self.revision,
+            announced=self._announced,
         )
         async with aclosing(watch) as batches:
             try:

@@ -22,7 +22,7 @@ nothing would be a lie.
       ^---------------- write ----------'
 """
 
-from scheduler.config.build import build, check, default_plugins, needs
+from scheduler.config.build import build, check, default_plugins, needs, writes
 from scheduler.config.fields import ConfigurationError
 from scheduler.config.model import Configuration, ProfileConfiguration
 from scheduler.config.parse import parse, with_plugin
@@ -39,4 +39,5 @@ __all__ = [
     "parse",
     "with_plugin",
     "write",
+    "writes",
 ]

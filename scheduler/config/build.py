@@ -32,14 +32,23 @@ def check(configuration: Configuration) -> Configuration:
 
 def needs(configuration: Configuration) -> list[Resource[Any]]:
     """The resources of which some plugin needs the objects."""
-    classes = [profile.sources[name].plugin for profile in configuration.profiles for name in profile.plugins]
-    return list(dict.fromkeys(resource for plugin in classes for resource in getattr(plugin, "needs", ())))
+    return _stated("needs", configuration)
+
+
+def writes(configuration: Configuration) -> list[Resource[Any]]:
+    """The resources of which some plugin writes objects."""
+    return _stated("writes", configuration)
 
 
 def default_plugins() -> list[Enabled]:
     """The built-in plugins, with their usual weights."""
     handle = Offline()
     return [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULTS.items()]
+
+
+def _stated(attribute: str, configuration: Configuration) -> list[Resource[Any]]:
+    classes = [profile.sources[name].plugin for profile in configuration.profiles for name in profile.plugins]
+    return list(dict.fromkeys(resource for plugin in classes for resource in getattr(plugin, attribute, ())))
 
 
 def _framework(profile: ProfileConfiguration, handle: Handle) -> Framework:

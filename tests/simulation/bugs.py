@@ -295,8 +295,8 @@ def _dispatch_twice(surgery: Surgery) -> None:
 def _bookmark_too_early(surgery: Surgery) -> None:
     """A bookmark promises what has not been told yet."""
 
-    def bookmark(self: Dispatcher, revision: int, *, idle_only: bool) -> None:
-        original(self, revision + 2, idle_only=idle_only)
+    def bookmark(self: Dispatcher, revision: int) -> None:
+        original(self, revision + 2)
 
     original = surgery.replace(Dispatcher, "bookmark", bookmark)
 

@@ -198,26 +198,33 @@ async def test_elections_are_told_as_they_are(storage: FlakyStorage) -> None:
         assert cacher.raw_items(ELECTIONS_PREFIX) == []
 
 
-async def test_who_is_elected_or_deposed_is_a_bookmark_for_all_at_once(storage: FlakyStorage, world: World) -> None:
+async def test_who_is_elected_is_a_bookmark_at_once_for_those_who_asked(storage: FlakyStorage, world: World) -> None:
     async with running(Cacher(storage, clock=FakeClock())) as cacher:
         await world.put(pod("a"))
         start = await cacher.fresh(5)
-        watches = [cacher.of(PODS).watch(ALL_PODS, start), cacher.of(NODES).watch(ALL_NODES, start)]
-        watches.append(cacher.of(PODS).watch(Selection.parse(PODS, "", "", "spec.nodeName=n1"), start))
+        watches = [
+            cacher.of(PODS).watch(ALL_PODS, start, announced=True),
+            cacher.of(NODES).watch(ALL_NODES, start, announced=True),
+        ]
+        watches.append(cacher.of(PODS).watch(Selection.parse(PODS, "", "", "spec.nodeName=n1"), start, announced=True))
         reading = [asyncio.ensure_future(anext(watch)) for watch in watches]
         term = await elect(storage, b"one")
         async with asyncio.timeout(5):
             responses = [PodWatchResponse.FromString(await each) for each in reading]
         assert responses == [PodWatchResponse(resourceVersion=str(term))] * 3
+        watches.append(cacher.of(PODS).watch(ALL_PODS, term))
         reading = [asyncio.ensure_future(anext(watch)) for watch in watches]
         renewed = await elect(storage, b"one again", term)
-        await cacher.wait_for(renewed, 5)
-        await asyncio.sleep(0)
-        assert not any(each.done() for each in reading), "nobody waits for a renewal"
         deposed = await elect(storage, None, renewed)
+        await cacher.wait_for(deposed, 5)
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in reading), "nobody waits for a renewal, or for the end of a term"
+        elected = await elect(storage, b"two")
         async with asyncio.timeout(5):
-            responses = [PodWatchResponse.FromString(await each) for each in reading]
-        assert responses == [PodWatchResponse(resourceVersion=str(deposed))] * 3
+            responses = [PodWatchResponse.FromString(await each) for each in reading[:3]]
+        assert responses == [PodWatchResponse(resourceVersion=str(elected))] * 3
+        await asyncio.sleep(0)
+        assert not reading[3].done(), "it has not asked"
 
 
 async def test_an_idle_watch_is_told_the_revision_within_the_interval(storage: FlakyStorage, world: World) -> None:

@@ -29,8 +29,10 @@ def event(revision: int, old: Pod | None, new: Pod | None) -> Event[Pod]:
     return Event(revision, entry(old, revision - 1), entry(new, revision))
 
 
-async def live(dispatcher: Dispatcher, fields: str = "", labels: str = "", outbox: Outbox | None = None) -> Watcher:
-    watcher = Watcher(dispatcher, Selection.parse(PODS, "", labels, fields), 1, iter(()), outbox)
+async def live(
+    dispatcher: Dispatcher, fields: str = "", labels: str = "", *, announced: bool = False, outbox: Outbox | None = None
+) -> Watcher:
+    watcher = Watcher(dispatcher, Selection.parse(PODS, "", labels, fields), 1, iter(()), announced=announced, outbox=outbox)
     dispatcher.add(watcher)
     step = asyncio.ensure_future(anext(watcher))
     await asyncio.sleep(0)
@@ -52,7 +54,7 @@ STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node i
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case) -> None:
     dispatcher = Dispatcher()
-    watcher = Watcher(dispatcher, case.selection, 1, iter(()))
+    watcher = Watcher(dispatcher, case.selection, 1, iter(()), announced=True)
     dispatcher.join(watcher)
     for old, new in product(STATES, STATES):
         if old is None and new is None:
@@ -61,7 +63,7 @@ async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case)
         dispatcher.flush(9)
         before, after = old is not None and case.predicate(old), new is not None and case.predicate(new)
         expected = {(True, True): "MODIFIED", (False, True): "ADDED", (True, False): "DELETED"}.get((before, after))
-        dispatcher.bookmark(10, idle_only=False)
+        dispatcher.announce(10)
         assert await told(watcher) == ([(expected, "a")] if expected else [])
 
 
@@ -156,17 +158,25 @@ async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
 async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
     dispatcher = Dispatcher()
     watcher = await live(dispatcher)
-    dispatcher.bookmark(5, idle_only=True)
-    dispatcher.bookmark(6, idle_only=True)
+    dispatcher.bookmark(5)
+    dispatcher.bookmark(6)
     assert PodWatchResponse.FromString(await anext(watcher)) == PodWatchResponse(resourceVersion="6")
-    dispatcher.bookmark(7, idle_only=True)
+    dispatcher.bookmark(7)
     dispatcher.route(event(8, None, pod("a")))
     dispatcher.flush(8)
-    dispatcher.bookmark(8, idle_only=True)
+    dispatcher.bookmark(8)
     assert await told(watcher) == [("ADDED", "a")]
-    dispatcher.bookmark(9, idle_only=False)
-    assert await told(watcher) == []
-    assert watcher.delivered == 9
+
+
+async def test_elections_are_announced_to_who_asked() -> None:
+    dispatcher = Dispatcher()
+    leader, other = await live(dispatcher, announced=True), await live(dispatcher)
+    dispatcher.announce(9)
+    assert await told(leader) == []
+    dispatcher.route(event(10, None, pod("a")))
+    dispatcher.flush(10)
+    assert await told(leader) == await told(other) == [("ADDED", "a")]
+    assert leader.delivered == other.delivered == 10
 
 
 async def test_all_end_each_with_an_error_of_its_own() -> None:

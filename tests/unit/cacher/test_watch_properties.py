@@ -79,8 +79,8 @@ def responses_that_promise_too_much(self: Dispatcher, revision: int) -> None:
     real_flush(self, revision + 1)
 
 
-def bookmarks_that_promise_too_much(self: Dispatcher, revision: int, *, idle_only: bool) -> None:
-    real_bookmark(self, revision + 1, idle_only=idle_only)
+def bookmarks_that_promise_too_much(self: Dispatcher, revision: int) -> None:
+    real_bookmark(self, revision + 1)
 
 
 def a_ring_that_skips_a_revision(self: Ring[Any], revision: int, max_events: int, max_bytes: int) -> Any:

@@ -27,7 +27,7 @@ class Hub:
 
 
 def watcher_of(*past: Told, hub: Hub | None = None, outbox: Outbox | None = None) -> Watcher:
-    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), outbox)
+    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), outbox=outbox)
 
 
 async def test_first_the_past_then_what_happens() -> None:

@@ -103,6 +103,22 @@ class TestGroups:
         assert await asyncio.wait_for(waiting, DEADLINE) == FIRST
         running.cancel()
 
+    async def test_lanes_that_were_opened_cost_the_first_writes_no_transaction(self) -> None:
+        storage = FaultyStorage()
+        async with committing(storage) as committer:
+            await committer.open_lanes()
+            opened = len(storage.groups)
+            assert await committer.commit_many(creates("a")) == [opened + 2]
+        assert storage.groups[opened][0].key == "a"
+
+    @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER])
+    async def test_writes_go_although_lanes_could_not_be_opened(self, fault: Fault) -> None:
+        async with committing(FaultyStorage([fault]), max_in_flight=1) as committer:
+            opening = asyncio.create_task(committer.open_lanes())
+            await asyncio.sleep(0)
+            assert [type(outcome) for outcome in await committer.commit_many(creates("a"))] == [int]
+            await opening
+
     async def test_big_calls_are_several_transactions(self) -> None:
         storage = FaultyStorage()
         async with committing(storage) as committer:

@@ -18,6 +18,7 @@ from pinnace.bench.setting import BATCH, Setting, set_up
 from pinnace.bench.throughput import PATIENCE
 from pinnace.bench.usage import Meter
 from pinnace.bench.witness import BOUND, History, witnessing
+from pinnace.bench.workload import cpu_of
 from pinnace.bench.workloads import Workload
 from pinnace.client.client import Client
 from pinnace.client.election import Candidate
@@ -65,8 +66,9 @@ async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progres
 def violations(history: History, workload: Workload, setting: Setting) -> dict[str, int]:
     """How often what must never be has been; see witness.py and outcome.py."""
     placed, measured = set(setting.placed.uids), set(setting.measured.uids)
+    loads = ((placed, cpu_of(workload.placed.shape)), (measured, cpu_of(workload.measured.shape)))
     return history.violations(placed | measured) | {
-        "overcommitted": outcome.overcommitted(history.nodes(placed | measured)),
+        "overcommitted": outcome.overcommitted((node, cpu) for uids, cpu in loads for node in history.nodes(uids)),
         "misplaced": workload.misplaced(history.nodes(workload.constrained(placed, measured)), setting.zones),
         "wrongly_bound": sum(bool(seen.bound) for uid, seen in history.pods.items() if uid not in placed | measured),
     }

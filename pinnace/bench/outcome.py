@@ -1,14 +1,14 @@
 """Whether pods are where their workload lets them be. Pure: it judges by what the witness has seen.
 
-overcommitted    nodes with more pods than have room
+overcommitted    nodes whose pods ask for more CPU than there is
 misplaced        pods whose constraint is broken
 wrongly bound    pods that were bound though they fit nowhere, or are held by a gate
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pinnace.bench.workload import PODS_PER_NODE
+from pinnace.bench.workload import NODE_CPU
 
 Check = Callable[[Sequence[str], Mapping[str, str]], int]
 """(the node of each pod that has the constraint, the zone of each node) -> how many pods are where they must not be."""
@@ -43,6 +43,9 @@ def even_zones(max_skew: int) -> Check:
     return check
 
 
-def overcommitted(nodes: Sequence[str]) -> int:
-    """How many nodes have more pods of 100m CPU than they have room for."""
-    return sum(pods > PODS_PER_NODE for pods in Counter(nodes).values())
+def overcommitted(placed: Iterable[tuple[str, int]]) -> int:
+    """How many nodes have pods that ask for more CPU than they have. Of each pod: its node, and millicores."""
+    taken = Counter[str]()
+    for node, cpu in placed:
+        taken[node] += cpu
+    return sum(cpu > NODE_CPU for cpu in taken.values())

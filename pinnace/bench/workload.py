@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.documents import parse
+from pinnace.fit import pod_requests
 
 NAMESPACE = "default"
+NODE_CPU = 4000
+"""Millicores."""
 PODS_PER_NODE = 40
 Shape = Callable[[str], Pod]
 """What all pods of a kind are like, but for their names."""
@@ -38,3 +41,8 @@ def like(more: str, *, cpu: str = "100m") -> Shape:
         return made
 
     return shape
+
+
+def cpu_of(shape: Shape) -> int:
+    """Millicores that a pod of this shape asks for."""
+    return dict(pod_requests(shape("any")).amounts)["cpu"]

@@ -52,13 +52,15 @@ class Workload:
     """Of the measured pods, and of those placed before that are like them."""
     per_node: int = PODS_PER_NODE
     """The most pods, placed and measured, that a node takes."""
+    preempts: bool = False
+    """The measured pods take the room of those that were placed before."""
 
     def scaled(self, count: int, nodes: int) -> int:
         return -(-count * nodes // self.nodes)
 
     def room(self, nodes: int) -> int:
         """How many pods can be measured on so many nodes."""
-        return nodes * self.per_node - self.scaled(self.placed.count, nodes)
+        return nodes * self.per_node - (0 if self.preempts else self.scaled(self.placed.count, nodes))
 
     def constrained(self, placed: set[str], measured: set[str]) -> set[str]:
         """Of these pods those that `misplaced` is about."""
@@ -138,6 +140,10 @@ PREFER_SPREAD = like("""
 """)
 TOO_LARGE = like("spec: {priorityClassName: high}", cpu="9")
 """Fits on no node."""
+SMALL_AND_LOW = like("spec: {terminationGracePeriodSeconds: 0}", cpu="900m")
+"""Four fill a node."""
+LARGE_AND_HIGH = like("spec: {priorityClassName: high}", cpu="3")
+"""Needs the room of three of those."""
 GATED = like("spec: {schedulingGates: [{name: example.com/hold}]}")
 
 MOONS = ("moon-1", "moon-2", "moon-3")
@@ -214,6 +220,14 @@ WORKLOADS = {
         waiting=Group(10000, GATED),
         measured=Group(20000),
         churn=deleting,
+    ),
+    "preemption": Workload(  # PreemptionBasic/5000Nodes
+        about="pods that need the room of pods of a lower priority, on nodes that are full",
+        placed=Group(20000, SMALL_AND_LOW),
+        measured=Group(5000, LARGE_AND_HIGH),
+        misplaced=outcome.at_most(1),
+        per_node=1,
+        preempts=True,
     ),
     "volumes": Workload(  # SchedulingCSIPVs/5000Nodes_5000Pods
         about="pods whose claims are bound to volumes of CSI",

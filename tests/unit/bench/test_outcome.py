@@ -1,7 +1,6 @@
 """Each check, and that it fails when what it guards against happens."""
 
 from pinnace.bench import outcome
-from pinnace.bench.workload import PODS_PER_NODE
 
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "c1": "c"}
 
@@ -32,5 +31,5 @@ def test_even_zones() -> None:
 
 
 def test_overcommitted() -> None:
-    assert outcome.overcommitted(["a1"] * PODS_PER_NODE + ["b1"]) == 0
-    assert outcome.overcommitted(["a1"] * (PODS_PER_NODE + 1) + ["b1"]) == 1
+    assert outcome.overcommitted([("a1", 100)] * 40 + [("b1", 4000)]) == 0
+    assert outcome.overcommitted([("a1", 100)] * 40 + [("b1", 3999), ("a1", 1)]) == 1

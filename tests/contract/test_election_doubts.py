@@ -5,15 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
-from apiserver.sessions import Timing
 from apiserver.storage.interface import Committed, KeyValue, OutcomeUnknown, Refused, Storage, Write
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.resources import election_key
+from tests.contract.electing import HASTY, KEY
 from tests.contract.servers import PATIENCE, Server, Severable
 from tests.contract.voters import ELECTION, Speaker
-
-KEY = election_key(ELECTION)
-HASTY = Timing(interval=0.05, silence=0.3, ttl=2)
 
 
 class Late(Severable):

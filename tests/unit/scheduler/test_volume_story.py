@@ -1,6 +1,5 @@
 """Pods with claims, through the whole scheduler, against a real API server in this process."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,21 +8,18 @@ from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from tests.builders import PodBuilder, make_node, make_pod
-from tests.unit.scheduler.test_scheduler import Cluster, running
+from tests.unit.scheduler.cluster import Cluster
 from tests.unit.scheduler.volume_objects import claim, csi_node, storage_class, volume
 
 HOSTNAME = "kubernetes.io/hostname"
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster()
-    async with running(cluster.server):
-        await cluster.start()
-        await cluster.create(make_node("a"), make_node("b"))
-        cluster.schedule("s0")
-        yield cluster
-        await cluster.close()
+async def cluster(cluster: Cluster) -> Cluster:
+    """With two nodes and a scheduler."""
+    await cluster.create(make_node("a"), make_node("b"))
+    cluster.schedule("s0")
+    return cluster
 
 
 def wanting(name: str, *claims: str) -> PodBuilder:

@@ -1,0 +1,51 @@
+"""What the tests of elections share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from apiserver.services.elections import TIMING
+from apiserver.sessions import Timing
+from apiserver.storage.interface import KeyValue, Storage
+from pinnace.api.elections_pb2 import Term
+from pinnace.api.resources import election_key
+from pinnace.client.client import ElectionClient
+from tests.contract.servers import PATIENCE, Server
+from tests.contract.voters import ELECTION, Voter
+from tests.unit.client.fakeserver import connect
+
+KEY = election_key(ELECTION)
+HASTY = Timing(interval=0.05, silence=0.3, ttl=2)
+PATIENT = Timing(interval=2.0, silence=10.0, ttl=20)
+
+
+class Serve(Protocol):
+    def __call__(self, timing: Timing = TIMING) -> Awaitable[Server]: ...
+
+
+Vote = Callable[..., Voter]
+
+
+async def record_until(storage: Storage, condition: Callable[[KeyValue | None], bool]) -> KeyValue | None:
+    """The election's key, once it is as wanted; follows the storage itself."""
+    revision = await storage.current_revision()
+    if condition(record := await storage.get(KEY)):
+        return record
+    async with asyncio.timeout(PATIENCE):
+        async for changes in storage.watch(revision + 1):
+            if any(change.key == KEY for change in changes.changes) and condition(record := await storage.get(KEY)):
+                return record
+    raise AssertionError("the watch ended")
+
+
+async def history_until(server: Server, condition: Callable[[Sequence[Term]], bool]) -> Sequence[Term]:
+    """The election's terms, once they are as wanted: they are written down after the fact."""
+    connection = connect(server.address)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for _ in server.storage.watch(await server.storage.current_revision() + 1):
+                if condition(terms := await ElectionClient(connection).history(ELECTION)):
+                    return terms
+    finally:
+        await connection.close()
+    raise AssertionError("the watch ended")

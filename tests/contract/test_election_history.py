@@ -1,0 +1,47 @@
+"""Who led, from when to when, and why each term ended."""
+
+from tests.contract.electing import Serve, Vote, history_until
+from tests.contract.voters import Speaker
+
+
+async def test_who_led_is_remembered_with_the_reason_for_each_end(serve: Serve, vote: Vote) -> None:
+    """By all servers alike, though two of them have seen it."""
+    one, two = await serve(), await serve()
+    first = vote("a", one)
+    tokens = [await first.elected()]
+    second = vote("b", two)
+    await first.candidate.resign()
+    tokens.append(await second.elected())
+    third = await Speaker.open(one, "c")
+    await third.hear("opened")
+    await second.kill()
+    tokens.append((await third.skip("observed")).elected.token)
+    terms = await history_until(two, lambda terms: len(terms) == 3 and all(not term.presumed for term in terms))
+    assert [term.token for term in terms] == tokens
+    assert [(term.holder, term.reason) for term in terms] == [("a", "resigned"), ("b", "its stream broke"), ("c", "")]
+    assert [term.HasField("ended") for term in terms] == [True, True, False]
+    assert (await history_until(one, bool)) == terms
+
+
+async def test_of_a_leader_that_died_with_its_server_the_end_is_presumed(serve: Serve, vote: Vote) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one)
+    token = await leader.elected()
+    await history_until(two, bool)
+    follower = vote("b", two)
+    await one.kill()
+    await leader.kill()
+    following = await follower.elected(after=token)
+    terms = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
+    assert [term.token for term in terms] == [token, following]
+    assert (terms[0].reason, terms[0].presumed) == ("its lease ran out", True)
+
+
+async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) -> None:
+    one, two = await serve(), await serve()
+    session, token = await (await Speaker.open(one, "a")).lead()
+    before = await history_until(one, bool)
+    await (await Speaker.open(two, "a", session, token)).lead()
+    other = await Speaker.open(two, "b")
+    await other.hear("opened")
+    assert await history_until(two, bool) == before

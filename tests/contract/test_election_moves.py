@@ -1,0 +1,128 @@
+"""Leaders that move between API servers, and API servers that stop, die, or come late."""
+
+import asyncio
+
+from apiserver.services.elections import TIMING
+from apiserver.storage.interface import Guard, KeyValue, Storage, Write
+from tests.contract.electing import KEY, PATIENT, Serve, Vote, history_until, record_until
+from tests.contract.servers import PATIENCE
+from tests.contract.voters import Speaker
+
+
+async def test_leadership_survives_a_server_that_stops(serve: Serve, vote: Vote, storage: Storage) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one, two)
+    token = await leader.elected()
+    await one.stop()
+    await record_until(storage, moved)
+    assert leader.history == [token]
+
+
+async def test_leadership_survives_a_server_that_dies(serve: Serve, vote: Vote, storage: Storage) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one, two)
+    token = await leader.elected()
+    waiting = vote("b", two)
+    await one.kill()
+    await record_until(storage, moved)
+    await asyncio.sleep(TIMING.ttl)
+    assert leader.candidate.token == token
+    assert (leader.history, waiting.history) == ([token], [])
+
+
+def moved(record: KeyValue | None) -> bool:
+    return record is not None and record.mod_revision != record.create_revision
+
+
+async def test_the_server_that_a_leader_has_left_cannot_depose_it(serve: Serve, storage: Storage) -> None:
+    """The stream on the first server, which has not seen it yet, breaks when the session lives on the second already."""
+    one, two = await serve(), await serve()
+    before = await Speaker.open(one, "a")
+    session, token = await before.lead()
+    one.blind()
+    after = await Speaker.open(two, "a", session, token)
+    assert await after.lead() == (session, token)
+    record = await storage.get(KEY)
+    assert record is not None
+    before.vanish()
+    await asyncio.wait_for(one.storage.refused.wait(), PATIENCE)
+    assert await storage.get(KEY) == record
+
+
+async def test_the_server_that_a_leader_has_left_tells_it_so(serve: Serve) -> None:
+    one, two = await serve(), await serve()
+    before = await Speaker.open(one, "a")
+    session, token = await before.lead()
+    after = await Speaker.open(two, "a", session, token)
+    await after.lead()
+    assert "another API server" in (await before.hear("lost")).lost.reason
+
+
+async def test_a_session_that_was_elected_unheard_is_taken_over_too(serve: Serve) -> None:
+    """The first server died between the election and the message about it."""
+    one, two = await serve(), await serve()
+    session, token = await (await Speaker.open(one, "a")).lead()
+    assert await (await Speaker.open(two, "a", session)).lead() == (session, token)
+
+
+async def test_a_leader_cannot_resume_when_its_key_is_gone(serve: Serve, storage: Storage) -> None:
+    server = await serve()
+    leader = await Speaker.open(server, "a")
+    session, token = await leader.lead()
+    leader.vanish()
+    await record_until(storage, lambda record: record is None)
+    again = await Speaker.open(server, "a", session, token)
+    assert "meanwhile" in (await again.hear("lost")).lost.reason
+
+
+async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage: Storage) -> None:
+    """When it is back: nobody waits for the lease then."""
+    one, two = await serve(PATIENT), await serve(PATIENT)
+    session, token = await (await Speaker.open(one, "a")).lead()
+    thief = await Speaker.open(two, "b", forsaken=session)
+    await thief.hear("opened")
+    assert (await thief.hear("observed")).observed.token == token
+    again = await Speaker.open(two, "a", forsaken=session)
+    await again.hear("opened")
+    assert (await thief.hear("elected")).elected.token > token
+    (term, _) = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
+    assert term.reason == "stood down unanswered"
+
+
+async def test_a_leader_that_asks_two_servers_keeps_its_token(serve: Serve, storage: Storage) -> None:
+    """It did not wait for the answer of one of them, which takes its key over all the same."""
+    servers = [await serve() for _ in range(3)]
+    session, token = await (await Speaker.open(servers[0], "a")).lead()
+    speakers = await asyncio.gather(*(Speaker.open(server, "a", session, token) for server in servers[1:]))
+    assert [await speaker.lead() for speaker in speakers] == [(session, token)] * 2
+    record = await storage.get(KEY)
+    assert record is not None and record.create_revision == token
+
+
+async def test_only_the_holder_itself_can_resume(serve: Serve, storage: Storage) -> None:
+    server = await serve()
+    session, token = await (await Speaker.open(server, "a")).lead()
+    record = await storage.get(KEY)
+    for holder, its_session, its_token in (("b", session, token), ("a", session, token - 1), ("a", session + 1, token)):
+        thief = await Speaker.open(server, holder, its_session, its_token)
+        assert "meanwhile" in (await thief.hear("lost")).lost.reason
+    assert await storage.get(KEY) == record
+
+
+async def test_the_lease_frees_the_key_when_server_and_leader_die_together(serve: Serve, vote: Vote) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one)
+    token = await leader.elected()
+    follower = vote("b", two)
+    await one.kill()
+    await leader.kill()
+    assert await follower.elected(after=token) > token
+
+
+async def test_a_write_with_the_token_holds_when_the_leader_has_moved(serve: Serve) -> None:
+    """Only mod_revision moves: the fence compares create_revision."""
+    one, two = await serve(), await serve()
+    session, token = await (await Speaker.open(one, "a")).lead()
+    await (await Speaker.open(two, "a", session, token)).lead()
+    fenced = Write("/fenced", b"", expected=0, guards=(Guard(KEY, token),))
+    assert await one.committer.commit(fenced) > token

@@ -1,0 +1,100 @@
+"""Leadership that is handed over on request."""
+
+import asyncio
+
+import pytest
+
+from apiserver.services.contest import NOMINEE_FIRST
+from apiserver.services.elections import TIMING
+from apiserver.sessions import Timing
+from apiserver.storage.interface import Storage, Write
+from pinnace.api.elections_pb2 import Nomination, TransferElectionResponse
+from pinnace.api.resources import nomination_key
+from pinnace.client import errors
+from pinnace.client.client import ElectionClient
+from tests.contract.electing import Serve, Vote, history_until
+from tests.contract.servers import Server
+from tests.contract.voters import ELECTION, Speaker
+from tests.unit.client.fakeserver import connect
+
+
+async def transfer(server: Server, to: str = "") -> TransferElectionResponse:
+    connection = connect(server.address)
+    try:
+        return await ElectionClient(connection).transfer(ELECTION, to)
+    finally:
+        await connection.close()
+
+
+async def test_leadership_is_transferred_to_the_one_that_is_named(serve: Serve, vote: Vote) -> None:
+    """It is neither the first in line nor on the server that is asked."""
+    one, two = await serve(), await serve()
+    leader = vote("a", one)
+    token = await leader.elected()
+    others = {}
+    for holder, server in (("b", one), ("c", two), ("d", two)):
+        others[holder] = vote(holder, server)
+        await others[holder].stands()
+    done = await transfer(one, "d")
+    assert (done.before.holder, done.before.token, done.after.holder) == ("a", token, "d")
+    assert await others["d"].elected() == done.after.token > token
+    await leader.lost()
+    assert others["b"].history == others["c"].history == []
+    terms = await history_until(two, lambda terms: len(terms) == 2 and not terms[0].presumed and terms[0].HasField("ended"))
+    assert terms[0].reason == "transferred to d"
+    again = await transfer(two, "a")  # the deposed one is a candidate like any other
+    assert (again.before.token, again.after.holder) == (done.after.token, "a")
+    assert await leader.elected(after=token) == again.after.token
+
+
+async def test_leadership_is_transferred_to_anybody_else(serve: Serve, vote: Vote) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one)
+    token = await leader.elected()
+    await vote("b", two).stands()
+    done = await transfer(one)
+    assert (done.before.token, done.after.holder) == (token, "b")
+
+
+async def test_a_transfer_to_somebody_who_is_not_there_leaves_the_leader_in_place(serve: Serve, vote: Vote) -> None:
+    server = await serve()
+    with pytest.raises(errors.NotFound, match="nobody leads"):
+        await transfer(server)
+    leader = vote("a", server)
+    token = await leader.elected()
+    with pytest.raises(errors.NotFound, match="nobody else stands, so a goes on leading"):
+        await transfer(server)
+    await vote("b", server).stands()
+    with pytest.raises(errors.NotFound, match='no candidate "nobody" stands, so a goes on leading'):
+        await transfer(server, "nobody")
+    done = await transfer(server, "a")
+    assert (done.before, done.after.token) == (done.after, token)
+    assert leader.history == [token]
+
+
+async def test_one_that_hangs_is_not_transferred_to(serve: Serve, vote: Vote, storage: Storage) -> None:
+    server = await serve(Timing(interval=0.05, silence=30, ttl=30))
+    leader = vote("a", server)
+    token = await leader.elected()
+    hanging = await Speaker.open(server, "b")
+    await hanging.hear("opened")
+    await asyncio.sleep(0.2)
+    with pytest.raises(errors.NotFound, match="stands"):
+        await transfer(server, "b")
+    assert leader.history == [token]
+    assert await storage.get(nomination_key(ELECTION)) is None
+
+
+async def test_the_others_wait_for_a_nominee_and_not_for_ever(serve: Serve, vote: Vote, storage: Storage) -> None:
+    """It accepts, and is dead when the key is gone."""
+    server = await serve()
+    leader = vote("a", server)
+    token = await leader.elected()
+    other = vote("b", server)
+    await other.stands()
+    accepted = Nomination(election=ELECTION, token=token, holder="c", session=12345)
+    await storage.transact([Write(nomination_key(ELECTION), accepted.SerializeToString(), 0)])
+    began = asyncio.get_running_loop().time()
+    await leader.candidate.resign()
+    await other.elected(after=token)
+    assert NOMINEE_FIRST <= asyncio.get_running_loop().time() - began < NOMINEE_FIRST + TIMING.ttl

@@ -1,0 +1,16 @@
+"""What the tests of whole schedulers share."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.scheduler.cluster import Cluster, running
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    async with running(cluster.server):
+        await cluster.start()
+        yield cluster
+        await cluster.close()

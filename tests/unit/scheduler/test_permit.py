@@ -1,0 +1,119 @@
+"""Pods that wait for the permission of a plugin, through the whole scheduler."""
+
+import pytest
+
+from scheduler.config import with_plugin
+from scheduler.framework import CycleState, Handle, PodInfo, Status, Wait
+from tests.builders import make_node, make_pod
+from tests.unit.scheduler.cluster import PATIENCE, QUICK, TICK, Cluster
+from tests.unit.scheduler.pod_clients import LosingPods
+
+
+class Turnstile:
+    """Lets pods through in pairs."""
+
+    name = "Turnstile"
+
+    def __init__(self, handle: Handle) -> None:
+        self._waiting = handle.waiting
+        self.timeout = PATIENCE
+        self.log: list[str] = []
+        TURNSTILES.append(self)
+
+    def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        self.log.append(f"reserve {pod.name}")
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        self.log.append(f"unreserve {pod.name}")
+
+    def permit(self, state: CycleState, pod: PodInfo, node: str) -> Wait | None:
+        first = next(iter(self._waiting), None)
+        if first is None:
+            return Wait(self.timeout)
+        first.allow(self.name)
+        return None
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        self.log.append(f"bound {pod.name}")
+
+
+TURNSTILES: list[Turnstile] = []
+
+
+class TestPermit:
+    @pytest.fixture
+    async def turnstile(self, cluster: Cluster) -> Turnstile:
+        await cluster.create(make_node("n"))
+        self.scheduler = cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Turnstile"))
+        await cluster.until(cluster.leader)
+        return TURNSTILES[-1]
+
+    async def logged(self, cluster: Cluster, turnstile: Turnstile, *expected: str) -> None:
+        async def same() -> bool:
+            return turnstile.log == list(expected)
+
+        await cluster.until(same)
+
+    async def test_a_pod_waits_for_another(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        await cluster.create(make_pod("a").req())
+        await self.logged(cluster, turnstile, "reserve a")
+        assert not (await cluster.pod("a")).spec.nodeName
+        await cluster.create(make_pod("b").req())
+        assert (await cluster.bound("a"), await cluster.bound("b")) == ("n", "n")
+
+        async def told() -> bool:
+            return turnstile.log[:2] == ["reserve a", "reserve b"] and sorted(turnstile.log[2:]) == ["bound a", "bound b"]
+
+        await cluster.until(told)
+
+    async def test_a_pod_that_waits_in_vain_is_tried_again(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        turnstile.timeout = TICK
+        await cluster.create(make_pod("a").req())
+        timeout = f"rejected due to timeout after waiting {TICK:g}s at plugin Turnstile"
+
+        async def told() -> bool:
+            events = await cluster.events()
+            return f"a FailedScheduling: 0/1 nodes are available: 1 {timeout}." in events
+
+        await cluster.until(told)
+        turnstile.timeout = PATIENCE
+
+        async def again() -> bool:
+            return turnstile.log[:3] == ["reserve a", "unreserve a", "reserve a"]
+
+        await cluster.until(again)
+
+    async def test_a_pod_that_is_deleted_waits_no_more(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        await cluster.create(make_pod("a").req())
+        await self.logged(cluster, turnstile, "reserve a")
+        await cluster.client.pods.delete("a", "default", grace=0)
+        await self.logged(cluster, turnstile, "reserve a", "unreserve a")
+
+    async def test_what_waits_at_the_end_of_a_term_is_decided_anew(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        await cluster.create(make_pod("a").req())
+        await self.logged(cluster, turnstile, "reserve a")
+        await cluster.depose()
+        await self.logged(cluster, turnstile, "reserve a", "unreserve a", "reserve a")
+        await cluster.create(make_pod("b").req())
+        assert await cluster.bound("a") == "n"
+
+
+async def test_what_plugins_did_for_binds_that_did_not_happen_is_undone_in_the_next_term(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(make_node("n"))
+    client = cluster.connect()
+    client.pods = losing = LosingPods(client.connection, lost_on="way there")
+    cluster.schedule("s0", client, with_plugin(QUICK, f"{__name__}:Turnstile"))
+    await cluster.create(make_pod("a").req(), make_pod("b").req())
+
+    async def called() -> bool:
+        return losing.calls > 0
+
+    await cluster.until(called)
+    await cluster.depose()
+    losing.lost_on = ""
+    await cluster.bound("a")
+    log = TURNSTILES[-1].log
+    assert sorted(log[2:4]) in (["unreserve a", "unreserve b"], ["bound a", "bound b"])

@@ -88,7 +88,7 @@ class Store(Generic[T]):
         if not metadata.name and metadata.generateName:
             suffix = "".join(self._rng.choices(NAME_ALPHABET, k=5))
             metadata.name = metadata.generateName[:MAX_GENERATED_PREFIX] + suffix
-        self._admission.admit(self.resource, obj)  # type: ignore[arg-type]
+        self._admission.admit(self.resource, obj)
         self.strategy.prepare_create(obj)
         if violations := self.strategy.validate(obj):
             raise Rejected(errors.invalid(self.resource, metadata.name or metadata.generateName, violations))

@@ -42,16 +42,17 @@ class Object(Protocol):
 
 
 T = TypeVar("T", bound=Object)
+T_co = TypeVar("T_co", bound=Object, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Resource(Generic[T]):
+class Resource(Generic[T_co]):
     """One kind of object. `messages` is the generated module of its service; requests are named after the kind."""
 
     plural: str
     kind: str
     api_version: str
-    message: type[T]
+    message: type[T_co]
     service: str
     """Full name of the gRPC service, such as "pinnace.v1.Pods"."""
     messages: Any

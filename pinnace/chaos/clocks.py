@@ -24,7 +24,8 @@ _SHARED = Path("/dev/shm")
 
 
 def find_library() -> Path | None:
-    return next((Path(path) for pattern in LIBRARIES for path in sorted(glob(pattern))), None)  # noqa: PTH207
+    found = (path for pattern in LIBRARIES for path in sorted(glob(pattern)))  # noqa: PTH207 (absolute patterns)
+    return next(map(Path, found), None)
 
 
 class Clocks:

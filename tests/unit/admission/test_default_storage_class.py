@@ -35,6 +35,6 @@ def test_the_default(classes: list[KeyValue], expected: str | None) -> None:
     none.spec.storageClassName = ""
     old.metadata.annotations["volume.beta.kubernetes.io/storage-class"] = "x"
     for claim in (silent, none, old):
-        plugin.admit(PERSISTENT_VOLUME_CLAIMS, claim)  # type: ignore[arg-type]
+        plugin.admit(PERSISTENT_VOLUME_CLAIMS, claim)
     assert (silent.spec.storageClassName if silent.spec.HasField("storageClassName") else None) == expected
     assert none.spec.storageClassName == "" and not old.spec.HasField("storageClassName")

@@ -36,7 +36,7 @@ def priority(cacher: Cacher) -> Callable[[], int]:
 
     def of_a_new_pod() -> int:
         pod: Pod = make_pod("a").new()
-        plugin.admit(PODS, pod)  # type: ignore[arg-type]
+        plugin.admit(PODS, pod)
         return pod.spec.priority
 
     return of_a_new_pod

@@ -35,7 +35,7 @@ def _uses(pod: Pod, claim: str) -> bool:
 
 def _conflict(one: VolumeSource, other: VolumeSource) -> bool:
     for kind in ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"):
-        if not one.HasField(kind) or not other.HasField(kind):  # type: ignore[arg-type]
+        if not one.HasField(kind) or not other.HasField(kind):
             continue
         a: Any = getattr(one, kind)
         b: Any = getattr(other, kind)

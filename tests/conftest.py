@@ -1,5 +1,6 @@
 """What all tests share: free ports, and real etcd processes that end with the test run."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pytest
 from aetcd.rpc import CompactionRequest, DeleteRangeRequest, KVStub, LeaseLeasesRequest, LeaseRevokeRequest, LeaseStub
 
 from apiserver.storage.etcd import EtcdStorage
-from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command, etcd_environment, find_etcd, wait_ready
+from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command, etcd_environment, find_etcd, is_healthy
 
 # How fast a busy machine makes examples says nothing about the code.
 hypothesis.settings.register_profile("pinnace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -66,7 +67,10 @@ class EtcdServer:
         process = self._process
         assert process is not None
         try:
-            await wait_ready([self.endpoint], READY_TIMEOUT, running=lambda: process.poll() is None)
+            async with asyncio.timeout(READY_TIMEOUT):
+                while not await asyncio.to_thread(is_healthy, self.endpoint):
+                    assert process.poll() is None, "etcd ended while it was starting"
+                    await asyncio.sleep(0.02)
         except Exception as error:
             error.add_note(self._log.read_text()[-4000:])
             raise

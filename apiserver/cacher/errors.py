@@ -34,8 +34,6 @@ class CacheBehind(CacheError):
     def __init__(self, wanted: int, have: int) -> None:
         state = f"at revision {have}, not yet at {wanted}" if have else "not loaded yet"
         super().__init__(f"the watch cache is {state}: try again")
-        self.wanted = wanted
-        self.have = have
 
 
 class BadToken(CacheError):

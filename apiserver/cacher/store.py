@@ -20,7 +20,6 @@ END = "\U0010ffff"
 
 class Store(Generic[T]):
     def __init__(self, resource: Resource[T]) -> None:
-        self.resource = resource
         self.entries: dict[str, Entry[T]] = {}
         self.changed = 0
         """The revision of the last change (after a load: that of the load)."""

@@ -37,7 +37,6 @@ class Failover:
     monotonic time of the next leader's first bind."""
 
     old: Election
-    new_token: int
     hit: float
     hit_at: float
     first_bind: float
@@ -79,8 +78,8 @@ async def hit_leader(
     if card:
         await card.hold(leader.holder)
     cluster.kill(leader.holder, number)
-    new_token, first_bind = await witness.next_leader_binds(leader.token, PATIENCE)
-    return Failover(leader, new_token, hit, hit_at, first_bind)
+    first_bind = await witness.next_leader_binds(leader.token, PATIENCE)
+    return Failover(leader, hit, hit_at, first_bind)
 
 
 async def present_leader(client: Client) -> Election:

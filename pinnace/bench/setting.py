@@ -27,7 +27,6 @@ class Setting:
     """`measured` is yet to be created; what its pods need is there. `zones`: the zone of each node."""
 
     placed: Load
-    waiting: Load
     measured: Load
     zones: dict[str, str]
 
@@ -45,11 +44,11 @@ async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, 
         await create_all(client, CSI_NODES, [volumes.csi_node(name) for name in names])
     placed = await _group(bench, workload, workload.placed, len(names), "before-", progress)
     await witness.reached(RUNNING, len(placed.uids), PATIENCE)
-    waiting = await _group(bench, workload, workload.waiting, len(names), "waiting-", progress)
+    await _group(bench, workload, workload.waiting, len(names), "waiting-", progress)
     measured = Load(shape=workload.measured.shape, namespace=MEASURED)
     if workload.volumes:
         await bound_claims(client, measured, pods)
-    return Setting(placed, waiting, measured, zones)
+    return Setting(placed, measured, zones)
 
 
 async def common_objects(clients: Sequence[Client]) -> None:

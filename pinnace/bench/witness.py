@@ -100,9 +100,9 @@ class History:
         """Those of the created pods (by uid) that were never seen bound."""
         return [uid for uid in acknowledged if (seen := self.pods.get(uid)) is None or not seen.bound]
 
-    def first_bind_after(self, token: int) -> tuple[int, float] | None:
-        """The token of the next leader that has bound anything, and when its first bind was seen."""
-        return min(((t, when) for t, when in self.tokens.items() if t > token), key=lambda found: found[1], default=None)
+    def first_bind_after(self, token: int) -> float | None:
+        """When the first bind by a leader that was elected after `token` was seen."""
+        return min((seen for elected, seen in self.tokens.items() if elected > token), default=None)
 
 
 def token_of(pod: Pod) -> int:
@@ -152,10 +152,10 @@ class Witness:
         if not await self._until(lambda: self.history.counts[stage] >= count, timeout):
             raise BenchError(f"only {self.history.counts[stage]:,} of {count:,} pods were {stage} after {timeout:g} s")
 
-    async def next_leader_binds(self, token: int, timeout: float) -> tuple[int, float]:
-        """Waits for the first bind by a leader that was elected after `token`: its token, and when. Raises BenchError."""
+    async def next_leader_binds(self, token: int, timeout: float) -> float:
+        """Waits for the first bind by a leader that was elected after `token`; when it was seen. Raises BenchError."""
         await self._until(lambda: self.history.first_bind_after(token) is not None, timeout)
-        if found := self.history.first_bind_after(token):
+        if (found := self.history.first_bind_after(token)) is not None:
             return found
         raise BenchError(f"no scheduler that was elected after token {token} bound a pod within {timeout:g} s")
 

@@ -18,8 +18,6 @@ LIBRARIES = (
     "/usr/local/lib/faketime/libfaketimeMT.so.1",
 )
 """Where distributions and its own Makefile put it: the one for processes with threads."""
-TAKES_EFFECT = 2.0
-"""Seconds until a step has arrived."""
 _SHARED = Path("/dev/shm")
 
 

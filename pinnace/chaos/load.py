@@ -97,11 +97,6 @@ class Load:
         return sum((connection.outcomes for connection in self._connections), Counter())
 
     @property
-    def words(self) -> int:
-        """What watchers were told so far."""
-        return sum(watcher.words.total() for watcher in self._watchers)
-
-    @property
     def rate(self) -> float:
         """Calls a second, from the beginning until they were stopped."""
         return self.calls.total() / ((self._stopped or time.monotonic()) - self._began)

@@ -63,7 +63,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
                 Helper("apiserver.storage.etcd.surgery", "--etcd", ",".join(etcd)) as surgeon,
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
-                world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision, folder)
+                world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision)
                 yield Stage(cluster, world, recorder)
         finally:
             progress.waiting("the processes to end")

@@ -7,7 +7,6 @@ It also changes servers without need, every few seconds: each must go on exactly
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
@@ -46,8 +45,6 @@ class RecordingWatcher(Generic[T]):
     ) -> None:
         self.name = name
         self.revision = 0
-        self.words: Counter[Word] = Counter()
-        """Told so far, by kind."""
         self._resource = resource
         self._fields = fields
         self._journal = journal
@@ -115,5 +112,4 @@ class RecordingWatcher(Generic[T]):
             self._reached.set()
 
     def _tell(self, kind: Word, revision: int = 0, **more: Any) -> None:
-        self.words[kind] += 1
         self._journal.write(Told(self.name, self.name, time.monotonic(), kind, revision, **more))

@@ -5,7 +5,6 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 
 from pinnace.chaos.clocks import Clocks
 from pinnace.client.client import Client
@@ -29,7 +28,7 @@ class NotPossible(Exception):
 
 
 class World:
-    """`recorded`: the revision up to which the recorder has etcd's history. `folder`: for what faults leave behind."""
+    """`recorded`: the revision up to which the recorder has etcd's history."""
 
     def __init__(
         self,
@@ -39,7 +38,6 @@ class World:
         client: Client,
         clocks: Clocks | None,
         recorded: Callable[[], int],
-        folder: Path,
     ) -> None:
         self.cluster = cluster
         self.links = links
@@ -47,7 +45,6 @@ class World:
         self.client = client
         self.clocks = clocks
         self.recorded = recorded
-        self.folder = folder
         self.stuck: list[str] = []
         """Processes that did not end when they were asked to."""
         self._downed: set[str] = set()

@@ -1,11 +1,11 @@
 """Histories in files: one JSON object a line."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from os import SEEK_END
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pinnace.check.facts import ElectionFacts, Facts, LeaseFacts, NodeFacts, PodFacts
 from pinnace.check.history import Call, Compaction, Fault, Item, Phase, Ran, Record, Run, Stored, Told
@@ -53,10 +53,6 @@ def decode(line: str | bytes) -> Record:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise HistoryError(f"no record of a history: {error!r}") from None
     return record
-
-
-def write(records: Iterable[Record], file: IO[str]) -> None:
-    file.writelines(map(encode, records))
 
 
 def read(path: Path) -> Iterator[Record]:

@@ -1,14 +1,7 @@
 """Options that several verbs share."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 from click.shell_completion import CompletionItem
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-Decorator = Callable[[F], F]
 
 
 def _complete_kind(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -43,8 +43,6 @@ class ClientConfig:
     endpoints: tuple[str, ...]
     """ "host:port" of each API server."""
     namespace: str = "default"
-    context: str = ""
-    """Empty when the servers were named directly."""
     data_dir: Path | None = None
     """Of a local cluster that `pinnace up` started."""
 
@@ -67,7 +65,7 @@ def load(server: str | None = None, *, context: str | None = None, environ: Mapp
     servers = cluster.get("server")
     if not isinstance(servers, str):
         raise ConfigError(f'{path}: cluster "{entry.get("cluster")}" has no server')
-    return ClientConfig(parse_endpoints(servers), entry.get("namespace") or "default", name, _data_dir(cluster))
+    return ClientConfig(parse_endpoints(servers), entry.get("namespace") or "default", _data_dir(cluster))
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:

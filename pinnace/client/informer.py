@@ -13,7 +13,6 @@ What it does not promise: that it is up to date. `wait_for` a revision where tha
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from pinnace.client.errors import ApiError, Expired
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
 

@@ -3,13 +3,12 @@
 Processes are started and watched by the caller; this module decides and asks. It knows nothing of what is stored.
 """
 
-import asyncio
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +31,6 @@ on it: a frozen leader is found by 1.0 s of silence.
 An etcd leader that was frozen for longer than our leases and then goes on revokes them all, although others have renewed them
 (etcd#15247; etcd#16822 and its backports of 2024 mend it). Then our leader is replaced within some 30 ms.
 """
-POLL_INTERVAL = 0.02
 _direct = build_opener(ProxyHandler({}))
 """Opens loopback addresses whatever http_proxy says."""
 
@@ -43,10 +41,6 @@ class EtcdMissing(Exception):
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
-
-
-class EtcdNotReady(Exception):
-    """etcd did not become healthy in time, or ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +159,6 @@ def is_healthy(endpoint: str, timeout: float = 1.0) -> bool:
             return bool(json.load(answer)["health"] == "true")
     except (URLError, OSError, ValueError, KeyError):
         return False
-
-
-async def wait_ready(endpoints: Sequence[str], timeout: float, running: Callable[[], bool] = lambda: True) -> None:
-    """Until every member is healthy. Raises EtcdNotReady after `timeout` seconds, or as soon as not `running()`."""
-    waiting = list(endpoints)
-    try:
-        async with asyncio.timeout(timeout):
-            while waiting:
-                if not running():
-                    raise EtcdNotReady("etcd ended while it was starting; its log says why")
-                if await asyncio.to_thread(is_healthy, waiting[0]):
-                    waiting.pop(0)
-                else:
-                    await asyncio.sleep(POLL_INTERVAL)
-    except TimeoutError:
-        raise EtcdNotReady(f"etcd at {', '.join(waiting)} not healthy after {timeout:g} s; its log says why") from None
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -50,11 +50,6 @@ class Links:
         self._tell("connect", [link], target=address)
         return self._addresses[link]
 
-    def between(self, sources: Iterable[str], targets: Iterable[str]) -> list[Link]:
-        """Those links that there are."""
-        targets = list(targets)
-        return [(source, target) for source in sources for target in targets if (source, target) in self._addresses]
-
     async def set(
         self, links: Iterable[Link], requests: Mode | None = None, answers: Mode | None = None, delay: float = 0.0
     ) -> None:

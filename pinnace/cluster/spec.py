@@ -12,8 +12,6 @@ from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
 from pinnace.cluster.fittings import PLAIN, Fittings
 
 ETCD, APISERVER, SCHEDULER, KUBELET = "etcd", "apiserver", "scheduler", "kubelet"
-COMPONENTS = (ETCD, APISERVER, SCHEDULER, KUBELET)
-"""In the order in which they start."""
 ELECTION = "scheduler"
 """The election that the schedulers hold."""
 NODE_PREFIX = "node-"

@@ -26,7 +26,6 @@ _DEFAULT_FIELDS = ("topologyKey", "maxSkew", "whenUnsatisfiable", "minDomains", 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    when: str
     topology_key: str
     max_skew: int
     pods: Selection | None
@@ -51,7 +50,6 @@ def own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
 def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> Constraint:
     """`pods` stands for the constraint's selector."""
     return Constraint(
-        constraint.whenUnsatisfiable,
         constraint.topologyKey,
         constraint.maxSkew,
         pods,

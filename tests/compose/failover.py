@@ -66,7 +66,7 @@ async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]
                     killing = await asyncio.create_subprocess_exec(
                         "docker", "kill", leader.holder, stdout=asyncio.subprocess.DEVNULL
                     )
-                    _, bound = await witness.next_leader_binds(leader.token, PATIENCE)
+                    bound = await witness.next_leader_binds(leader.token, PATIENCE)
                 await killing.wait()
                 gaps.append(bound - hit)
                 click.echo(f"{turn + 1:3}  {leader.holder} killed, the next leader binds after {gaps[-1]:.3f} s")

@@ -9,7 +9,6 @@ from pinnace.cluster.helper import HelperError
 class _Operation:
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
-        self._target = target
         self.details = ""
 
     async def end(self) -> None:

@@ -7,7 +7,7 @@ from tests.unit.bench.test_witness import bound
 
 
 def failovers(*gaps: float) -> list[Failover]:
-    return [Failover(Election(), 2, 10.0, 5000.0, 10.0 + gap) for gap in gaps]
+    return [Failover(Election(), 10.0, 5000.0, 10.0 + gap) for gap in gaps]
 
 
 def verdict(history: History, acknowledged: list[str], *gaps: float, fenced: bool = True) -> list[bool]:

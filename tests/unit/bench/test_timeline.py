@@ -5,7 +5,7 @@ from pinnace.bench.timeline import end_of_term, timeline
 
 OLD = Election(name="scheduler", holder="scheduler-0", token=7)
 NEW = Election(name="scheduler", holder="scheduler-2", token=20, since=to_micro_time(5000.01))
-HIT = Failover(OLD, new_token=20, hit=100.0, hit_at=5000.0, first_bind=100.03)
+HIT = Failover(OLD, hit=100.0, hit_at=5000.0, first_bind=100.03)
 
 
 def moments(vacancy: float | None) -> list[float]:

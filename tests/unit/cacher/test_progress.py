@@ -29,9 +29,8 @@ async def test_it_gives_up_in_time() -> None:
     with pytest.raises(CacheBehind, match="not loaded"):
         await progress.wait_for(0, 0.01)
     progress.advance(4)
-    with pytest.raises(CacheBehind, match="at revision 4, not yet at 9") as caught:
+    with pytest.raises(CacheBehind, match="at revision 4, not yet at 9"):
         await progress.wait_for(9, 0.01)
-    assert (caught.value.wanted, caught.value.have) == (9, 4)
     with pytest.raises(CacheBehind):
         await progress.wait_for(9, -1)
 

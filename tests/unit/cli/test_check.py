@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.check.check import NAMES
-from pinnace.check.files import write
+from pinnace.check.files import encode
 from pinnace.check.history import Call, Record
 from pinnace.cli.main import run
 from tests.unit.check.mutations.binding import a_second_bind
@@ -22,7 +22,7 @@ def history() -> list[Record]:
 
 def save(path: Path, records: list[Record]) -> str:
     with path.open("w") as file:
-        write(records, file)
+        file.writelines(map(encode, records))
     return str(path)
 
 

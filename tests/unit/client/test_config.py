@@ -66,7 +66,7 @@ def test_the_argument_goes_before_the_environment(file: Path, environ: dict[str,
 
 def test_the_current_context(file: Path, environ: dict[str, str]) -> None:
     config = load(environ=environ)
-    assert (config.endpoints, config.namespace, config.context, config.data_dir) == (("far.example:7443",), "work", "far", None)
+    assert (config.endpoints, config.namespace, config.data_dir) == (("far.example:7443",), "work", None)
 
 
 def test_the_users_folder(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_written_context_is_found_again(tmp_path: Path, environ: dict[str, str
     write_context("pinnace", ["127.0.0.1:1", "127.0.0.1:2"], tmp_path / "data", environ=environ)
     config = load(environ=environ)
     assert config.endpoints == ("127.0.0.1:1", "127.0.0.1:2")
-    assert (config.context, config.data_dir) == ("pinnace", tmp_path / "data")
+    assert config.data_dir == tmp_path / "data"
 
 
 def test_other_contexts_are_kept(file: Path, environ: dict[str, str]) -> None:

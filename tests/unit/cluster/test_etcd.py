@@ -8,13 +8,12 @@ from pinnace.cluster.etcd import (
     EtcdBinary,
     EtcdMember,
     EtcdMissing,
-    EtcdNotReady,
     etcd_command,
     etcd_environment,
     find_etcd,
+    is_healthy,
     loses_writes,
     read_version,
-    wait_ready,
 )
 from tests.conftest import EtcdServer, free_port
 
@@ -121,15 +120,6 @@ class TestCommand:
         assert etcd_environment({"ETCD_NAME": "a", "ETCD_BIN": "b", "HOME": "/root"}) == {"HOME": "/root"}
 
 
-class TestReady:
-    async def test_a_running_etcd(self, etcd: EtcdServer) -> None:
-        await wait_ready([etcd.endpoint], 10)
-
-    async def test_nothing_there(self) -> None:
-        endpoint = f"127.0.0.1:{free_port()}"
-        with pytest.raises(EtcdNotReady, match=endpoint):
-            await wait_ready([endpoint], 0.2)
-
-    async def test_an_etcd_that_ended_is_not_waited_for(self) -> None:
-        with pytest.raises(EtcdNotReady, match="ended"):
-            await wait_ready([f"127.0.0.1:{free_port()}"], 50, running=lambda: False)
+def test_health(etcd: EtcdServer) -> None:
+    assert is_healthy(etcd.endpoint)
+    assert not is_healthy(f"127.0.0.1:{free_port()}")

@@ -24,7 +24,7 @@ async def test_only_the_links_that_are_named_are_disturbed() -> None:
         addresses = [links.wire(source, "apiserver-0", echo.endpoint) for source in ("scheduler-0", "scheduler-1")]
         async with connected(addresses[0]) as disturbed, connected(addresses[1]) as free:
             await disturbed.ask(b"one\n")
-            await links.set(links.between(["scheduler-0"], ["apiserver-0", "apiserver-1"]), answers=Mode.HOLD)
+            await links.set([("scheduler-0", "apiserver-0")], answers=Mode.HOLD)
             disturbed.writer.write(b"two\n")
             with pytest.raises(TimeoutError):
                 await disturbed.answer(within=MOMENT)

@@ -1,12 +1,13 @@
 """The scheduler's informers: pods, nodes, and what plugins need beside them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
+from pinnace.client.index import Index
 from pinnace.client.informer import Informer
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.framework.handle import Preemption, Waiting
@@ -57,6 +58,12 @@ class Informers:
             raise KeyError(f"no plugin needs {resource.plural}")
         return self._all[resource].store
 
+    def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
+        """Over one informer. Raises KeyError."""
+        index = Index(by, self.objects(resource).values())
+        self._all[resource].add_handler(index.follow)
+        return index
+
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -67,8 +74,17 @@ class Informers:
 class PluginHandle:
     """A scheduler.framework.Handle, over what the scheduler has."""
 
-    def __init__(self, informers: Informers, waiting: Waiting, preemption: Preemption, client: Client) -> None:
+    def __init__(
+        self,
+        informers: Informers,
+        waiting: Waiting,
+        activate: Callable[[str], None],
+        preemption: Preemption,
+        client: Client,
+    ) -> None:
         self.objects = informers.objects
+        self.index = informers.index
         self.waiting = waiting
+        self.activate = activate
         self.preemption: Preemption | None = preemption
         self.client = client

@@ -69,7 +69,8 @@ class Scheduler:
         self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
         self._evictions = Evictions(client.pods, store, self._recorders, clock=clock)
         preemption = PreemptionHandle(self._cache, self._evictions, store, config.seed)
-        frameworks = build(config, PluginHandle(self._informers, self._binder.waiting, preemption, client))
+        handle = PluginHandle(self._informers, self._binder.waiting, self._activate, preemption, client)
+        frameworks = build(config, handle)
         self._profiles = preemption.profiles = Profiles(frameworks)
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
         feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again)
@@ -222,6 +223,10 @@ class Scheduler:
 
     def _look_again(self) -> None:
         self._wake.set()
+
+    def _activate(self, uid: str) -> None:
+        self._queue.activate(uid, self._clock.monotonic())
+        self._look_again()
 
     # --- how binds end (scheduler.binding.Outcomes)
 

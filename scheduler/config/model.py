@@ -6,7 +6,7 @@ from typing import Any
 
 from scheduler.framework import Plugin
 from scheduler.framework.points import Point, takes_part
-from scheduler.plugins import DEFAULTS
+from scheduler.plugins import DEFAULTS, OPTIONAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Source:
 
 
 def built_in() -> dict[str, Source]:
-    return {name: Source(name, plugin) for name, (plugin, _) in DEFAULTS.items()}
+    plugins = {**{name: plugin for name, (plugin, _) in DEFAULTS.items()}, **OPTIONAL}
+    return {name: Source(name, plugin) for name, plugin in plugins.items()}
 
 
 def default_points() -> Mapping[Point, Sequence[str]]:

@@ -18,7 +18,7 @@ from scheduler.config.fields import ConfigurationError, fields, items, text, wei
 from scheduler.config.model import Source
 from scheduler.framework.loader import PluginLoadError, find
 from scheduler.framework.points import Point, takes_part
-from scheduler.plugins import DEFAULTS
+from scheduler.plugins import DEFAULTS, OPTIONAL
 from scheduler.plugins.aliases import ALIASES
 
 MULTI_POINT = "multiPoint"
@@ -77,7 +77,7 @@ def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Sourc
         if spec in (name, known.spec):
             return name, known
     if ":" not in spec:
-        raise ConfigurationError(f'{path}: no plugin "{spec}"; there are {", ".join(DEFAULTS)}, and module:Class')
+        raise ConfigurationError(f'{path}: no plugin "{spec}"; there are {", ".join((*DEFAULTS, *OPTIONAL))}, and module:Class')
     try:
         found = Source(spec, find(spec))
     except PluginLoadError as error:

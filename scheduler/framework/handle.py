@@ -1,10 +1,11 @@
 """What a plugin may use beside its arguments. It is given to constructors that name `handle`, which may keep it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from pinnace.api.resources import Resource, T
 from pinnace.client.client import Client
+from pinnace.client.index import Index
 from pinnace.fit.table import BoolArray
 from scheduler.cache.cache import Cache
 from scheduler.cache.placed_pod import PlacedPod
@@ -62,8 +63,16 @@ class Handle(Protocol):
         names them in its class's attribute `needs`, a tuple of resources. Raises KeyError for one that nobody needs."""
         ...
 
+    def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
+        """The same objects by a key that `by` makes of each. For constructors: it is made once, and follows by itself."""
+        ...
+
     @property
     def waiting(self) -> Waiting: ...
+
+    def activate(self, uid: str) -> None:
+        """A pod that waits for an event need not wait for one any longer: it is tried when its backoff is over."""
+        ...
 
     @property
     def preemption(self) -> Preemption | None:
@@ -85,6 +94,12 @@ class Offline:
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         return {}
+
+    def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
+        return Index(by, self.objects(resource).values())
+
+    def activate(self, uid: str) -> None:
+        """There is no queue."""
 
     @property
     def client(self) -> Client:

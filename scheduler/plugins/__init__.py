@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from scheduler.framework import Plugin
+from scheduler.plugins.coscheduling import Coscheduling
 from scheduler.plugins.default_binder import DefaultBinder
 from scheduler.plugins.default_preemption import DefaultPreemption
 from scheduler.plugins.image_locality import ImageLocality
@@ -48,3 +49,6 @@ DEFAULTS: Mapping[str, tuple[type[Plugin], float]] = {
 }
 """Name -> (class, weight of its score), in the order in which they run: a refusal is told for the first that refuses.
 With weight 0 a plugin does not score unless a configuration says so: Kubernetes has these two no more."""
+
+OPTIONAL: Mapping[str, type[Plugin]] = {Coscheduling.name: Coscheduling}
+"""Those that take part nowhere unless a configuration enables them."""

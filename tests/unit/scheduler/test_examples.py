@@ -1,9 +1,13 @@
 """The examples do what the documentation says of them."""
 
+import random
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
+from examples.policies.compare import play
+from examples.policies.trace import trace
 from scheduler.config import build, parse
 from scheduler.cycle import Placed, schedule_one
 from scheduler.framework.handle import Offline
@@ -29,3 +33,13 @@ def test_placements(
     frameworks = build(parse((EXAMPLES / file).read_text()), Offline())
     decided = schedule_one(info(make_pod("a").req(cpu=1)), cache_of(*nodes, placed=placed), frameworks[profile], 0)
     assert isinstance(decided, Placed) and decided.node == "liked"
+
+
+def test_policies_do_what_they_are_named_for() -> None:
+    arrivals = trace(9, random.Random(1))  # half of what the nodes are for
+    policies = build(parse((EXAMPLES.parent / "policies" / "policies.yaml").read_text()), Offline())
+    days = {name: play(policy, 18, arrivals, 0) for name, policy in policies.items()}
+    assert {day.arrived for day in days.values()} == {len(arrivals)}
+    assert fmean(days["pack"].used) < fmean(days["reserve"].used) < fmean(days["spread"].used)
+    assert fmean(days["spread"].uneven) < fmean(days["reserve"].uneven) < fmean(days["pack"].uneven)
+    assert days["pack"] == play(policies["pack"], 18, arrivals, 0)

@@ -1,0 +1,132 @@
+"""Plays one day with each of the policies of policies.yaml, and prints what became of it.
+
+    python -m examples.policies.compare [--nodes 300] [--seed 0] [--config FILE]
+
+No cluster is needed: nodes and pods are put into the scheduler's cache, and its own cycle decides. A policy of yours is one
+more profile in the file.
+"""
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from examples.policies.trace import HOURS, ZONES, Arrival, nodes, trace
+from scheduler.cache.cache import Cache
+from scheduler.cache.pod_info import PodInfo
+from scheduler.config import build, parse
+from scheduler.cycle import Placed, schedule_one
+from scheduler.framework.handle import Offline
+from scheduler.framework.reuse import Passes
+from scheduler.framework.runtime import Framework
+
+LARGE = 8000
+"""Millicores of a pod that needs a large hole."""
+
+
+@dataclass(slots=True)
+class Day:
+    """Figures of one policy. Each hour's is one element."""
+
+    arrived: int = 0
+    refused: int = 0
+    used: list[float] = field(default_factory=list)
+    """The part of the nodes that have pods."""
+    full: list[float] = field(default_factory=list)
+    """The part of these nodes' CPU that is asked for."""
+    uneven: list[float] = field(default_factory=list)
+    """Standard deviation, over all nodes, of the part of their CPU that is asked for."""
+    holes: list[float] = field(default_factory=list)
+    """How many more pods of LARGE there is room for, per node."""
+    node_risk: float = 0.0
+    """The part of a service's replicas that its fullest node has, on average over services of three and more."""
+    zone_risk: float = 0.0
+    """The same of zones."""
+
+
+def play(framework: Framework, count: int, arrivals: Sequence[Arrival], seed: int) -> Day:
+    cache, day = Cache(), Day()
+    for node in nodes(count):
+        cache.set_node(node)
+    passes = Passes(cache.nodes)
+    leaving: list[tuple[float, str]] = []
+    where: dict[str, list[str]] = {}
+    hour = 1
+    for arrival in arrivals:
+        while hour <= arrival.at:
+            _leave(cache, leaving, hour)
+            _look(cache, day)
+            hour += 1
+        _leave(cache, leaving, arrival.at)
+        day.arrived += 1
+        outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, passes)
+        if not isinstance(outcome, Placed):
+            day.refused += 1
+            continue
+        heapq.heappush(leaving, (arrival.leaves, arrival.pod.metadata.uid))
+        if arrival.leaves > HOURS:
+            where.setdefault(arrival.group, []).append(outcome.node)
+    zone = {node.metadata.name: node.metadata.labels["topology.kubernetes.io/zone"] for node in nodes(count)}
+    services = [placed for placed in where.values() if len(placed) >= len(ZONES)]
+    day.node_risk = fmean(_most(placed) for placed in services)
+    day.zone_risk = fmean(_most([zone[node] for node in placed]) for placed in services)
+    return day
+
+
+def _leave(cache: Cache, leaving: list[tuple[float, str]], now: float) -> None:
+    while leaving and leaving[0][0] <= now:
+        cache.remove(heapq.heappop(leaving)[1])
+
+
+def _look(cache: Cache, day: Day) -> None:
+    capacity, free = cache.nodes.allocatable("cpu"), cache.nodes.free("cpu")
+    used = cache.nodes.free("pods") < cache.nodes.allocatable("pods")
+    day.used.append(float(used.mean()))
+    day.full.append(float(1 - free[used].sum() / capacity[used].sum()) if used.any() else 0.0)
+    day.uneven.append(float((1 - free / capacity).std()))
+    day.holes.append(float(np.sum(free // LARGE) / len(free)))
+
+
+def _most(places: Sequence[str]) -> float:
+    """The part that is in the place where most are."""
+    return max(Counter(places).values()) / len(places)
+
+
+FIGURES: Mapping[str, Callable[[Day], str]] = {
+    "pods refused": lambda day: f"{day.refused / day.arrived:.2%}",
+    "nodes in use": lambda day: f"{fmean(day.used):.1%}",
+    "CPU asked for on these": lambda day: f"{fmean(day.full):.1%}",
+    "unevenness, all nodes": lambda day: f"{fmean(day.uneven):.3f}",
+    f"room for more pods of {LARGE // 1000} CPUs": lambda day: f"{fmean(day.holes):.2f} a node",
+    "replicas on the fullest node": lambda day: f"{day.node_risk:.1%}",
+    "replicas in the fullest zone": lambda day: f"{day.zone_risk:.1%}",
+}
+
+
+@click.command()
+@click.option("--nodes", "count", default=300, show_default=True, type=click.IntRange(min=9))
+@click.option("--seed", default=0, show_default=True, help="The same seed is the same day, and the same placements.")
+@click.option("--config", default=Path(__file__).with_name("policies.yaml"), type=click.Path(exists=True, path_type=Path))
+def main(count: int, seed: int, config: Path) -> None:
+    """Compares the profiles of a KubeSchedulerConfiguration."""
+    arrivals = trace(count, random.Random(seed))
+    policies = build(parse(config.read_text()), Offline())
+    days = [play(policy, count, arrivals, seed) for policy in policies.values()]
+    table = Table("", title=f"{len(arrivals):,} pods on {count:,} nodes, means over {HOURS:.0f} hours", title_justify="left")
+    for name in policies:
+        table.add_column(name, justify="right")
+    for figure, show in FIGURES.items():
+        table.add_row(figure, *map(show, days))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A day of a cluster, made up: services that stay and jobs that come and go.
+
+What is taken from published traces of Google's clusters is their shape: most pods ask for little and few for much, CPU and
+memory hardly go together, most jobs are short, and what lasts takes most of the room.
+
+Sources: C. Reiss et al., Heterogeneity and Dynamicity of Clouds at Scale (SoCC 2012); M. Tirmizi et al., Borg: the Next
+Generation (EuroSys 2020).
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+
+HOURS = 24.0
+ZONES = ("zone-a", "zone-b", "zone-c")
+MACHINES = ((16, 64), (32, 64), (32, 256))
+"""(CPUs, GiB)."""
+NODE_CPU = sum(cpus for cpus, _ in MACHINES) / len(MACHINES)
+FILLED = 0.7
+"""The part of the cluster's CPU that is asked for when most is."""
+SERVICES = 0.6
+"""The part of that which services ask for."""
+SHORT, LONG = 2.0, 12.0
+"""Hours that jobs run, on average: nine of ten, and the others."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Arrival:
+    """`leaves`: when the pod is gone, in hours; never, if later than HOURS."""
+
+    at: float
+    number: int
+    group: str
+    pod: Pod
+    leaves: float
+
+
+def nodes(count: int) -> Iterator[Node]:
+    """Machines of three kinds, in three zones."""
+    for number in range(count):
+        cpus, gib = MACHINES[number % len(MACHINES)]
+        node = Node()
+        node.metadata.name = f"node-{number}"
+        node.metadata.labels["kubernetes.io/hostname"] = node.metadata.name
+        node.metadata.labels["topology.kubernetes.io/zone"] = ZONES[number // len(MACHINES) % len(ZONES)]
+        for resource, amount in (("cpu", f"{cpus}"), ("memory", f"{gib}Gi"), ("pods", "110")):
+            node.status.capacity[resource].string = node.status.allocatable[resource].string = amount
+        yield node
+
+
+def trace(count: int, rng: random.Random) -> list[Arrival]:
+    """For so many nodes; in order of time."""
+    made: list[Arrival] = []
+    room = count * NODE_CPU * FILLED
+
+    def add(at: float, group: str, pod: Pod, leaves: float) -> None:
+        number = len(made)
+        pod.metadata.name, pod.metadata.uid = f"pod-{number}", f"{number}"
+        made.append(Arrival(at, number, group, pod, leaves))
+
+    asked = 0.0
+    while asked < room * SERVICES:
+        group, replicas, at = f"service-{len(made)}", min(200, int(rng.paretovariate(1.0)) + 1), rng.uniform(0, HOURS / 4)
+        cpu, gib = _size(rng)
+        for _ in range(replicas):
+            add(at, group, _pod(group, cpu, gib), HOURS * 2)
+        asked += replicas * cpu
+    asked = 0.0
+    while asked < room * (1 - SERVICES) * HOURS:
+        group, cpu, gib = f"job-{len(made)}", *_size(rng)
+        at, lasts = rng.uniform(0, HOURS), rng.expovariate(1 / (LONG if rng.random() < 0.1 else SHORT))
+        for _ in range(rng.randint(1, 20)):
+            add(at, group, _pod(group, cpu, gib), at + lasts)
+            asked += cpu * lasts
+    return sorted(made)
+
+
+def _size(rng: random.Random) -> tuple[float, float]:
+    """CPUs and GiB: heavy-tailed, each for itself."""
+    return min(8.0, 0.25 * rng.paretovariate(0.9)), min(32.0, 0.5 * rng.paretovariate(0.9))
+
+
+def _pod(group: str, cpu: float, gib: float) -> Pod:
+    pod = Pod()
+    pod.metadata.namespace = "default"
+    pod.metadata.labels["app"] = group
+    pod.metadata.ownerReferences.add(apiVersion="apps/v1", kind="ReplicaSet", name=group, uid=group, controller=True)
+    requests = pod.spec.containers.add(name="app", image="example.com/app:1").resources.requests
+    requests["cpu"].string, requests["memory"].string = f"{cpu * 1000:.0f}m", f"{gib * 1024:.0f}Mi"
+    return pod

@@ -94,7 +94,7 @@ async def serve(
     """Schedules until `stop` is set."""
     connection = Connection(endpoints)
     scheduler = Scheduler(Client(connection), name, configuration)
-    metrics.PendingPods(scheduler.pending).register()
+    metrics.register(scheduler)
     loop, debugger = asyncio.get_running_loop(), scheduler.debugger
     status = StatusServer(
         *http, scheduler.checks, loop, {"/debug/queue": debugger.show_queue, "/debug/cache": debugger.show_cache}

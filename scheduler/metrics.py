@@ -1,31 +1,52 @@
 """Metrics of the scheduler, named as kube-scheduler's where it has the same."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
-from prometheus_client import Counter, Gauge, Histogram, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import REGISTRY, Collector
 
 ATTEMPTS = Counter("scheduler_schedule_attempts", "Attempts to schedule a pod, by result.", ["result"])
 SCHEDULED, UNSCHEDULABLE, ERROR = (ATTEMPTS.labels(result) for result in ("scheduled", "unschedulable", "error"))
 DECIDING = Counter("scheduler_scheduling_seconds", "Seconds spent in deciding: divided by attempts, the cost of one.")
+PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to make room for a pod by deleting others.")
 VICTIMS = Histogram("scheduler_preemption_victims", "Pods deleted to make room for one pod.", buckets=[1, 2, 4, 8, 16, 32, 64])
 BINDINGS = Counter("scheduler_bindings", "Ends of bindings, by result.", ["result"])
 BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
 LEADING = Gauge("scheduler_leading", "1 while this replica leads and schedules.")
 
 
-class PendingPods(Collector):
-    """scheduler_pending_pods, counted when it is asked for."""
+class Census(Collector):
+    """What is counted when somebody asks, and costs nothing otherwise: one gauge with one label."""
 
-    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, name: str, documentation: str, label: str, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._made = name, documentation, label
         self._counts = counts
 
-    def register(self) -> None:
-        REGISTRY.register(self)
-
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait, by queue.", labels=["queue"])
-        for queue, pods in self._counts().items():
-            family.add_metric([queue], pods)
+        name, documentation, label = self._made
+        family = GaugeMetricFamily(name, documentation, labels=[label])
+        for value, count in self._counts().items():
+            family.add_metric([value], count)
         yield family
+
+
+class Counted(Protocol):
+    """A scheduler, as far as it is counted."""
+
+    def pending(self) -> Mapping[str, int]: ...
+    def refusing(self) -> Mapping[str, int]: ...
+    def cached(self) -> Mapping[str, int]: ...
+
+
+def register(scheduler: Counted, registry: CollectorRegistry = REGISTRY) -> None:
+    """To be called once in a process."""
+    for census in (
+        Census("scheduler_pending_pods", "Pods that wait, by queue.", "queue", scheduler.pending),
+        Census(
+            "scheduler_unschedulable_pods", "Unschedulable pods, by plugin that refused them.", "plugin", scheduler.refusing
+        ),
+        Census("scheduler_cache_size", "Nodes, pods on them, and pods of these that are assumed.", "type", scheduler.cached),
+    ):
+        registry.register(census)

@@ -103,6 +103,14 @@ class Scheduler:
         """Pods that wait, by queue."""
         return self._queue.counts()
 
+    def refusing(self) -> Mapping[str, int]:
+        """Unschedulable pods, by the plugins that refused them."""
+        return self._queue.refusals()
+
+    def cached(self) -> Mapping[str, int]:
+        """What the cache holds, by kube-scheduler's names."""
+        return {"nodes": len(self._cache.nodes), "pods": len(self._cache), "assumed_pods": len(self._cache.assumed())}
+
     async def run(self) -> None:
         """Until cancelled. Use `stop` first, for a polite end."""
         async with asyncio.TaskGroup() as group:

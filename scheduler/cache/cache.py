@@ -154,8 +154,8 @@ class Cache:
         return [(uid, placed.node, placed.requests.amounts) for uid, placed in self._pods.items()]
 
     def assumed(self) -> list[PodInfo]:
-        """All assumed pods."""
-        return [placed.assumed for placed in self._pods.values() if placed.assumed is not None]
+        """All assumed pods. It may be asked from another thread: the copy is made in one step."""
+        return [placed.assumed for placed in tuple(self._pods.values()) if placed.assumed is not None]
 
     def pods_on(self, node: str) -> Collection[PlacedPod]:
         """Those that take room there."""

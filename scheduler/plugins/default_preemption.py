@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
+from scheduler import metrics
 from scheduler.framework import CycleState, Diagnosis, Handle, NodeTable, Nominated, PodInfo, Status
 from scheduler.framework.handle import Preemption
 from scheduler.plugins.arguments import check_names, whole_number
@@ -41,6 +42,7 @@ class DefaultPreemption:
             return None
         if pod.pod.spec.preemptionPolicy == "Never":
             return Status(NEVER)
+        metrics.PREEMPTIONS.inc()
         filters = preemption.filters(pod)
         nominated = nodes.nominated.node_of(pod.uid)
         row = nodes.row(nominated)

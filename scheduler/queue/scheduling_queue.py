@@ -94,8 +94,12 @@ class SchedulingQueue:
         return uid in self._pods
 
     def counts(self) -> Counter[str]:
-        """Pods by place."""
-        return Counter(queued.place.value for queued in self._pods.values())
+        """Pods by place. Like `refusals` it may be asked from another thread: the copy is made in one step."""
+        return Counter(queued.place.value for queued in tuple(self._pods.values()))
+
+    def refusals(self) -> Counter[str]:
+        """Unschedulable pods, by each plugin that refused them."""
+        return Counter(plugin for queued in tuple(self._unschedulable.values()) for plugin in queued.refused_by)
 
     def entries(self, now: float) -> Iterator[tuple[QueuedPod, float]]:
         """All pods, with the seconds until their backoff is over, for those that back off."""

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
 from scheduler.config import parse
 from scheduler.main import main
-from scheduler.metrics import PendingPods
+from scheduler.metrics import Census, register
 
 
 @pytest.mark.parametrize(
@@ -44,9 +45,32 @@ def test_the_configuration_is_written_instead(tmp_path: Path) -> None:
     assert again.read_text() == written.read_text(), "all that is left out is filled in, once"
 
 
-def test_pending_pods_are_counted_when_they_are_asked_for() -> None:
+def test_pods_are_counted_when_they_are_asked_for() -> None:
     counts = {"active": 1}
-    metric = PendingPods(lambda: counts)
+    metric = Census("scheduler_pending_pods", "Pods that wait.", "queue", lambda: counts)
     counts["gated"] = 2
     [family] = metric.collect()
     assert {sample.labels["queue"]: sample.value for sample in family.samples} == {"active": 1, "gated": 2}
+
+
+def test_what_waits_and_what_is_held_is_among_the_metrics() -> None:
+    """By kube-scheduler's names."""
+
+    class Waiting:
+        def pending(self) -> dict[str, int]:
+            return {"unschedulable": 2}
+
+        def refusing(self) -> dict[str, int]:
+            return {"NodePorts": 2}
+
+        def cached(self) -> dict[str, int]:
+            return {"nodes": 3}
+
+    registry = CollectorRegistry()
+    register(Waiting(), registry)
+    found = {sample.name: (sample.labels, sample.value) for family in registry.collect() for sample in family.samples}
+    assert found == {
+        "scheduler_pending_pods": ({"queue": "unschedulable"}, 2),
+        "scheduler_unschedulable_pods": ({"plugin": "NodePorts"}, 2),
+        "scheduler_cache_size": ({"type": "nodes"}, 3),
+    }

@@ -34,7 +34,7 @@ RATE = 290.0
 """Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
 LIVE = 320
 """Pods that are alive at a time, at most."""
-OWNERS, RIVALS = 20, 4
+OWNERS, RIVALS = 32, 4
 ADVERSARY_RATE, RIVAL_RATE = 12.0, 8.0
 """Steps a second: of the adversary, of each rival. The rest is the owners'."""
 CALLS_PER_STEP = 1.4

@@ -50,6 +50,7 @@ class RecordingConnection(Connection):
         self._servers = [_Once([endpoint]) for endpoint in endpoints]
         self._ids = count(1)
         self._lists: dict[str, int] = {}  # continue token -> the call that fetched the first page
+        self._under_way: dict[int, _Attempt] = {}
 
     async def call(
         self, method: str, request: Message, response: type[R], *, timeout: float = CALL_TIMEOUT, retry: bool = True
@@ -58,17 +59,23 @@ class RecordingConnection(Connection):
         parsed = parse(method)
         if parsed is None:
             return await server.call(method, request, response, timeout=timeout)
-        attempt = _Attempt(self.client, next(self._ids), server.endpoint, *parsed, request)
+        number = next(self._ids)
+        attempt = self._under_way[number] = _Attempt(self.client, number, server.endpoint, *parsed, request)
         try:
             answer = await server.call(method, request, response, timeout=min(timeout, CALL_TIMEOUT))
         except ApiError as error:
-            self._write(attempt.failed(error))
+            self._write(number, attempt.failed(error))
             raise
         except asyncio.CancelledError:
-            self._write(attempt.ended("unknown", CANCELLED))
+            self._write(number, attempt.ended("unknown", CANCELLED))
             raise
-        self._write(attempt.done(answer, self._lists))
+        self._write(number, attempt.done(answer, self._lists))
         return answer
+
+    def abandon(self) -> None:
+        """The client dies with calls under way: nobody will hear what becomes of them."""
+        for number, attempt in list(self._under_way.items()):
+            self._write(number, attempt.ended("unknown", CANCELLED))
 
     async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         return await self._random.choice(self._servers).stream(method, request, response)
@@ -76,7 +83,8 @@ class RecordingConnection(Connection):
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self._servers))
 
-    def _write(self, call: Call) -> None:
+    def _write(self, number: int, call: Call) -> None:
+        del self._under_way[number]
         self.outcomes[call.outcome] += 1
         self._journal.write(call)
 

@@ -58,7 +58,7 @@ def controlled_by(uid: str) -> LabelSelector:
 class PodGroup:
     """Pods that no selector can tell apart."""
 
-    __slots__ = ("columns", "identity", "labels", "living", "namespace", "on_nodes", "terms")
+    __slots__ = ("columns", "identity", "labels", "lifted", "living", "namespace", "on_nodes", "terms")
 
     def __init__(self, pod: Pod, identity: Hashable) -> None:
         self.identity = identity
@@ -68,6 +68,8 @@ class PodGroup:
         self.terms = pod_terms(pod)
         self.on_nodes: dict[str, int] = {}
         """Pods by node, also by nodes that are not (yet, or any more) in the table."""
+        self.lifted = 0
+        """Pods that are not among them for the moment."""
         self.columns: set[_Column] = set()
 
     def is_in(self, selection: Selection) -> bool:
@@ -128,29 +130,25 @@ class PodIndex:
         if group is None:
             group = self._groups[identity] = PodGroup(pod, identity)
             self._file(group)
-        self.put_back(group, node)
+        self._put(group, node)
         return group
 
     def remove(self, group: PodGroup, node: str) -> None:
         """Takes back a `place`."""
-        self.lift(group, node)
-        if not group.on_nodes:
+        self._take(group, node)
+        if not group.on_nodes and not group.lifted:
             del self._groups[group.identity]
             self._unfile(group)
 
     def lift(self, group: PodGroup, node: str) -> None:
-        """Does not count one pod of a group any more, for the moment: it is put back, or removed, soon."""
-        if group.columns:
-            self._count(group, node, -1)
-        left = group.on_nodes[node] = group.on_nodes[node] - 1
-        if not left:
-            del group.on_nodes[node]
+        """Does not count one pod of a group any more, for the moment: it is put back soon."""
+        group.lifted += 1
+        self._take(group, node)
 
     def put_back(self, group: PodGroup, node: str) -> None:
         """Takes back a `lift`."""
-        group.on_nodes[node] = group.on_nodes.get(node, 0) + 1
-        if group.columns:
-            self._count(group, node, 1)
+        group.lifted -= 1
+        self._put(group, node)
 
     def add_row(self, groups: Iterable[PodGroup]) -> None:
         """The table has one more row, at its end. `groups`: of each pod on that node."""
@@ -164,6 +162,18 @@ class PodIndex:
         """The last row takes the place of this one."""
         for column in self._columns.values():
             column.remove(row)
+
+    def _put(self, group: PodGroup, node: str) -> None:
+        group.on_nodes[node] = group.on_nodes.get(node, 0) + 1
+        if group.columns:
+            self._count(group, node, 1)
+
+    def _take(self, group: PodGroup, node: str) -> None:
+        if group.columns:
+            self._count(group, node, -1)
+        left = group.on_nodes[node] = group.on_nodes[node] - 1
+        if not left:
+            del group.on_nodes[node]
 
     def _count(self, group: PodGroup, node: str, pods: int) -> None:
         row = self._rows.get(node)

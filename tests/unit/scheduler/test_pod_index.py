@@ -140,7 +140,7 @@ def test_any_history_leaves_what_a_new_index_would_say(seed: int, monkeypatch: p
     cache, placed = Cache(), dict[str, tuple[Pod, str]]()
     for _ in range(400):
         uid, node = f"p{rng.randrange(30)}", f"n{rng.randrange(6)}"
-        match rng.choice(["place", "place", "place", "remove", "node", "no node", "ask", "ask", "ask"]):
+        match rng.choice(["place", "place", "place", "remove", "node", "no node", "what if", "ask", "ask", "ask"]):
             case "place":
                 pod = placed[uid][0] if uid in placed else any_pod(rng, uid)
                 cache.observe(PodInfo(pod), node)
@@ -152,11 +152,28 @@ def test_any_history_leaves_what_a_new_index_would_say(seed: int, monkeypatch: p
                 cache.set_node(make_node(node).build())
             case "no node":
                 cache.remove_node(node)
+            case "what if" if node in cache.nodes.names:
+                with cache.what_if() as what_if:
+                    for each in list(cache.pods_on(node)):
+                        what_if.lift(each)
+                    what_if.add(PodInfo(any_pod(rng, "other")), node)
+                    what_if.clear()
             case "ask":
                 check(cache, placed, rng.choice(SELECTIONS))
                 check_terms(cache, placed, rng)
     for selection in SELECTIONS:
         check(cache, placed, selection)
+
+
+def test_what_is_thought_away_is_not_forgotten_when_one_like_it_is_thought_there() -> None:
+    cache = cache_of(make_node("n"), placed=[web("a")])
+    with cache.what_if() as what_if:
+        what_if.lift(*cache.pods_on("n"))
+        what_if.add(PodInfo(web("b").build()), "n")
+        what_if.clear()
+    assert counts(cache, WEB) == {"n": 1}
+    cache.remove(web("a").build().metadata.uid)
+    assert counts(cache, WEB) == {"n": 0}
 
 
 def check(cache: Cache, placed: Mapping[str, tuple[Pod, str]], of: Selection | Term) -> None:

@@ -11,6 +11,20 @@ def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "")
             raise ValueError(f"{path}{name}: not supported; there are {', '.join(allowed)}")
 
 
+def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
+    """Those of one object among the arguments."""
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"{path}: expected fields ({', '.join(allowed)})")
+    check_names(raw, allowed, f"{path}.")
+    return raw
+
+
+def items(raw: Any, path: str) -> list[Any]:
+    if not isinstance(raw, list):
+        raise ValueError(f"{path}: expected a list")
+    return raw
+
+
 def whole_number(args: Mapping[str, Any], name: str, default: int, least: int, most: int, path: str = "") -> int:
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

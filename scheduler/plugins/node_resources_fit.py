@@ -50,13 +50,10 @@ class NodeResourcesFit:
     def complete(args: Mapping[str, Any]) -> dict[str, Any]:
         """The args with their defaults filled in. Raises ValueError."""
         check_names(args, ("ignoredResources", "ignoredResourceGroups", "scoringStrategy"))
-        strategy = args.get("scoringStrategy", {})
-        if not isinstance(strategy, Mapping):
-            raise ValueError("scoringStrategy: expected fields")
         return {
             "ignoredResources": _names(args, "ignoredResources"),
             "ignoredResourceGroups": _names(args, "ignoredResourceGroups"),
-            "scoringStrategy": scoring_strategy.complete(strategy),
+            "scoringStrategy": scoring_strategy.complete(args.get("scoringStrategy", {})),
         }
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:

@@ -19,38 +19,37 @@ import numpy as np
 
 from scheduler.cache.table import SCORED
 from scheduler.framework import MAX_SCORE, FloatArray, NodeTable, PodInfo
-from scheduler.plugins.arguments import check_names, whole_number
+from scheduler.plugins.arguments import fields, items, whole_number
 
 LEAST, MOST, RATIO = "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
 USUAL = [{"name": resource, "weight": 1} for resource in SCORED]
+_RATIO_PATH = "scoringStrategy.requestedToCapacityRatio"
 _NATIVE = (*SCORED, "ephemeral-storage")
 _TOP = 10
 """The best score in a shape."""
 
 
-def complete(args: Mapping[str, Any], path: str = "scoringStrategy.") -> dict[str, Any]:
+def complete(raw: Any) -> dict[str, Any]:
     """A strategy with its defaults filled in. Raises ValueError."""
-    check_names(args, ("type", "resources", "requestedToCapacityRatio"), path)
+    args = fields(raw, "scoringStrategy", ("type", "resources", "requestedToCapacityRatio"))
     kind = args.get("type", LEAST)
     if kind not in (LEAST, MOST, RATIO):
-        raise ValueError(f"{path}type: expected {LEAST}, {MOST} or {RATIO}, got {kind!r}")
-    found = {"type": kind, "resources": resources(args, path)}
+        raise ValueError(f"scoringStrategy.type: expected {LEAST}, {MOST} or {RATIO}, got {kind!r}")
+    found = {"type": kind, "resources": resources(args, "scoringStrategy.")}
     if kind == RATIO:
-        ratio = _fields(args.get("requestedToCapacityRatio", {}), f"{path}requestedToCapacityRatio")
-        check_names(ratio, ("shape",), f"{path}requestedToCapacityRatio.")
-        found["requestedToCapacityRatio"] = {"shape": _shape(ratio, f"{path}requestedToCapacityRatio.")}
+        ratio = fields(args.get("requestedToCapacityRatio", {}), _RATIO_PATH, ("shape",))
+        found["requestedToCapacityRatio"] = {"shape": _shape(ratio.get("shape"), f"{_RATIO_PATH}.shape")}
     elif "requestedToCapacityRatio" in args:
-        raise ValueError(f"{path}requestedToCapacityRatio: only with the type {RATIO}")
+        raise ValueError(f"{_RATIO_PATH}: only with the type {RATIO}")
     return found
 
 
 def resources(args: Mapping[str, Any], path: str = "") -> list[dict[str, Any]]:
     """The field `resources`: names, and weights from 1 to 100."""
     found: list[dict[str, Any]] = []
-    for index, raw in enumerate(_items(args.get("resources") or USUAL, f"{path}resources")):
+    for index, raw in enumerate(items(args.get("resources") or USUAL, f"{path}resources")):
         where = f"{path}resources[{index}]"
-        check_names(_fields(raw, where), ("name", "weight"), f"{where}.")
-        name = raw.get("name")
+        name = fields(raw, where, ("name", "weight")).get("name")
         if not isinstance(name, str) or not name or any(each["name"] == name for each in found):
             raise ValueError(f"{where}.name: expected a resource, each once, got {name!r}")
         found.append({"name": name, "weight": whole_number(raw, "weight", 1, 1, 100, f"{where}.")})
@@ -108,27 +107,15 @@ def scorer(strategy: Mapping[str, Any]) -> Callable[[PodInfo, NodeTable], FloatA
     return score
 
 
-def _shape(ratio: Mapping[str, Any], path: str) -> list[dict[str, int]]:
+def _shape(listed: Any, path: str) -> list[dict[str, int]]:
     points: list[dict[str, int]] = []
-    for index, raw in enumerate(_items(ratio.get("shape"), f"{path}shape")):
-        where = f"{path}shape[{index}]"
-        check_names(_fields(raw, where), ("utilization", "score"), f"{where}.")
-        utilization = whole_number(raw, "utilization", 0, 0, 100, f"{where}.")
+    for index, raw in enumerate(items(listed, path)):
+        where = f"{path}[{index}]"
+        point = fields(raw, where, ("utilization", "score"))
+        utilization = whole_number(point, "utilization", 0, 0, 100, f"{where}.")
         if points and utilization <= points[-1]["utilization"]:
             raise ValueError(f"{where}.utilization: expected more than {points[-1]['utilization']}, got {utilization}")
-        points.append({"utilization": utilization, "score": whole_number(raw, "score", 0, 0, _TOP, f"{where}.")})
+        points.append({"utilization": utilization, "score": whole_number(point, "score", 0, 0, _TOP, f"{where}.")})
     if not points:
-        raise ValueError(f"{path}shape: expected at least one point")
+        raise ValueError(f"{path}: expected at least one point")
     return points
-
-
-def _items(raw: Any, path: str) -> Sequence[Any]:
-    if not isinstance(raw, list):
-        raise ValueError(f"{path}: expected a list")
-    return raw
-
-
-def _fields(raw: Any, path: str) -> Mapping[str, Any]:
-    if not isinstance(raw, Mapping):
-        raise ValueError(f"{path}: expected fields")
-    return raw

@@ -13,7 +13,7 @@ from pinnace.api.core_v1_pb2 import TopologySpreadConstraint
 from pinnace.api.selectors import NOTHING, LabelRequirement
 from scheduler.cache.pod_index import Selection
 from scheduler.framework import PodInfo
-from scheduler.plugins.arguments import check_names, whole_number
+from scheduler.plugins.arguments import check_names, fields, items, whole_number
 
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 HOSTNAME = "kubernetes.io/hostname"
@@ -78,9 +78,7 @@ def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConst
         if listed:
             raise ValueError("defaultConstraints: only with defaultingType List")
         return SYSTEM_DEFAULTS
-    if not isinstance(listed, list):
-        raise ValueError("defaultConstraints: expected a list")
-    found = [_default(each, f"defaultConstraints[{index}]") for index, each in enumerate(listed)]
+    found = [_default(each, f"defaultConstraints[{index}]") for index, each in enumerate(items(listed, "defaultConstraints"))]
     pairs = [(each.topologyKey, each.whenUnsatisfiable) for each in found]
     for index, pair in enumerate(pairs):
         if pair in pairs[:index]:
@@ -89,9 +87,7 @@ def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConst
 
 
 def _default(raw: Any, path: str) -> TopologySpreadConstraint:
-    if not isinstance(raw, Mapping):
-        raise ValueError(f"{path}: expected fields ({', '.join(_DEFAULT_FIELDS)})")
-    check_names(raw, _DEFAULT_FIELDS, f"{path}.")
+    fields(raw, path, _DEFAULT_FIELDS)
     if not isinstance(raw.get("topologyKey"), str) or not raw["topologyKey"]:
         raise ValueError(f"{path}.topologyKey: expected text")
     if raw.get("whenUnsatisfiable") not in (HARD, SOFT):

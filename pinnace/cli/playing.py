@@ -1,8 +1,6 @@
 """The scenarios of `pinnace chaos` as commands: one each, that plays it, tells its timeline, and judges it."""
 
 import json
-import shutil
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,22 +8,17 @@ from typing import Any
 
 import click
 
-from pinnace.chaos.errors import ChaosError
-from pinnace.chaos.load import LoadError
-from pinnace.chaos.moments import Moment
 from pinnace.chaos.perform import Performance, perform
-from pinnace.chaos.scenarios.base import PlayError, Scenario
+from pinnace.chaos.scenarios.base import Scenario
 from pinnace.chaos.scenarios.stores import EtcdQuorum
 from pinnace.chaos.scenarios.table import SCENARIOS
-from pinnace.chaos.world import NotPossible
-from pinnace.check.files import HistoryError
 from pinnace.cli import local
 from pinnace.cli.command import Verb, verb
+from pinnace.cli.judging import judged, moment_line, new_folder
 from pinnace.cli.local import Steps
-from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.story import Story
-from pinnace.cluster.helper import HelperError
 
 COLUMN = 74
 """Width of what is judged, before the figures."""
@@ -75,34 +68,13 @@ def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: 
         story = Story(settings, steps)
         if output == "text":
             story.chapter(scenario.title, scenario.story)
-        found = _performed(scenario, folder, steps, seed, keep=save is not None)
+        found = judged(perform(scenario, folder, steps, seed), folder, keep=save is not None)
         if output == "text":
             _tell(story, found)
     if output == "json":
         click.echo(json.dumps(found.to_json(), indent=2))
     if found.status != "holds":
         raise Failure(f"the verdict is {found.status}", hint=f"history and logs are in {found.kept}", code=ExitCode.VERDICT)
-
-
-def _performed(scenario: Scenario, folder: Path, steps: Steps, seed: int, *, keep: bool) -> Performance:
-    """Removes the folder when nothing in it is worth keeping. Raises Failure."""
-    try:
-        found = local.run(perform(scenario, folder, steps, seed), hangup=True)
-    except KeyboardInterrupt:
-        if not keep:
-            shutil.rmtree(folder)
-        raise
-    except (ChaosError, LoadError, HelperError, HistoryError, PlayError, NotPossible) as error:
-        seen = [moment_line(moment) for moment in error.moments] if isinstance(error, PlayError) else []
-        raise Failure(
-            f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT, details=seen
-        ) from error
-    if keep or found.status != "holds":
-        found.kept = str(folder)
-        (folder / "report.json").write_text(json.dumps(found.to_json(), indent=2) + "\n")
-    else:
-        shutil.rmtree(folder)
-    return found
 
 
 def _tell(story: Story, found: Performance) -> None:
@@ -134,24 +106,6 @@ def _tell(story: Story, found: Performance) -> None:
         story.line(f"\n  To be judged again: pinnace check {found.kept}/*.jsonl")
 
 
-def moment_line(moment: Moment) -> str:
-    """Milliseconds after the fault, in a column, and what happened."""
-    return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"
-
-
 def shortened(statement: str) -> str:
     """What fits into the column."""
     return textwrap.shorten(statement, COLUMN - 6, placeholder=" ...")
-
-
-def new_folder(save: Path | None, prefix: str) -> Path:
-    """The folder that is named, which must be empty, or a temporary one. Raises Failure."""
-    if save is None:
-        return Path(tempfile.mkdtemp(prefix=prefix))
-    try:
-        save.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise usage(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
-    if any(save.iterdir()):
-        raise usage(f"{save} is not empty", hint="name another folder with --save")
-    return save.resolve()

@@ -1,26 +1,21 @@
 """`pinnace chaos`: breaking a cluster on purpose, and a verdict. The work is done in `pinnace.chaos`."""
 
 import json
-import shutil
 from pathlib import Path
 
 import click
 
-from pinnace.chaos.errors import ChaosError
 from pinnace.chaos.faults.base import Kind
 from pinnace.chaos.faults.table import KINDS
-from pinnace.chaos.load import LoadError
-from pinnace.chaos.report import ChaosReport
 from pinnace.chaos.run import Options
 from pinnace.chaos.run import run as run_chaos
-from pinnace.check.files import HistoryError
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, did_you_mean, verb
+from pinnace.cli.judging import judged, new_folder
 from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.playing import new_folder, scenario_verbs
+from pinnace.cli.playing import scenario_verbs
 from pinnace.cli.settings import Settings
-from pinnace.cluster.helper import HelperError
 from pinnace.cluster.spec import ClusterSpec
 
 POSITIVE = click.IntRange(min=1)
@@ -85,7 +80,7 @@ def run_verb(
     options = Options(spec, chosen(names), minutes * 60, seed, repeat)
     folder = new_folder(save, f"pinnace-chaos-{seed}-")
     with local.translated(), Steps(settings) as steps:
-        report = _judged(options, folder, steps, keep=save is not None)
+        report = judged(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
     text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
     click.echo(report.to_text() if text is None else text)
     if report.status != "holds":
@@ -111,23 +106,3 @@ def chosen(names: str) -> list[Kind]:
     if not wanted:
         raise usage("no fault is named", hint="`pinnace chaos faults` lists them")
     return [kind for kind in KINDS.values() if kind.name in wanted]
-
-
-def _judged(options: Options, folder: Path, steps: Steps, *, keep: bool) -> ChaosReport:
-    """Removes the folder when nothing in it is worth keeping. Raises Failure."""
-    try:
-        report = local.run(run_chaos(options, folder, steps, steps.line), hangup=True)
-    except KeyboardInterrupt:
-        if not keep:
-            shutil.rmtree(folder)
-        raise
-    except (ChaosError, LoadError, HelperError, HistoryError) as error:
-        raise Failure(
-            f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT
-        ) from error
-    if keep or report.status != "holds":
-        report.kept = str(folder)
-        (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
-    else:
-        shutil.rmtree(folder)
-    return report

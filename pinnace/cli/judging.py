@@ -1,0 +1,70 @@
+"""The runs of `pinnace chaos`: each in a folder, which goes when nothing in it is worth keeping."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pinnace.chaos.errors import ChaosError
+from pinnace.chaos.load import LoadError
+from pinnace.chaos.moments import Moment
+from pinnace.chaos.scenarios.base import PlayError
+from pinnace.chaos.world import NotPossible
+from pinnace.check.files import HistoryError
+from pinnace.check.verdict import Status
+from pinnace.cli import local
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cluster.helper import HelperError
+
+
+class Report(Protocol):
+    kept: str
+    """Where the history and the logs are, "" when they were removed."""
+
+    @property
+    def status(self) -> Status: ...
+    def to_json(self) -> dict[str, Any]: ...
+
+
+R = TypeVar("R", bound=Report)
+
+
+def new_folder(save: Path | None, prefix: str) -> Path:
+    """The folder that is named, which must be empty, or a temporary one. Raises Failure."""
+    if save is None:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        save.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise usage(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
+    if any(save.iterdir()):
+        raise usage(f"{save} is not empty", hint="name another folder with --save")
+    return save.resolve()
+
+
+def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
+    """The report of the run. Removes the folder unless the verdict is bad, or it is to be kept. Raises Failure."""
+    try:
+        report = local.run(run, hangup=True)
+    except KeyboardInterrupt:
+        if not keep:
+            shutil.rmtree(folder)
+        raise
+    except (ChaosError, LoadError, HelperError, HistoryError, PlayError, NotPossible) as error:
+        seen = [moment_line(moment) for moment in error.moments] if isinstance(error, PlayError) else []
+        raise Failure(
+            f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT, details=seen
+        ) from error
+    if keep or report.status != "holds":
+        report.kept = str(folder)
+        (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    else:
+        shutil.rmtree(folder)
+    return report
+
+
+def moment_line(moment: Moment) -> str:
+    """Milliseconds after the fault, in a column, and what happened."""
+    return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"

@@ -2,17 +2,14 @@
 
 import random
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
-from apiserver.services.elections import TIMING
-from apiserver.sessions import Timing
 from apiserver.storage.interface import Storage
 from apiserver.storage.memory import MemoryStorage
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from tests.contract.electing import Serve, Vote
-from tests.contract.servers import Server
-from tests.contract.voters import Voter
+from tests.contract.electing import Serve, Vote, serving, voting
 from tests.simulation.etcd import SimEtcd
 from tests.simulation.etcd_port import Port
 
@@ -32,26 +29,12 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 @pytest.fixture
 async def serve(storage: Storage) -> AsyncIterator[Serve]:
     """Starts API servers before the storage."""
-    servers: list[Server] = []
-
-    async def start(timing: Timing = TIMING) -> Server:
-        servers.append(await Server(storage, elections=timing).start())
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        await server.kill()
+    async with serving() as start:
+        yield partial(start, storage)
 
 
 @pytest.fixture
 async def vote() -> AsyncIterator[Vote]:
     """Starts candidates."""
-    voters: list[Voter] = []
-
-    def start(holder: str, *servers: Server) -> Voter:
-        voters.append(Voter(holder, *servers))
-        return voters[-1]
-
-    yield start
-    for voter in voters:
-        await voter.stop()
+    async with voting() as start:
+        yield start

@@ -1,7 +1,8 @@
 """What the tests of elections share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from apiserver.services.elections import TIMING
@@ -23,7 +24,42 @@ class Serve(Protocol):
     def __call__(self, timing: Timing = TIMING) -> Awaitable[Server]: ...
 
 
+class ServeOn(Protocol):
+    def __call__(self, storage: Storage, timing: Timing = TIMING) -> Awaitable[Server]:
+        """Starts an API server that knows elections and heartbeats only. `timing` is that of elections."""
+        ...
+
+
 Vote = Callable[..., Voter]
+"""Starts a candidate: its name, and the servers that it may go to."""
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[ServeOn]:
+    """The servers end with it."""
+    servers: list[Server] = []
+
+    async def start(storage: Storage, timing: Timing = TIMING) -> Server:
+        servers.append(await Server(storage, elections=timing).start())
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        await server.kill()
+
+
+@asynccontextmanager
+async def voting() -> AsyncIterator[Vote]:
+    """The candidates end with it."""
+    voters: list[Voter] = []
+
+    def start(holder: str, *servers: Server) -> Voter:
+        voters.append(Voter(holder, *servers))
+        return voters[-1]
+
+    yield start
+    for voter in voters:
+        await voter.stop()
 
 
 async def record_until(storage: Storage, condition: Callable[[KeyValue | None], bool]) -> KeyValue | None:

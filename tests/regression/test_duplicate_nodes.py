@@ -15,8 +15,8 @@ from pinnace.client.client import Client
 from pinnace.client.heartbeat import METHOD, NodeSession
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
+from tests.contract.electing import ServeOn
 from tests.contract.servers import PATIENCE
-from tests.regression.conftest import Serve
 from tests.regression.servers import serving
 from tests.unit.cacher.world import eventually
 from tests.unit.client.fakeserver import connect
@@ -49,7 +49,7 @@ async def lease_of(storage: MemoryStorage) -> tuple[int, int]:
     return (record.lease, Lease.FromString(record.value).spec.leaseTransitions) if record else (0, 0)
 
 
-async def test_kubernetes_79779_two_kubelets_with_one_name_do_not_fight(serve: Serve) -> None:
+async def test_kubernetes_79779_two_kubelets_with_one_name_do_not_fight(serve: ServeOn) -> None:
     """Two nodes with one host name overwrote each other's Node object again and again, and the cluster was busy with it:
     https://github.com/kubernetes/kubernetes/issues/79779
 

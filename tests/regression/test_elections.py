@@ -20,9 +20,9 @@ from pinnace.client.election import Candidate
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
+from tests.contract.electing import ServeOn, Vote
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import ELECTION, Speaker
-from tests.regression.conftest import Serve, Vote
 from tests.regression.servers import serving
 from tests.unit.cacher.world import eventually
 from tests.unit.client.fakeserver import connect
@@ -53,7 +53,9 @@ class Renewals(MemoryStorage):
             await self._more.wait_for(lambda: self.count >= wanted)
 
 
-async def test_kubernetes_125761_the_clock_is_set_by_an_hour(monkeypatch: pytest.MonkeyPatch, serve: Serve, vote: Vote) -> None:
+async def test_kubernetes_125761_the_clock_is_set_by_an_hour(
+    monkeypatch: pytest.MonkeyPatch, serve: ServeOn, vote: Vote
+) -> None:
     """When the machine's clock was set an hour ahead, a standby saw the lease expired, and for two seconds there were two
     schedulers: https://github.com/kubernetes/kubernetes/issues/125761
 
@@ -74,7 +76,7 @@ async def test_kubernetes_125761_the_clock_is_set_by_an_hour(monkeypatch: pytest
     assert "no heartbeat" in (await silent.skip("observed")).lost.reason, "an hour back, nobody is ever silent"
 
 
-async def test_kubernetes_23731_a_leader_whose_place_was_taken_is_told(serve: Serve, vote: Vote) -> None:
+async def test_kubernetes_23731_a_leader_whose_place_was_taken_is_told(serve: ServeOn, vote: Vote) -> None:
     """A leader whose update was refused found the lock held by another, went back to waiting for it, and never called
     OnStoppedLeading: two leaders, for ever: https://github.com/kubernetes/kubernetes/issues/23731
 
@@ -92,7 +94,7 @@ async def test_kubernetes_23731_a_leader_whose_place_was_taken_is_told(serve: Se
     assert taken > token and len(leader.history) == 2
 
 
-async def test_kubernetes_23731_a_leader_that_cannot_renew_tells_itself(serve: Serve, vote: Vote) -> None:
+async def test_kubernetes_23731_a_leader_that_cannot_renew_tells_itself(serve: ServeOn, vote: Vote) -> None:
     """As above; the first sign was an update that failed ("too many concurrent requests"), again and again.
 
     Here: etcd refuses every renewal, and every attempt to depose the leader, while its stream lives. Kept by: a heartbeat is
@@ -233,7 +235,7 @@ class Reluctant(MemoryStorage):
 
 
 @pytest.mark.parametrize("error", [Unavailable("no leader"), OutcomeUnknown("no answer")])
-async def test_kubernetes_112023_a_release_that_fails(error: Exception, serve: Serve, vote: Vote) -> None:
+async def test_kubernetes_112023_a_release_that_fails(error: Exception, serve: ServeOn, vote: Vote) -> None:
     """A leader that stopped could not release its lock (it had overwritten what it knew of it), and nobody led until the lease
     had run out: https://github.com/kubernetes/kubernetes/issues/112023
 

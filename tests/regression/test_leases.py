@@ -9,9 +9,9 @@ from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, election_key
 from pinnace.client.heartbeat import NodeSession
 from tests.conftest import EtcdFactory
+from tests.contract.electing import ServeOn, Vote
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import ELECTION, Speaker
-from tests.regression.conftest import Serve, Vote
 from tests.unit.client.fakeserver import connect
 
 KEY = election_key(ELECTION)
@@ -27,7 +27,7 @@ async def holder_of(storage: MemoryStorage, key: str) -> int:
     raise AssertionError("the watch ended")
 
 
-async def test_etcd_15247_leases_that_are_renewed_are_revoked_all_the_same(serve: Serve, vote: Vote) -> None:
+async def test_etcd_15247_leases_that_are_renewed_are_revoked_all_the_same(serve: ServeOn, vote: Vote) -> None:
     """A member of etcd that had stood still (fdatasync) while another became leader revoked, once it went on, all leases that
     it believed to have expired, though the new leader had renewed them: https://github.com/etcd-io/etcd/issues/15247
 
@@ -65,7 +65,7 @@ class Lying(MemoryStorage):
 FOR_EVER = 1 << 30
 
 
-async def test_etcd_20615_a_renewal_that_succeeds_after_the_revocation(serve: Serve, vote: Vote) -> None:
+async def test_etcd_20615_a_renewal_that_succeeds_after_the_revocation(serve: ServeOn, vote: Vote) -> None:
     """A lease that was revoked while a renewal was under way was reported as renewed:
     https://github.com/etcd-io/etcd/pull/20590 (20615 in 3.6)
 
@@ -85,7 +85,7 @@ async def test_etcd_20615_a_renewal_that_succeeds_after_the_revocation(serve: Se
         task.cancel()
 
 
-async def test_etcd_20615_the_lease_of_a_node_comes_back(serve: Serve) -> None:
+async def test_etcd_20615_the_lease_of_a_node_comes_back(serve: ServeOn) -> None:
     """As above: nodes whose Lease objects are gone for ever, while their kubelet beats and is answered. Kept by: the server
     looks for the objects every second, and ends a session whose lease takes no keys; the fleet begins another."""
     storage = Lying(3)
@@ -116,7 +116,7 @@ class Everlasting(MemoryStorage):
         return 9_223_372_036.0
 
 
-async def test_etcd_20273_leases_that_begin_anew_with_each_restart(serve: Serve, vote: Vote) -> None:
+async def test_etcd_20273_leases_that_begin_anew_with_each_restart(serve: ServeOn, vote: Vote) -> None:
     """Each restart and each election of a leader in etcd gives all leases their full time again: with enough of them none ever
     runs out: https://github.com/etcd-io/etcd/issues/20273
 
@@ -135,7 +135,7 @@ async def test_etcd_20273_leases_that_begin_anew_with_each_restart(serve: Serve,
     assert await next_one.elected(after=token) > token
 
 
-async def test_etcd_20273_restarts_of_etcd_only_delay(start_etcd: EtcdFactory, serve: Serve, vote: Vote) -> None:
+async def test_etcd_20273_restarts_of_etcd_only_delay(start_etcd: EtcdFactory, serve: ServeOn, vote: Vote) -> None:
     """As above, when leader and API server have died together and etcd restarts twice: only the lease is left to end the term.
     It takes longer by the restarts; it does end."""
     (etcd,) = await start_etcd(1)

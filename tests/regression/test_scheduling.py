@@ -15,7 +15,7 @@ from pinnace.fit import Refusal
 from scheduler.cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
-from tests.unit.scheduler import test_binding as binding
+from tests.unit.scheduler import binder_world as binding
 from tests.unit.scheduler import test_feed as feed
 from tests.unit.scheduler.pods import cache_of, framework, info
 

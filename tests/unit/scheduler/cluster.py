@@ -1,8 +1,8 @@
 """An API server in this process, on a storage in memory, and whole schedulers before it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from apiserver.server import ApiServer
@@ -115,14 +115,6 @@ class Cluster:
             return bool(await self.client.namespaces.get("default"))
         except NotFound:
             return False
-
-
-@asynccontextmanager
-async def running(server: ApiServer) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(server.run())
-    yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def small(name: str) -> NodeBuilder:

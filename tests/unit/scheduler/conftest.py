@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.scheduler.cluster import Cluster, running
+from tests.unit.scheduler.cluster import Cluster
+from tests.unit.scheduler.running import running
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """Binding: what is sent, and what is made of each answer. The API server is a fake, the time is ours."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
-from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.status import Code, Refusal, encode
-from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import (
     ApiError,
     Conflict,
@@ -21,114 +19,20 @@ from pinnace.client.errors import (
     OutcomeUnknown,
     Timeout,
     Unavailable,
-    from_refusal,
 )
-from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVE_DELAY, Binder
-from scheduler.decision import Decision
-from scheduler.framework.results import Refused
-from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING
 from scheduler.verdict import Verdict, verdict
-from tests.builders import PodBuilder, make_node, make_pod
-from tests.clock import FakeClock
-from tests.unit.scheduler.pods import cache_of, info
-
-TOKEN = 7
-
-
-def refusal(code: Code, reason: str = "", message: str = "no") -> Refusal:
-    return Refusal(code, reason, message)
-
-
-CONFLICT = refusal(Code.ABORTED, "AlreadyBound", 'pod "a" is already assigned')
-FENCED = refusal(Code.FAILED_PRECONDITION, "Fenced")
-NOT_FOUND = refusal(Code.NOT_FOUND)
-UNKNOWN = refusal(Code.UNAVAILABLE, "OutcomeUnknown")
-Answer = Refusal | None
-
-
-class Api:
-    """Answers binds by `answer`, holds them back while `gate` is closed, and reads from `pods`."""
-
-    def __init__(self) -> None:
-        self.pods: dict[str, PodBuilder] = {}
-        self.batches: list[tuple[list[str], Fence | None]] = []
-        self.reads: list[str] = []
-        self.answer: Callable[[Binding], Answer] = lambda binding: None
-        self.whole: Refusal | None = None
-        self.read_error: Refusal | None = None
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]:
-        self.batches.append(([f"{each.metadata.name}>{each.target.name}" for each in bindings], fence))
-        answers = [self.answer(each) for each in bindings]
-        await self.gate.wait()
-        if self.whole is not None:
-            raise from_refusal(self.whole)
-        return [BatchItem(error=encode(each)) if each else BatchItem() for each in answers]
-
-    async def get(self, name: str, namespace: str = "") -> Pod:
-        self.reads.append(f"{namespace}/{name}")
-        if self.read_error is not None:
-            raise from_refusal(self.read_error)
-        if name not in self.pods:
-            raise from_refusal(NOT_FOUND)
-        return self.pods[name].build()
-
-
-class World:
-    """A binder, and what it said. Pods are assumed in the cache, as the cycle leaves them."""
-
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.api = Api()
-        self.cache = cache_of(make_node("n"), make_node("m"))
-        self.binder = Binder(self.api, self.cache, self, "scheduler", clock=self.clock)
-        self.told: list[str] = []
-        self.binder.begin(TOKEN)
-
-    def bound(self, decision: Decision) -> None:
-        self.told.append(f"bound {decision.queued.info.name}")
-
-    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
-        self.cache.forget(decision.queued.info.uid)
-        self.told.append(f"failed {decision.queued.info.name}: {message}{', retry' if retry else ''}")
-
-    def refused(self, decision: Decision, refused: Refused) -> None:
-        self.cache.forget(decision.queued.info.uid)
-        self.told.append(f"refused {decision.queued.info.name}: {refused.reason}")
-
-    def superseded(self, decision: Decision) -> None:
-        self.told.append(f"superseded {decision.queued.info.name}")
-
-    def fenced(self, token: int) -> None:
-        self.told.append(f"fenced {token}")
-        self.binder.stand_down()
-
-    def submit(self, *names: str, node: str = "n") -> None:
-        for name in names:
-            pod = info(make_pod(name))
-            self.cache.assume(pod, node)
-            self.binder.submit(Decision(QueuedPod(pod, 0.0), node, TOKEN))
-
-    async def settle(self) -> None:
-        await self.clock.advance(0)
-
-    async def resolve(self) -> None:
-        await self.clock.advance(RESOLVE_DELAY)
-
-    def assumed(self) -> list[str]:
-        return [pod.name for pod in self.cache.assumed()]
+from tests.builders import make_pod
+from tests.unit.scheduler.binder_world import CONFLICT, FENCED, NOT_FOUND, TOKEN, UNKNOWN, World, refusal
+from tests.unit.scheduler.pods import info
+from tests.unit.scheduler.running import running
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    running = asyncio.ensure_future(world.binder.run())
-    yield world
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    async with running(world.binder):
+        yield world
 
 
 async def test_what_is_sent(world: World) -> None:

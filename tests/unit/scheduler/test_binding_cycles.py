@@ -16,8 +16,9 @@ from scheduler.framework.profile import Enabled
 from scheduler.framework.results import Refused
 from scheduler.queue.scheduling_queue import QueuedPod
 from tests.builders import make_pod
-from tests.unit.scheduler import test_binding as binding
+from tests.unit.scheduler import binder_world as binding
 from tests.unit.scheduler.pods import framework, info
+from tests.unit.scheduler.running import running
 
 NO = Status("node(s) said no")
 Answer = Callable[[str], Awaitable[Status | None]]
@@ -95,11 +96,8 @@ class World(binding.World):
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    running = asyncio.ensure_future(world.binder.run())
-    yield world
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    async with running(world.binder):
+        yield world
 
 
 async def test_pods_that_no_plugin_cares_about_go_to_the_batches_at_once(world: World) -> None:

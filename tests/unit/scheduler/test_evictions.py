@@ -1,6 +1,5 @@
 """Victims are marked and deleted, once, and only they."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -13,6 +12,7 @@ from scheduler.preemption.evictions import AGAIN, DEADLINE, Evictions
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import cache_of, info
+from tests.unit.scheduler.running import running
 
 DOWN = Refusal(Code.UNAVAILABLE, "", "down")
 STALE = Refusal(Code.ABORTED, "Conflict", "stale")
@@ -56,11 +56,8 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    running = asyncio.ensure_future(world.evictions.run())
-    yield world
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    async with running(world.evictions):
+        yield world
 
 
 async def test_victims_are_marked_and_deleted_and_it_is_told(world: World) -> None:

@@ -1,6 +1,5 @@
 """Events and conditions: once, in batches, and never over somebody else's write."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -13,6 +12,7 @@ from scheduler.reporter import INTERVAL, Reporter
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import info
+from tests.unit.scheduler.running import running
 
 MESSAGE = "0/1 nodes are available: 1 Insufficient cpu."
 
@@ -66,11 +66,8 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    running = asyncio.ensure_future(world.reporter.run())
-    yield world
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    async with running(world.reporter):
+        yield world
 
 
 async def test_where_a_pod_went(world: World) -> None:

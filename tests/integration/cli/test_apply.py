@@ -1,38 +1,15 @@
 """`apply`, with good manifests and bad: one line for each thing that is wrong, a hint, an exit code; and nothing changed."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from apiserver.storage.memory import MemoryStorage
 from pinnace.client.client import Client
-from pinnace.client.connection import Connection
 from tests.builders import make_pod
 from tests.conftest import free_port
-from tests.integration.commands import Commands, Server
+from tests.integration.cli.commands import Commands
 
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: app}]}}"
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[str]:
-    server = Server(MemoryStorage())
-    await server.start()
-    yield server.address
-    await server.stop()
-
-
-@pytest.fixture
-def pinnace(server: str) -> Commands:
-    return Commands([server])
-
-
-@pytest.fixture
-async def client(server: str) -> AsyncIterator[Client]:
-    connection = Connection([server])
-    yield Client(connection)
-    await connection.close()
 
 
 def pod(name: str = "a", container: str = "", metadata: str = "", spec: str = "") -> str:

@@ -1,37 +1,13 @@
 """The verbs that look at objects and change them, end to end."""
 
 import json
-from collections.abc import AsyncIterator
 
-import pytest
 import yaml
 
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.client.client import Client
-from pinnace.client.connection import Connection
 from tests.builders import make_node, make_pod
-from tests.integration.commands import Commands, Server
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[str]:
-    server = Server(MemoryStorage())
-    await server.start()
-    yield server.address
-    await server.stop()
-
-
-@pytest.fixture
-def pinnace(server: str) -> Commands:
-    return Commands([server])
-
-
-@pytest.fixture
-async def client(server: str) -> AsyncIterator[Client]:
-    connection = Connection([server])
-    yield Client(connection)
-    await connection.close()
+from tests.integration.cli.commands import Commands
 
 
 async def test_get_as_tables(pinnace: Commands, client: Client) -> None:

@@ -12,7 +12,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
-from tests.integration.commands import PATIENCE, Commands, Server, command
+from tests.integration.cli.commands import PATIENCE, Commands, Server, command
 
 
 @pytest.fixture

@@ -1,11 +1,7 @@
 """Every kind that the scheduler reads is a full citizen: applied, shown, described, selected, deleted."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import (
     CSI_NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -15,11 +11,10 @@ from pinnace.api.resources import (
     STORAGE_CLASSES,
 )
 from pinnace.client.client import Client
-from pinnace.client.connection import Connection
-from tests.integration.commands import Commands, Server
+from tests.integration.cli.commands import Commands
 
 KINDS = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES, POD_DISRUPTION_BUDGETS)
-VOLUMES = (Path(__file__).parents[2] / "examples/volumes.yaml").read_text()
+VOLUMES = (Path(__file__).parents[3] / "examples/volumes.yaml").read_text()
 DRIVERS = """
 ---
 apiVersion: storage.k8s.io/v1
@@ -31,23 +26,7 @@ spec:
 """
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[str]:
-    server = Server(MemoryStorage())
-    await server.start()
-    yield server.address
-    await server.stop()
-
-
-@pytest.fixture
-async def client(server: str) -> AsyncIterator[Client]:
-    connection = Connection([server])
-    yield Client(connection)
-    await connection.close()
-
-
-async def test_the_life_of_each_kind(server: str) -> None:
-    pinnace = Commands([server])
+async def test_the_life_of_each_kind(pinnace: Commands) -> None:
     applied = await pinnace("apply", "-f", "-", stdin=VOLUMES + DRIVERS)
     assert applied.code == 0, applied.err
     assert applied.lines == [
@@ -80,8 +59,8 @@ async def test_the_life_of_each_kind(server: str) -> None:
     assert not (await pinnace("get", "pv,pvc,sc,csinodes,svc,pdb", "-o", "name")).lines
 
 
-async def test_status_is_written_apart(server: str, client: Client) -> None:
-    assert (await Commands([server])("apply", "-f", "-", stdin=VOLUMES)).code == 0
+async def test_status_is_written_apart(pinnace: Commands, client: Client) -> None:
+    assert (await pinnace("apply", "-f", "-", stdin=VOLUMES)).code == 0
     budgets = client.of(POD_DISRUPTION_BUDGETS)
     budget = await budgets.get("database", "default")
     budget.status.disruptionsAllowed = 2

@@ -1,0 +1,31 @@
+"""An API server in this process, commands and a client."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiserver.storage.memory import MemoryStorage
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from tests.integration.cli.commands import Commands, Server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """Its address."""
+    server = Server(MemoryStorage())
+    await server.start()
+    yield server.address
+    await server.stop()
+
+
+@pytest.fixture
+def pinnace(server: str) -> Commands:
+    return Commands([server])
+
+
+@pytest.fixture
+async def client(server: str) -> AsyncIterator[Client]:
+    connection = Connection([server])
+    yield Client(connection)
+    await connection.close()

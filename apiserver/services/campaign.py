@@ -179,7 +179,7 @@ class Campaign:
         return True
 
     def _elected(self, held: Held) -> None:
-        self._contest.step_out(self._conversation)
+        self._contest.won(self._conversation, held)
         self._conversation.say(CampaignResponse(elected=CampaignResponse.Elected(token=held.token)))
 
     async def _react(self) -> bool:

@@ -24,6 +24,8 @@ Member = Conversation[Any, Any]
 
 NOMINEE_FIRST = 1.0
 """Seconds after the key is gone for which a nominee has the right of way."""
+UNSEEN = 1.0
+"""Seconds for which a put from here counts although the cache does not show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ class Contest:
         self._members: list[Member] = []
         self._line: list[Member] = []
         self._latest = term_of(record) if (record := self.record()) else None
+        self._written = 0
+        """The revision of the key's last put from here: until the cache has it, somebody leads of whom it knows nothing."""
+        self._written_at = float("-inf")
 
     def record(self) -> KeyValue | None:
         """The key, as the cache has it."""
@@ -84,8 +89,13 @@ class Contest:
         self._members.remove(member)
         self.step_out(member)
 
+    def won(self, member: Member, held: Held) -> None:
+        """It leads, by a put from here."""
+        self._written, self._written_at = held.mod_revision, self._clock.monotonic()
+        self.step_out(member)
+
     def step_out(self, member: Member) -> None:
-        """It leads, or has gone: the next in line may stand."""
+        """It leads, or has gone: it is the next one's turn."""
         if member in self._line:
             self._line.remove(member)
             for following in self._line[:1]:
@@ -101,7 +111,9 @@ class Contest:
         return (record, Nomination.FromString(record.value)) if record else None
 
     def may_stand(self, member: Member, session: int) -> bool:
-        """Nobody leads: may this candidate stand now?"""
+        """Nobody leads, as far as the cache knows: may this candidate stand now?"""
+        if self._cacher.revision < self._written and self._clock.monotonic() - self._written_at < UNSEEN:
+            return False
         nomination = self.nomination()
         if nomination is not None and (nominee := nomination[1].session):
             if nominee == session:

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from apiserver.services.contest import Contest
+from apiserver.cacher.cacher import Cacher
+from apiserver.services.contest import UNSEEN, Contest, Held
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.elections import TIMING
 from apiserver.storage.interface import Change
@@ -54,6 +55,22 @@ async def test_a_leader_is_out_of_the_line_but_hears_what_happens(contest: Conte
     contest.announce(Change(contest.key, None, 0, 5))
     assert turns(contest, members) == [False, True, False]
     assert await members[0].hear() is Sign.NEWS
+
+
+async def test_nobody_stands_against_a_leader_that_the_cache_does_not_show_yet() -> None:
+    clock, cacher = FakeClock(), SimpleNamespace(raw=lambda key: None, revision=6)
+    contest = Contest("scheduler", cast(Cacher, cacher), clock)
+    leader, other = (Member(nothing(), TIMING, clock) for _ in range(2))
+    for member in (leader, other):
+        contest.join(member)
+    assert contest.may_stand(leader, 1) and not contest.may_stand(other, 2)
+    contest.won(leader, Held(7, 7))
+    assert not contest.may_stand(other, 2), "it would only lose"
+    cacher.revision = 8
+    assert contest.may_stand(other, 2), "the key has gone again"
+    cacher.revision = 6
+    await clock.advance(UNSEEN)
+    assert contest.may_stand(other, 2), "a cache that stays behind keeps nobody waiting"
 
 
 async def test_one_that_leaves_in_the_middle_disturbs_nobody(contest: Contest, members: list[Member]) -> None:

@@ -5,6 +5,7 @@ have to stop the scheduler (what may be queued, in which order, which event help
 not there.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +80,9 @@ class Framework:
         self._post_filters = at(Point.POST_FILTER)
         self.scorers = [_scorer(each) for each in profile.get(Point.SCORE, ()) if each.weight]
         self._hints = {each.name: each for point in _REFUSING for each in at(point) if isinstance(each, EnqueueHint)}
+        self._makers_of_room = [
+            each for each in self._post_filters if isinstance(each, EnqueueHint) and each.name not in self._hints
+        ]
         self.binding = BindingPlugins(
             at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
         )
@@ -104,19 +108,26 @@ class Framework:
         awaited = Change.NONE
         try:
             for name in refused_by:
-                hint = self._hints.get(name)
-                awaited |= hint.helped_by if hint else ANY
+                for hint in self._helpers(name):
+                    awaited |= hint.helped_by
         except Exception:
             return ANY
         return awaited or ANY
 
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """May the event help a pod that this plugin refused?"""
-        hint = self._hints.get(plugin)
         try:
-            return hint is None or (bool(event.change & hint.helped_by) and hint.helps(event, pod, nodes))
+            hints = self._helpers(plugin)
+            return any(bool(event.change & hint.helped_by) and hint.helps(event, pod, nodes) for hint in hints)
         except Exception:
             return True
+
+    def _helpers(self, plugin: str) -> Iterator[EnqueueHint]:
+        """Who knows what may help a pod that the plugin refused: the plugin, and those that make room if room is lacking."""
+        hint = self._hints.get(plugin, _ANYTHING)
+        yield hint
+        if Change.POD_FREED in hint.helped_by:
+            yield from self._makers_of_room
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | Diagnosis:
         """The feasible nodes, at least one; or why there is none. Raises PluginError."""
@@ -201,6 +212,17 @@ def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: Nod
         raise PluginError(plugin.name, "Filter", error) from error
 
 
+class _Anything:
+    """The hint of a plugin that has none."""
+
+    name = ""
+    helped_by = ANY
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return True
+
+
+_ANYTHING = _Anything()
 _REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
 """Where a plugin can leave a pod without a place."""
 

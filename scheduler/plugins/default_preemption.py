@@ -12,7 +12,18 @@ from typing import Any
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
 from scheduler import metrics
-from scheduler.framework import CycleState, Diagnosis, Handle, NodeTable, Nominated, PodInfo, Status
+from scheduler.framework import (
+    Change,
+    ClusterEvent,
+    CycleState,
+    Diagnosis,
+    Handle,
+    IntArray,
+    NodeTable,
+    Nominated,
+    PodInfo,
+    Status,
+)
 from scheduler.framework.handle import Preemption
 from scheduler.plugins.arguments import check_names, whole_number
 from scheduler.preemption.candidates import Bounds, Candidates
@@ -26,6 +37,7 @@ _MOST = (1 << 31) - 1
 class DefaultPreemption:
     name = "DefaultPreemption"
     needs = (POD_DISRUPTION_BUDGETS,)
+    helped_by = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.POD_FREED
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         check_names(args, ("minCandidateNodesPercentage", "minCandidateNodesAbsolute"))
@@ -56,6 +68,17 @@ class DefaultPreemption:
         self._evict(pod, best, preemption)
         return Nominated(best.node)
 
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """Where there is not room enough even now, there may be so much now that removing pods makes it enough. Not while
+        victims are still on their way out: then there will be more."""
+        preemption, row = self._handle.preemption, nodes.row(event.node)
+        if preemption is None or row is None or pod.pod.spec.preemptionPolicy == "Never":
+            return False
+        lower = preemption.cache.below(pod.priority)
+        if not all(_room(resource, row, nodes, lower) >= amount for resource, amount in pod.requests.amounts):
+            return False
+        return not _on_their_way(pod, event.node, preemption)
+
     def _evict(self, pod: PodInfo, victims: Victims, preemption: Preemption) -> None:
         bound = []
         for victim in victims.pods:
@@ -65,6 +88,11 @@ class DefaultPreemption:
             else:
                 bound.append(victim)
         preemption.evict(pod, victims.node, bound)
+
+
+def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArray]) -> int:
+    """What is free on a node, with what pods of a lower priority take up."""
+    return int(nodes.free(resource)[row]) + (int(lower[resource][row]) if resource in lower else 0)
 
 
 def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:

@@ -111,9 +111,9 @@ class Candidates:
 
 
 def _rows(pod: PodInfo, promising: BoolArray, seed: int) -> list[int]:
-    """Those that are promising, beginning somewhere."""
+    """Those that are promising, beginning somewhere: at the same node for pods of one template."""
     rows = promising.nonzero()[0]
-    start = crc32(pod.template, seed) % len(promising)
+    start = crc32(pod.pod.spec.SerializeToString(deterministic=True), seed) % len(promising)
     found: list[int] = np.roll(rows, -int(np.searchsorted(rows, start))).tolist()
     return found
 

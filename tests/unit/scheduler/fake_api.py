@@ -16,6 +16,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
 from pinnace.client.client import WatchBatch
 from pinnace.client.errors import ApiError, from_refusal, unavailable
+from pinnace.fit import is_terminal
 
 
 class Weather(Enum):
@@ -90,14 +91,21 @@ class FakeResource:
         new.metadata.resourceVersion = str(self._api.revision)
         self._api.on_write(self.resource, old, new)
         self.objects[key] = new
-        self.tell((ADDED if old is None else MODIFIED, new))
+        seen, shown = old is not None and self.shows(old), self.shows(new)
+        if seen or shown:
+            self.tell((DELETED if not shown else MODIFIED if seen else ADDED, new))
         return new
 
     def remove(self, key: str) -> None:
         old = self.objects.pop(key)
         self._api.revision += 1
         self._api.on_write(self.resource, old, None)
-        self.tell((DELETED, old))
+        if self.shows(old):
+            self.tell((DELETED, old))
+
+    def shows(self, obj: Any) -> bool:
+        """To watchers."""
+        return True
 
     def key(self, obj: Any) -> str:
         meta = obj.metadata
@@ -113,7 +121,7 @@ class FakeResource:
         """Without a revision to resume from: streams do not break here."""
         stream: asyncio.Queue[tuple[float, WatchBatch[Any]]] = asyncio.Queue()
         self._streams.append(stream)
-        yield WatchBatch([(ADDED, obj) for obj in self.objects.values()], self._api.revision)
+        yield WatchBatch([(ADDED, obj) for obj in self.objects.values() if self.shows(obj)], self._api.revision)
         while True:
             at, batch = await stream.get()
             await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
@@ -150,6 +158,10 @@ class FakeResource:
 class FakePods(FakeResource):
     def __init__(self, api: FakeApi) -> None:
         super().__init__(api, PODS)
+
+    def shows(self, obj: Any) -> bool:
+        """Schedulers watch those that are not finished."""
+        return not is_terminal(obj)
 
     async def get(self, name: str, namespace: str = "") -> Pod:
         await asyncio.sleep(self._api.lag())

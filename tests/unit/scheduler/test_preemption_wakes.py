@@ -1,0 +1,88 @@
+"""Pods that wait until preemption can help them: what wakes them, and what does not."""
+
+import asyncio
+from unittest.mock import patch
+
+from pinnace.api.resources import NODES, PODS
+from scheduler.plugins.default_preemption import DefaultPreemption
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.scheduler.stage import Stage
+
+HIGH = make_pod("high").req(cpu=4).priority(10)
+
+
+def put_node(stage: Stage, cpu: int) -> None:
+    stage.api.put(NODES, make_node("n").capacity(cpu=cpu, memory="4Gi", pods=10).build())
+
+
+def there(name: str, cpu: int, priority: int = 0) -> PodBuilder:
+    return make_pod(name).req(cpu=cpu).priority(priority).node("n")
+
+
+def put(stage: Stage, *pods: PodBuilder) -> None:
+    stage.api.put(PODS, *(pod.build() for pod in pods))
+
+
+async def bury(stage: Stage) -> list[str]:
+    """Removes those that are being deleted, one after the other."""
+    await asyncio.sleep(1.0)
+    gone = [key for key, pod in stage.api.all(PODS).items() if pod.metadata.HasField("deletionTimestamp")]
+    for key in gone:
+        stage.api.remove(PODS, key)
+        await asyncio.sleep(3.0)
+    return [key.removeprefix("default/") for key in gone]
+
+
+def test_a_node_that_grows_is_not_large_enough_but_has_victims() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        put_node(stage, 2)
+        put(stage, there("low", 2), HIGH)
+        await asyncio.sleep(2.0)
+        put_node(stage, 4)
+        assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
+def test_one_that_cannot_be_removed_goes_and_one_that_can_is_left() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        put_node(stage, 4)
+        put(stage, there("low", 2), there("equal", 2, priority=10), HIGH)
+        await asyncio.sleep(2.0)
+        stage.api.remove(PODS, "default/equal")
+        assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
+def test_the_victims_were_not_enough() -> None:
+    """Another scheduler uses the room: it is woken when the last of them is gone, and finds another victim."""
+    stage = Stage()
+
+    async def story() -> None:
+        put_node(stage, 4)
+        put(stage, there("low", 4), HIGH)
+        await asyncio.sleep(0.5)
+        put(stage, there("late", 3))
+        assert await bury(stage) == ["low"] and not stage.node_of("high")
+        assert await bury(stage) == ["late"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
+def test_it_is_not_tried_again_for_each_victim() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        put_node(stage, 4)
+        put(stage, *(there(f"low{number}", 1) for number in range(4)), HIGH, make_pod("other").req(cpu=4).priority(5))
+        with patch.object(DefaultPreemption, "post_filter", autospec=True, side_effect=DefaultPreemption.post_filter) as asked:
+            assert len(await bury(stage)) == 4
+        pods = [call.args[2].name for call in asked.call_args_list]
+        assert stage.node_of("high") == "n" and sorted(pods) == ["high", "other"]
+
+    stage.play(story())

@@ -60,7 +60,7 @@ class Diagnosis:
             with _named(plugin):
                 counter = _count(result.explain(), left & ~result.passed)
             if counter:
-                found[plugin] = counter
+                found.setdefault(plugin, Counter()).update(counter)
                 left &= result.passed
         return found
 

@@ -100,6 +100,11 @@ def test_victims_of_the_other_filters() -> None:
             [low("p", "a", cpu=2, priority=1000), low("q", "a", cpu=1)],
             "1 Insufficient cpu, 1 Preemption is not helpful for scheduling",
         ),
+        (
+            [node("a", cpu=2), node("b").taint("gpu")],
+            [],
+            "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling",
+        ),
     ],
 )
 def test_why_it_does_not_help(nodes: list[NodeBuilder], placed: list[PodBuilder], reasons: str) -> None:

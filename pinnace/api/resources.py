@@ -57,7 +57,6 @@ class Resource(Generic[T_co]):
     """Full name of the gRPC service, such as "pinnace.v1.Pods"."""
     messages: Any
     namespaced: bool
-    has_status: bool = False
     short_names: tuple[str, ...] = ()
 
     def request(self, prefix: str, suffix: str = "Request") -> type[Message]:
@@ -90,11 +89,11 @@ class Resource(Generic[T_co]):
 
 PODS = Resource(
     "pods", "Pod", "v1", core_v1_pb2.Pod, "pinnace.v1.Pods", pods_pb2,
-    namespaced=True, has_status=True, short_names=("po",),
+    namespaced=True, short_names=("po",),
 )  # fmt: skip
 NODES = Resource(
     "nodes", "Node", "v1", core_v1_pb2.Node, "pinnace.v1.Nodes", nodes_pb2,
-    namespaced=False, has_status=True, short_names=("no",),
+    namespaced=False, short_names=("no",),
 )  # fmt: skip
 NAMESPACES = Resource(
     "namespaces", "Namespace", "v1", core_v1_pb2.Namespace, "pinnace.v1.Namespaces", namespaces_pb2,
@@ -114,11 +113,11 @@ LEASES = Resource(
 )  # fmt: skip
 PERSISTENT_VOLUMES = Resource(
     "persistentvolumes", "PersistentVolume", "v1", core_v1_pb2.PersistentVolume,
-    "pinnace.v1.PersistentVolumes", persistentvolumes_pb2, namespaced=False, has_status=True, short_names=("pv",),
+    "pinnace.v1.PersistentVolumes", persistentvolumes_pb2, namespaced=False, short_names=("pv",),
 )  # fmt: skip
 PERSISTENT_VOLUME_CLAIMS = Resource(
     "persistentvolumeclaims", "PersistentVolumeClaim", "v1", core_v1_pb2.PersistentVolumeClaim,
-    "pinnace.v1.PersistentVolumeClaims", persistentvolumeclaims_pb2, namespaced=True, has_status=True, short_names=("pvc",),
+    "pinnace.v1.PersistentVolumeClaims", persistentvolumeclaims_pb2, namespaced=True, short_names=("pvc",),
 )  # fmt: skip
 STORAGE_CLASSES = Resource(
     "storageclasses", "StorageClass", "storage.k8s.io/v1", storage_v1_pb2.StorageClass,
@@ -130,11 +129,11 @@ CSI_NODES = Resource(
 )  # fmt: skip
 SERVICES = Resource(
     "services", "Service", "v1", core_v1_pb2.Service, "pinnace.v1.Services", services_pb2,
-    namespaced=True, has_status=True, short_names=("svc",),
+    namespaced=True, short_names=("svc",),
 )  # fmt: skip
 POD_DISRUPTION_BUDGETS = Resource(
     "poddisruptionbudgets", "PodDisruptionBudget", "policy/v1", policy_v1_pb2.PodDisruptionBudget,
-    "pinnace.v1.PodDisruptionBudgets", poddisruptionbudgets_pb2, namespaced=True, has_status=True, short_names=("pdb",),
+    "pinnace.v1.PodDisruptionBudgets", poddisruptionbudgets_pb2, namespaced=True, short_names=("pdb",),
 )  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (

@@ -189,7 +189,7 @@ def _answer_before_commit(surgery: Surgery) -> None:
             return Committed(await storage.current_revision() + 1)
 
         self._at = 0
-        await self._open()
+        await self.open()
         self._storage = type("Hasty", (), {"transact": staticmethod(transact)})()
         try:
             return await original(self, writes)

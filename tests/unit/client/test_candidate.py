@@ -247,7 +247,7 @@ async def test_a_token_that_was_given_up_does_not_come_back(
         await clock.advance(INTERVAL)
     resumed = await elsewhere.next(clock)
     assert await resumed.opening() == (5, 7)
-    await clock.advance(VALIDITY - 4 * INTERVAL)
+    await clock.advance(VALIDITY - 3 * INTERVAL)  # the last beat that was answered may have been the second
     await history.grows_to(2)
     resumed.opened(session=5)
     if elected:

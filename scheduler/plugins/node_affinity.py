@@ -1,13 +1,15 @@
 """NodeAffinity: nodeSelector, and node affinity: required terms refuse nodes, preferred ones score those that they match.
 
+Arguments: addedAffinity, which all pods of the profile have beside their own (`added_affinity`).
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
 from scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -22,8 +24,10 @@ from scheduler.framework import (
     Sees,
     Status,
 )
+from scheduler.plugins.added_affinity import added_affinity
 
 REASON = "node(s) didn't match Pod's node affinity/selector"
+ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
 class NodeAffinity:
@@ -32,23 +36,32 @@ class NodeAffinity:
     skip_sees = Sees.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS
 
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        added = added_affinity(args or {})
+        required = added.HasField("requiredDuringSchedulingIgnoredDuringExecution")
+        self._required = added.requiredDuringSchedulingIgnoredDuringExecution if required else None
+        self._preferred = added.preferredDuringSchedulingIgnoredDuringExecution
+
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        return None if pod.pod.spec.nodeSelector or _has_required(pod.pod.spec) else SKIP
+        return None if self._required is not None or pod.pod.spec.nodeSelector or _has_required(pod.pod.spec) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        return FilterResult.refusing(~matching_nodes(pod.pod.spec, nodes), REASON)
+        unmatched = ~matching_nodes(pod.pod.spec, nodes)
+        if self._required is None:
+            return FilterResult.refusing(unmatched, REASON)
+        return FilterResult.coded(np.where(~selected(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, REASON))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
-        return row is not None and bool(matching_nodes(pod.pod.spec, nodes)[row])
+        return row is not None and bool(self.filter({}, pod, nodes).passed[row])
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        return None if pod.pod.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution else SKIP
+        return None if self._preferred or _preferred(pod.pod.spec) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """The weights of the preferred terms that match."""
         scores: FloatArray = np.zeros(len(nodes))
-        for preferred in pod.pod.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution:
+        for preferred in (*self._preferred, *_preferred(pod.pod.spec)):
             scores += preferred.weight * _term(preferred.preference, nodes)
         return scores
 
@@ -60,6 +73,10 @@ class NodeAffinity:
 
 def _has_required(spec: PodSpec) -> bool:
     return spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution")
+
+
+def _preferred(spec: PodSpec) -> Sequence[PreferredSchedulingTerm]:
+    return spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution
 
 
 def matching_nodes(spec: PodSpec, nodes: NodeTable) -> BoolArray:

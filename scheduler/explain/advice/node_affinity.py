@@ -7,15 +7,19 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, PodSpec
 from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
 from scheduler.explain.model import Case, Remedy
-from scheduler.plugins.node_affinity import matching_nodes
+from scheduler.plugins.node_affinity import ENFORCED, matching_nodes
 
 _MOST = 3
 
 
 class Unmatched:
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        """The requirements without which nodes match, that with the most nodes first; or all of them together."""
-        rows = np.array(rows_of(reasons))
+        """The requirements without which nodes match, that with the most nodes first; or all of them together. Nothing about
+        the pod helps where the scheduler's own affinity refuses."""
+        enforced = reasons.get(ENFORCED, ())
+        rows = np.array([row for row in rows_of(reasons) if row not in enforced], np.int64)
+        if not len(rows):
+            return [Remedy("label a node as addedAffinity of the scheduler's configuration wants", names_of(case, enforced))]
         found = []
         for text, without in _each_left_out(case.pod.pod.spec):
             matching = rows[matching_nodes(without, case.nodes)[rows]].tolist()
@@ -27,6 +31,8 @@ class Unmatched:
         return sorted(found, key=lambda remedy: -len(remedy.nodes))[:_MOST]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        if ENFORCED in reasons:
+            return [f"{ENFORCED}: addedAffinity of the scheduler's configuration"]
         labels = case.nodes.nodes[row].metadata.labels
         spec = case.pod.pod.spec
         found = [

@@ -6,6 +6,7 @@ from kubelet.addresses import AddressPool, host_ip, pod_cidr
 from kubelet.status import Addresses
 from kubelet.template import Template
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.names import is_extended_resource
 from pinnace.fit import Refusal, Requests, Room, allocatable
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,11 @@ class VirtualNode:
         self._room.allocatable = allocatable(node)
 
     def admit(self, uid: str, template: Template) -> Addresses | Refusal:
-        """Counts a pod and gives it addresses, or says why it cannot run here."""
-        if refusals := self._room.refusals(template.requests):
-            return refusals[0]
+        """Counts a pod and gives it addresses, or says why it cannot run here. Extended resources that the node knows nothing
+        of are somebody else's to count, as in Kubernetes: a scheduler extender's."""
+        for refusal in self._room.refusals(template.requests):
+            if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource):
+                return refusal
         return self._settle(uid, template, "")
 
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:

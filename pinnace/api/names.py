@@ -104,6 +104,16 @@ def _label_key(text: str) -> tuple[str, ...]:
     return tuple(problems)
 
 
+def is_native_resource(name: str) -> bool:
+    """Is it a resource of Kubernetes' own?"""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def is_extended_resource(name: str) -> bool:
+    """Is it a resource of somebody else's, such as example.com/gpu?"""
+    return not is_native_resource(name) and not name.startswith("requests.") and not label_key("requests." + name)
+
+
 def label_value(text: str) -> tuple[str, ...]:
     return _label_value(text) if len(text) <= MAX_LABEL else (f"must be no more than {MAX_LABEL} bytes",)
 

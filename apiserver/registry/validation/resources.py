@@ -90,7 +90,7 @@ def validate_amount(name: str, text: str, path: str, out: list[Violation]) -> De
         return None
     if value < 0:
         out.append(invalid(path, text, NEGATIVE))
-    if (name in _COUNTED or _is_extended(name)) and value != value.to_integral_value():
+    if (name in _COUNTED or names.is_extended_resource(name)) and value != value.to_integral_value():
         out.append(invalid(path, text, "must be an integer"))
     return value
 
@@ -105,19 +105,10 @@ def _container_resource(name: str) -> tuple[str, ...]:
         if name.startswith(HUGE_PAGES):
             return names.OK
         return ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
-    return names.OK if _is_native(name) or _is_extended(name) else ("doesn't follow extended resource name standard",)
-
-
-def _is_native(name: str) -> bool:
-    """A resource of Kubernetes' own."""
-    return "/" not in name or "kubernetes.io/" in name
-
-
-def _is_extended(name: str) -> bool:
-    """A resource of somebody else's, such as example.com/gpu."""
-    return not _is_native(name) and not name.startswith("requests.") and not names.label_key("requests." + name)
+    known = names.is_native_resource(name) or names.is_extended_resource(name)
+    return names.OK if known else ("doesn't follow extended resource name standard",)
 
 
 def _overcommits(name: str) -> bool:
     """May limits exceed requests?"""
-    return _is_native(name) and not name.startswith(HUGE_PAGES)
+    return names.is_native_resource(name) and not name.startswith(HUGE_PAGES)

@@ -70,7 +70,7 @@ async def test_a_crashing_container_is_restarted_and_counted(api: FakeApi) -> No
     [
         (make_pod("big").req(cpu="5"), "OutOfcpu"),
         (make_pod("big").req(memory="33Gi"), "OutOfmemory"),
-        (make_pod("big").req(**{"example.com/gpu": 1}), "OutOfexample.com/gpu"),
+        (make_pod("big").req(**{"hugepages-2Mi": "2Mi"}), "OutOfhugepages-2Mi"),
         (make_pod("big").host_port(80), "NodePorts"),
         (declare(small("big"), run_seconds="soon"), "UnexpectedAdmissionError"),
     ],

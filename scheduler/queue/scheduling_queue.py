@@ -2,7 +2,8 @@
 
                 add                     pop
     (new) ------------------> ACTIVE ----------> a cycle ----> assumed: no longer here
-      |                       ^   ^                | |
+      |                       ^   ^                | |  ^
+      |                       |   |                | |  '--- hold, resume: IN FLIGHT, while extenders are asked
       | gated                 |   | backoff over   | +-- retry (an error) --------> BACKOFF
       v        gates removed  |   |                |
     GATED --------------------+   BACKOFF <--------|------ too early ----+
@@ -16,6 +17,8 @@
   tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s.
 * Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all. Room
   that is kept for a nominated pod wakes that pod, and nobody of its priority or below.
+* A pod that is held is still seen to: it can be removed or changed; an event that comes meanwhile may have been the one that
+  would help it, so that if no node takes it then, it waits for its backoff only.
 * The flush is a safety net for hints that are wrong: nobody waits longer than five minutes for another attempt.
 """
 
@@ -45,12 +48,13 @@ class Place(StrEnum):
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
     GATED = "gated"
+    IN_FLIGHT = "in flight"
 
 
 class QueuedPod:
     """A pod on its way to a node. After `pop` it belongs to whoever popped it, until it is given back."""
 
-    __slots__ = ("attempts", "awaits", "info", "place", "refused_by", "since")
+    __slots__ = ("attempts", "awaits", "held", "info", "place", "refused_by", "since")
 
     def __init__(self, info: PodInfo, now: float) -> None:
         self.info = info
@@ -61,6 +65,8 @@ class QueuedPod:
         self.refused_by: frozenset[str] = frozenset()
         self.awaits = Change.NONE
         """Kinds of changes of which one may help, while it is unschedulable."""
+        self.held: tuple[int, PodInfo] | None = None
+        """Since `hold`: how many events had been told, and the pod as it was."""
 
 
 class SchedulingQueue:
@@ -78,6 +84,8 @@ class SchedulingQueue:
         self._flush_after = flush_after
         self._pods: dict[str, QueuedPod] = {}
         self._sequence = count()
+        self._events = 0
+        """That have been told."""
         self._stale = 0
         """Entries of the two heaps, at most, whose pod has been removed."""
         self._active: list[tuple[tuple[float, ...], int, QueuedPod]] = []
@@ -143,9 +151,31 @@ class SchedulingQueue:
                 return queued
         return None
 
+    def hold(self, queued: QueuedPod) -> None:
+        """A decision about a pod that was popped takes time: it is here until `resume`, though nobody else can pop it."""
+        queued.held, queued.place = queued.held or (self._events, queued.info), Place.IN_FLIGHT
+        self._pods[queued.info.uid] = queued
+
+    def resume(self, queued: QueuedPod) -> bool:
+        """Takes back a pod that is held. False: it is gone or bound by now, or has changed, and is tried anew."""
+        uid = queued.info.uid
+        if self._pods.get(uid) is not queued or queued.held is None:
+            return False
+        del self._pods[uid]
+        if _changed(queued.held[1], queued.info):
+            queued.held = None
+            self._admit(queued)
+            return False
+        return True
+
     def unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float) -> None:
         """Gives back a pod that no node can take now. `refused_by`: the plugins whose verdict must change; none: anything
         may help."""
+        if queued.held is not None and queued.held[0] != self._events:
+            queued.refused_by = refused_by
+            self.retry(queued, now)
+            return
+        queued.held = None
         queued.since, queued.place, queued.refused_by = now, Place.UNSCHEDULABLE, refused_by
         uid = queued.info.uid
         self._pods[uid] = self._unschedulable[uid] = queued
@@ -155,12 +185,13 @@ class SchedulingQueue:
 
     def retry(self, queued: QueuedPod, now: float) -> None:
         """Gives back a pod whose attempt went wrong for reasons that are not the cluster's: it waits for its backoff."""
-        queued.since = now
+        queued.since, queued.held = now, None
         self._pods[queued.info.uid] = queued
         self._after_backoff(queued, now)
 
     def wake(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
         """Moves the pods that the event may help. `nodes` is the table after the event."""
+        self._events += 1
         for _, group in self._concerned(event):
             any_of_them = next(iter(group.values()))
             if self._helps(any_of_them, event, nodes.seen_at(any_of_them.info.priority)):
@@ -172,6 +203,7 @@ class SchedulingQueue:
 
     def activate(self, uid: str, now: float) -> None:
         """Something has happened to this pod: if it waits for an event, it waits no longer than its backoff."""
+        self._events += 1
         queued = self._unschedulable.get(uid)
         if queued is not None:
             self._release([queued], now)

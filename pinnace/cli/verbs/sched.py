@@ -15,7 +15,8 @@ from pinnace.cli.schedulers import page
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
 
-PLACES = ("active", "backoff", "unschedulable", "gated")
+USUAL = ("active", "backoff", "unschedulable", "gated")
+PLACES = (*USUAL, "in flight")
 SHOWN = ("pods", "cpu", "memory")
 
 http_option = click.option("--http", default="", metavar="HOST:PORT", help="Ask the scheduler with this --http address.")
@@ -73,7 +74,7 @@ sched.add_command(dump)
 
 def queue_lines(found: dict[str, Any]) -> Iterator[str]:
     counts, permit = found["counts"], found["permit"]
-    numbers = ", ".join(f"{counts.get(place, 0)} {place}" for place in PLACES)
+    numbers = ", ".join(f"{counts.get(place, 0)} {place}" for place in PLACES if place in USUAL or place in counts)
     yield f"{found['name']}: {numbers}, {permit['number']} wait in Permit"
     rows = [
         (

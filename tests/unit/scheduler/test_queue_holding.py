@@ -1,0 +1,72 @@
+"""Pods that are held: popped, and not decided on yet, while something takes its time."""
+
+from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from tests.builders import make_pod
+from tests.unit.scheduler.pods import info
+from tests.unit.scheduler.test_queue import FREED, NODES, names, pop, queue_of
+
+FIT = frozenset({"NodeResourcesFit"})
+A = make_pod("a").req(cpu=1)
+
+
+def held() -> tuple[SchedulingQueue, QueuedPod]:
+    queue = queue_of(A)
+    queued = pop(queue, 0.0)
+    queue.hold(queued)
+    return queue, queued
+
+
+def test_nobody_else_pops_it() -> None:
+    queue, queued = held()
+    assert queue.counts() == {"in flight": 1} and names(queue, 1000.0) == []
+    assert queue.resume(queued) and len(queue) == 0
+
+
+def test_it_can_go_meanwhile() -> None:
+    queue, queued = held()
+    queue.remove(queued.info.uid)
+    assert not queue.resume(queued) and len(queue) == 0
+    queue, queued = held()
+    queue.remove(queued.info.uid)
+    queue.add(info(A), 1.0)
+    assert not queue.resume(queued) and names(queue, 1.0) == ["a"], "a namesake that came after it"
+
+
+def test_when_it_changes_it_is_tried_anew_but_not_for_its_status() -> None:
+    queue, queued = held()
+    queue.add(info(make_pod("a").req(cpu=1).condition("PodScheduled", "False", "Unschedulable").version(2)), 1.0)
+    assert queue.resume(queued) and queued.info.pod.metadata.resourceVersion == "2"
+    queue.hold(queued)
+    queue.add(info(make_pod("a").req(cpu=1).tolerate("gpu").version(3)), 1.0)
+    assert not queue.resume(queued)
+    again = pop(queue, 1.0)
+    assert again.info.pod.metadata.resourceVersion == "3" and again.attempts == 2
+
+
+def test_an_event_that_it_may_have_missed_lets_it_wait_for_its_backoff_only() -> None:
+    queue, queued = held()
+    queue.wake(FREED, NODES, 0.5)
+    assert queue.resume(queued)
+    queue.unschedulable(queued, FIT, 1.0)
+    assert queue.counts() == {"backoff": 1} and queued.refused_by == FIT
+    queued = pop(queue, 10.0)
+    queue.hold(queued)
+    assert queue.resume(queued)
+    queue.unschedulable(queued, FIT, 10.0)
+    assert queue.counts() == {"unschedulable": 1}
+
+
+def test_so_does_a_plugin_that_activates_it() -> None:
+    queue, queued = held()
+    queue.activate(queued.info.uid, 0.5)
+    assert queue.resume(queued)
+    queue.unschedulable(queued, FIT, 1.0)
+    assert queue.counts() == {"backoff": 1}
+
+
+def test_what_came_before_it_was_held_is_no_news() -> None:
+    queue = queue_of(A)
+    queue.wake(FREED, NODES, 0.0)
+    queued = pop(queue, 0.0)
+    queue.unschedulable(queued, FIT, 0.0)
+    assert queue.counts() == {"unschedulable": 1}

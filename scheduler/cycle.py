@@ -11,22 +11,28 @@ A pod that was nominated to a node, and fits there, goes there without being sco
 Given the pod, the table (with its order of rows), the seed and the profile, the decision is always the same: equal scores are
 told apart by a hash of the seed and the pod's uid.
 
-With `passes`, what was found out for an earlier pod that is alike is used again, and the decision is still the same.
+With `passes`, what was found out for an earlier pod that is alike is used again, and the decision is still the same. With an
+`opinion`, what extenders said about the pod counts as well.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 import numpy as np
 
 from scheduler.cache.cache import Cache
-from scheduler.framework import CycleState, NodeTable, PodInfo
+from scheduler.extenders.errors import ExtenderError
+from scheduler.extenders.opinion import Opinion
+from scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.results import FilterResult, PluginError, Refused
+from scheduler.framework.results import FilterResult, PluginError, Proposed, Refused
 from scheduler.framework.reuse import Passes, equal_best
 from scheduler.framework.runtime import Framework
+from scheduler.preemption.rules import Victims
+
+NO_CANDIDATE = "no candidate node for preemption"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +56,55 @@ class Unschedulable:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A plugin failed; the cluster is not to blame."""
+    """A plugin or an extender failed; the cluster is not to blame."""
 
-    error: PluginError
+    error: PluginError | ExtenderError
 
 
-def schedule_one(
-    pod: PodInfo, cache: Cache, framework: Framework, seed: int, passes: Passes | None = None
-) -> Placed | Unschedulable | Broken:
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """No node can take the pod. Room could be made; nothing has been done about it."""
+
+    refused_by: frozenset[str]
+    message: str
+    proposed: Proposed
+
+    def settled(self, candidates: Sequence[Victims]) -> Unschedulable | Broken:
+        """Makes room on the best of these, if there is one."""
+        if not candidates:
+            return self.turned_down(NO_CANDIDATE)
+        try:
+            nominated = self.proposed.settle(candidates)
+        except Exception as error:
+            return Broken(PluginError(self.proposed.plugin, "PostFilter", error))
+        message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
+        return Unschedulable(self.refused_by, message, nominated.node)
+
+    def turned_down(self, reason: str) -> Unschedulable:
+        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}")
+
+
+Outcome = Placed | Unschedulable | Broken
+
+
+def schedule_one(pod: PodInfo, cache: Cache, framework: Framework, seed: int, passes: Passes | None = None) -> Outcome:
+    outcome = attempt(pod, cache, framework, seed, passes)
+    return outcome.settled(outcome.proposed.candidates) if isinstance(outcome, Proposal) else outcome
+
+
+def attempt(
+    pod: PodInfo,
+    cache: Cache,
+    framework: Framework,
+    seed: int,
+    passes: Passes | None = None,
+    opinion: Opinion | None = None,
+) -> Outcome | Proposal:
+    """As `schedule_one`, but makes no room."""
     state: CycleState = {}
     nodes = cache.nodes
     try:
-        row = _pick(state, pod, cache, framework, seed, passes)
+        row = _pick(state, pod, cache, framework, seed, passes, opinion)
         if isinstance(row, Diagnosis):
             return _unschedulable(state, pod, nodes, framework, row)
         node = nodes.names[row]
@@ -82,7 +125,13 @@ def schedule_one(
 
 
 def _pick(
-    state: CycleState, pod: PodInfo, cache: Cache, framework: Framework, seed: int, passes: Passes | None
+    state: CycleState,
+    pod: PodInfo,
+    cache: Cache,
+    framework: Framework,
+    seed: int,
+    passes: Passes | None,
+    opinion: Opinion | None,
 ) -> int | Diagnosis:
     """The row of the node that the pod is nominated to, if it fits there, or else of the best; or why there is none.
 
@@ -96,24 +145,34 @@ def _pick(
         return best if isinstance(best, Diagnosis) else one_of(best, pod, seed)
     state.clear()
     diagnosis = framework.judge(state, pod, nodes.seen_at(pod.priority, pod.uid))
+    if opinion is not None:
+        diagnosis = opinion.added_to(diagnosis, nodes)
     feasible = diagnosis.feasible
     if not np.count_nonzero(feasible):
         if usable is not None:
             usable.explain(state, pod, framework, diagnosis)
         return diagnosis
     if not len(nodes.nominated):
-        return one_of(equal_best(framework.score(state, pod, nodes, feasible)), pod, seed)
+        return one_of(_best(state, pod, nodes, framework, feasible, opinion), pod, seed)
     feasible, refusals = feasible.copy(), list(diagnosis.refusals)
     row = nodes.row(nodes.nominated.node_of(pod.uid))
     while np.count_nonzero(feasible):
         if row is None or not feasible[row]:
-            row = one_of(equal_best(framework.score(state, pod, nodes, feasible)), pod, seed)
+            row = one_of(_best(state, pod, nodes, framework, feasible, opinion), pod, seed)
         refused = _crowded(pod, row, cache, framework)
         if not refused:
             return row
         refusals += refused
         feasible[row] = False
-    return Diagnosis(len(nodes), refusals)
+    return replace(diagnosis, refusals=refusals)
+
+
+def _best(
+    state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, feasible: BoolArray, opinion: Opinion | None
+) -> Sequence[int]:
+    """The rows with the highest score. Raises PluginError."""
+    scores = framework.score(state, pod, nodes, feasible)
+    return equal_best(scores if opinion is None else scores + opinion.added_score(nodes))
 
 
 def _crowded(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:
@@ -130,9 +189,12 @@ def _crowded(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list
 
 def _unschedulable(
     state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, diagnosis: Diagnosis
-) -> Unschedulable:
+) -> Unschedulable | Proposal:
     """Raises PluginError."""
-    nominated, said = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else ("", "")
+    answer = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else ("", "")
+    if isinstance(answer, Proposed):
+        return Proposal(diagnosis.plugins, diagnosis.message(), answer)
+    nominated, said = answer
     message = f"{diagnosis.message()} {said}" if said else diagnosis.message()
     return Unschedulable(diagnosis.plugins, message, nominated)
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from scheduler import config
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.explain import Explanation, explain
+from scheduler.extenders.interest import interested
 from scheduler.framework.handle import Offline
 from scheduler.informers import NOT_FINISHED
 
@@ -96,7 +97,9 @@ def answer(
         problem = f"it asks for scheduler {pod.spec.schedulerName}, and the configuration has no such profile, only {known}"
         return Explanation(key, pod.spec.schedulerName, pod.spec.nodeName, problem=problem)
     cache, placed = filled(stores[NODES].values(), stores[PODS].values())
-    return explain(pod, cache, placed, framework, node if cache.nodes.row(node) is not None else "")
+    found = explain(pod, cache, placed, framework, node if cache.nodes.row(node) is not None else "")
+    hearing = [each.url_prefix for each in configuration.extenders if interested(each.managed_resources, pod)]
+    return replace(found, extenders=hearing)
 
 
 def filled(nodes: Iterable[Node], pods: Iterable[Pod]) -> tuple[Cache, dict[str, list[PodInfo]]]:

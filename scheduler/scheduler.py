@@ -8,7 +8,8 @@
 * The barrier: before the first decision the informers of what leaders write (pods, and what plugins say that they write) have
   reached the revision of the election. Every bind of an earlier term is then in the cache, or can never commit; so what is
   still assumed from an earlier term is forgotten there, and only there.
-* While leading, decisions are made in slices of SLICE seconds, with the event loop (heartbeats) served in between.
+* While leading, decisions are made in slices of SLICE seconds, with the event loop (heartbeats) served in between, and while
+  extenders are asked (`consulting`).
 * On losing the lead nothing more is decided or sent; assumed pods whose binds were not sent are forgotten and queue again,
   those whose binds were sent stay assumed.
 """
@@ -30,9 +31,12 @@ from scheduler.binding import Binder
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build, needs, writes
-from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
+from scheduler.consulting import Consulting
+from scheduler.cycle import Broken, Outcome, Placed, Unschedulable, schedule_one
 from scheduler.debugger import Debugger
 from scheduler.decision import Decision
+from scheduler.extenders.extender import Extender
+from scheduler.extenders.extenders import Extenders
 from scheduler.feed import Feed
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.profiles import Profiles
@@ -69,10 +73,12 @@ class Scheduler:
         self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
         self._evictions = Evictions(client.pods, store, self._recorders, clock=clock)
         preemption = PreemptionHandle(self._cache, self._evictions, store, config.seed)
+        self._extenders = Extenders(config.extenders)
         handle = PluginHandle(self._informers, self._binder.waiting, self._activate, preemption, client)
-        frameworks = build(config, handle)
+        frameworks = build(config, handle, self._extenders.binders)
         self._profiles = preemption.profiles = Profiles(frameworks)
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
+        self._consulting = Consulting(self._cache, self._queue, store, config.seed)
         feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again)
         self._informers.pods.add_handler(feed.on_pods)
         self._informers.pods.add_handler(self._reject_the_gone)
@@ -113,11 +119,14 @@ class Scheduler:
 
     async def run(self) -> None:
         """Until cancelled. Use `stop` first, for a polite end."""
-        async with asyncio.TaskGroup() as group:
-            for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
-                group.create_task(part.run())
-            group.create_task(self._campaign())
-            group.create_task(self._lead())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
+                    group.create_task(part.run())
+                group.create_task(self._campaign())
+                group.create_task(self._lead())
+        finally:
+            await self._extenders.close()
 
     async def stop(self) -> None:
         """Resigns, so that another replica leads at once, and sends the last events."""
@@ -144,6 +153,7 @@ class Scheduler:
         self._elected.clear()
         for decision in self._binder.stand_down():
             self._queue_again(decision.queued.info)
+        self._consulting.drop()
         self._evictions.drop()
         self._reporter.drop()
         metrics.LEADING.set(0)
@@ -172,8 +182,11 @@ class Scheduler:
             metrics.LEADING.set(1)
             placed = len(self._cache)
             log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
-            while self._elected.is_set() and self._candidate.token == token:
+            while self._leads(token):
                 await self._work(token)
+
+    def _leads(self, token: int) -> bool:
+        return self._elected.is_set() and self._candidate.token == token
 
     # --- the work of a leader
 
@@ -181,7 +194,14 @@ class Scheduler:
         """Makes decisions for one slice, or waits for something to do."""
         started = now = self._clock.monotonic()
         while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
-            self._decide(queued, token, now)
+            info = queued.info
+            if extenders := self._extenders.interested(info):
+                await self._consult(queued, token, extenders)
+                if not self._leads(token):
+                    return
+            else:
+                outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes)
+                self._conclude(queued, outcome, token, now)
             now = self._clock.monotonic()
         metrics.DECIDING.inc(now - started)
         if not self._binder.has_room:
@@ -191,9 +211,15 @@ class Scheduler:
         else:
             await self._idle(now)
 
-    def _decide(self, queued: QueuedPod, token: int, now: float) -> None:
+    async def _consult(self, queued: QueuedPod, token: int, extenders: Sequence[Extender]) -> None:
+        framework = self._profiles.of(queued.info)
+        outcome = await self._consulting.schedule(queued, framework, extenders, lambda: self._leads(token))
+        if outcome is not None:
+            self._conclude(queued, outcome, token, self._clock.monotonic())
+
+    def _conclude(self, queued: QueuedPod, outcome: Outcome, token: int, now: float) -> None:
         info = queued.info
-        match schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes):
+        match outcome:
             case Placed(node, cycle):
                 metrics.SCHEDULED.inc()
                 if cycle is not None:

@@ -43,6 +43,8 @@ def _headline(found: Found, leaderless: str) -> Iterator[str]:
         yield found["message"]
     if found["feasible"]:
         yield f"{found['feasible']} of {_nodes(found['nodes'])} can take it. {_best(found)}"
+    if found["extenders"]:
+        yield f"Extenders have a say as well, and only the scheduler asks them: {', '.join(found['extenders'])}."
 
 
 def _best(found: Found) -> str:

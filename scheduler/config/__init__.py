@@ -13,6 +13,8 @@
         score: {enabled: [{name: NodeResourcesFit, weight: 3}], disabled: [{name: "*"}]}
       pluginConfig:
       - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}
+    extenders:
+    - {urlPrefix: "http://127.0.0.1:8888/scheduler", filterVerb: filter, prioritizeVerb: prioritize, weight: 1}
 
 `plugins` says how sets are merged. A plugin of one's own is named module:Class or path/file.py:Class; the classic names of
 built-in plugins (`scheduler.plugins.aliases`) will do, too. Any field that is not known is refused by name: a setting that does

@@ -1,7 +1,12 @@
 """Reading a document field by field: what is wrong is told with its path."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+").fullmatch
+_PARTS = re.compile(r"([\d.]+)(ms|s|m|h)").findall
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class ConfigurationError(Exception):
@@ -34,6 +39,24 @@ def seconds(raw: Any, path: str) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int | float) or raw <= 0:
         raise ConfigurationError(f"{path}: expected a number of seconds, more than 0")
     return float(raw)
+
+
+def duration(raw: Any, path: str) -> float:
+    """As Go writes it; in seconds."""
+    found = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS(raw)) if _is_duration(raw) else 0.0
+    if not found:
+        raise ConfigurationError(f'{path}: expected a time such as "500ms", "5s" or "1m30s", more than 0')
+    return found
+
+
+def _is_duration(raw: Any) -> bool:
+    return isinstance(raw, str) and _DURATION(raw) is not None
+
+
+def flag(raw: Any, path: str) -> bool:
+    if not isinstance(raw, bool):
+        raise ConfigurationError(f"{path}: expected true or false")
+    return raw
 
 
 def weight(raw: Any, path: str) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import Plugin
 from scheduler.framework.points import Point, takes_part
 from scheduler.plugins import DEFAULTS, OPTIONAL
@@ -62,5 +63,7 @@ class Configuration:
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     profiles: Sequence[ProfileConfiguration] = (ProfileConfiguration(),)
+    extenders: Sequence[ExtenderConfiguration] = ()
+    """In the order in which they are asked."""
     seed: int = 0
     """Of the choice among nodes with equal scores. Not in the file: Kubernetes has no such field."""

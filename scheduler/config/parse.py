@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from scheduler.config.extenders import parse_extenders
 from scheduler.config.fields import ConfigurationError, fields, items, seconds, text
 from scheduler.config.model import Configuration, ProfileConfiguration, Source, built_in
 from scheduler.config.plugins import resolve, source, usual_weight
@@ -13,7 +14,15 @@ from scheduler.framework.points import Point, takes_part
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 KIND = "KubeSchedulerConfiguration"
-_FIELDS = ("apiVersion", "kind", "leaderElection", "podInitialBackoffSeconds", "podMaxBackoffSeconds", "profiles")
+_FIELDS = (
+    "apiVersion",
+    "kind",
+    "leaderElection",
+    "podInitialBackoffSeconds",
+    "podMaxBackoffSeconds",
+    "profiles",
+    "extenders",
+)
 
 
 def parse(document: str, *, seed: int = 0) -> Configuration:
@@ -40,6 +49,7 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
         initial_backoff=seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds"),
         max_backoff=seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds"),
         profiles=profiles,
+        extenders=parse_extenders(top.get("extenders", []), "extenders"),
         seed=seed,
     )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from scheduler.config.extenders import write_extender
 from scheduler.config.model import Configuration, ProfileConfiguration
 from scheduler.config.parse import API_VERSION, KIND
 from scheduler.config.plugins import EVERYTHING, MULTI_POINT
@@ -19,6 +20,7 @@ def write(configuration: Configuration) -> str:
         "podInitialBackoffSeconds": _number(configuration.initial_backoff),
         "podMaxBackoffSeconds": _number(configuration.max_backoff),
         "profiles": [_profile(profile) for profile in configuration.profiles],
+        "extenders": [write_extender(extender) for extender in configuration.extenders],
     }
     return yaml.safe_dump(document, sort_keys=False)
 

@@ -6,7 +6,7 @@
     explain     puts it together
 
 A decision is computed again by the very plugins that made it. What it cannot know is what the leader alone knows: pods that are
-assumed and not bound yet, and which of several nodes with the same score its hash would choose.
+assumed and not bound yet, which of several nodes with the same score its hash would choose, and what extenders say.
 """
 
 from scheduler.explain.explain import explain

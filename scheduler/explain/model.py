@@ -89,3 +89,5 @@ class Explanation:
     preemption: str = ""
     """What pods of lower priority could do about it."""
     asked: Asked | None = None
+    extenders: Sequence[str] = ()
+    """Those that hear of the pod. They are asked by the scheduler only: what they would say is not counted here."""

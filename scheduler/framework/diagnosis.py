@@ -27,6 +27,8 @@ class Diagnosis:
     """(plugin, verdict on every node)."""
     pre_filter: tuple[str, str] | None = None
     """(plugin, reason) when a PreFilter refused the pod for all nodes."""
+    hopeless: BoolArray | None = None
+    """Nodes that could not take the pod whatever pods left them, beside those of which the plugins say so."""
 
     @cached_property
     def feasible(self) -> BoolArray:

@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray
+from scheduler.preemption.rules import Victims
 
 MAX_SCORE = 100.0
 
@@ -49,6 +50,17 @@ class Nominated:
     node: str
     reason: str = ""
     """What is to be said of it, if anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """From PostFilter: room for the pod could be made on each of these nodes. Nothing is done yet: extenders may object, or
+    want other victims. Then `settle` is called with what is left, at least one."""
+
+    plugin: str
+    candidates: Sequence[Victims]
+    settle: Callable[[Sequence[Victims]], Nominated]
+    """Makes room on the best."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from scheduler.framework.interface import (
 )
 from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled, Profile, check
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, PluginError
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ class Framework:
             hint = self._hints.get(plugin)
             if hint is not None and Change.POD_FREED not in hint.helped_by:
                 curable &= result.passed
+        if diagnosis.hopeless is not None:
+            curable &= ~diagnosis.hopeless
         return curable
 
     def is_local(self, diagnosis: Diagnosis) -> bool:
@@ -176,15 +178,19 @@ class Framework:
         local = {each.name for each in self.filters if getattr(each, "filter_sees", Sees.EVERYTHING) is not Sees.EVERYTHING}
         return all(plugin in local for plugin, _ in diagnosis.refusals)
 
-    def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> tuple[str, str]:
-        """After no node was found: the node where room is being made, and what is to be said of it; each may be empty. Raises
-        PluginError."""
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
+    ) -> tuple[str, str] | Proposed:
+        """After no node was found: the node where room is being made, and what is to be said of it; each may be empty. Or where
+        it could be made. Raises PluginError."""
         said = []
         for plugin in self._post_filters:
             try:
                 answer = plugin.post_filter(state, pod, nodes, diagnosis)
             except Exception as error:
                 raise PluginError(plugin.name, "PostFilter", error) from error
+            if isinstance(answer, Proposed):
+                return answer
             if isinstance(answer, Nominated):
                 return answer.node, answer.reason
             if answer is not None and answer.reason:

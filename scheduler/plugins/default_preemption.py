@@ -1,13 +1,13 @@
 """DefaultPreemption: a pod that fits nowhere may push pods of a lower priority off a node. The rules: scheduler.preemption.
 
-It nominates the node and lets the victims be deleted; it does not wait for that. A pod whose victims are still on their way out
-preempts no others. A victim that still waits in Permit is not deleted, but rejected.
+Extenders may have a say in where that is. It nominates the node and lets the victims be deleted; it does not wait for that. A
+pod whose victims are still on their way out preempts no others. A victim that still waits in Permit is rejected, not deleted.
 
 Arguments: minCandidateNodesPercentage (10), minCandidateNodesAbsolute (100): see scheduler.preemption.candidates.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
@@ -25,6 +25,7 @@ from scheduler.framework import (
     Status,
 )
 from scheduler.framework.handle import Preemption
+from scheduler.framework.results import Proposed
 from scheduler.plugins.arguments import check_names, whole_number
 from scheduler.preemption.candidates import Bounds, Candidates
 from scheduler.preemption.rules import Victims, choose
@@ -48,7 +49,9 @@ class DefaultPreemption:
         self._handle = handle
         self._candidates = Candidates(Bounds(percentage, absolute))
 
-    def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> Nominated | Status | None:
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
+    ) -> Nominated | Proposed | Status | None:
         preemption = self._handle.preemption
         if preemption is None:
             return None
@@ -64,9 +67,7 @@ class DefaultPreemption:
         found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
         if isinstance(found, Diagnosis):
             return Status(f"preemption: {found.message()}")
-        best = choose(found)
-        self._evict(pod, best, preemption)
-        return Nominated(best.node)
+        return Proposed(self.name, found, lambda candidates: self._make_room(pod, candidates, preemption))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Where there is not room enough even now, there may be so much now that removing pods makes it enough. Not while
@@ -79,15 +80,17 @@ class DefaultPreemption:
             return False
         return not _on_their_way(pod, event.node, preemption)
 
-    def _evict(self, pod: PodInfo, victims: Victims, preemption: Preemption) -> None:
+    def _make_room(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
+        best = choose(candidates)
         bound = []
-        for victim in victims.pods:
+        for victim in best.pods:
             waiting = self._handle.waiting.get(victim.uid)
             if waiting is not None:
                 waiting.reject(self.name, "preempted")
             else:
                 bound.append(victim)
-        preemption.evict(pod, victims.node, bound)
+        preemption.evict(pod, best.node, bound)
+        return Nominated(best.node)
 
 
 def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArray]) -> int:

@@ -7,7 +7,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.interface.plugin import Plugin
-from scheduler.framework.results import CycleState, FilterResult, Nominated, Status
+from scheduler.framework.results import CycleState, FilterResult, Nominated, Proposed, Status
 
 
 @runtime_checkable
@@ -26,10 +26,13 @@ class FilterPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class PostFilterPlugin(Plugin, Protocol):
-    def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> Nominated | Status | None:
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
+    ) -> Nominated | Proposed | Status | None:
         """Called when no node is left; `diagnosis` has every filter's verdict on every node. Nominated: room is being made,
-        and the plugins after this one are not asked. A Status says why this plugin cannot help, which is added to the message;
-        None: nothing to say. It makes room by itself, and does not wait for it."""
+        and the plugins after this one are not asked. Proposed: the same, but extenders have a say in it first. A Status says
+        why this plugin cannot help, which is added to the message; None: nothing to say. It makes room by itself, and does not
+        wait for it."""
         ...
 
 

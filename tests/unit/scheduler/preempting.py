@@ -10,6 +10,7 @@ from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import Diagnosis, Nominated, Status
 from scheduler.framework.handle import Offline
+from scheduler.framework.results import Proposed
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.default_preemption import DefaultPreemption
 from tests.builders import PodBuilder, label_selector
@@ -25,6 +26,11 @@ def budget(name: str, labels: str, allowed: int, *disrupted: str) -> PodDisrupti
     for pod in disrupted:
         made.status.disruptedPods[pod].seconds = 1
     return made
+
+
+def settled(answer: Nominated | Proposed | Status | None) -> Nominated | Status | None:
+    """Nobody objects."""
+    return answer.settle(answer.candidates) if isinstance(answer, Proposed) else answer
 
 
 class Bench(Offline):
@@ -59,7 +65,7 @@ class Bench(Offline):
 
     def preempt(self, pod: PodBuilder, **args: int) -> Nominated | Status | None:
         wanted = info(pod)
-        return self.plugin(**args).post_filter({}, wanted, self.cache.nodes, self.diagnose(wanted))
+        return settled(self.plugin(**args).post_filter({}, wanted, self.cache.nodes, self.diagnose(wanted)))
 
     def plugin(self, **args: int) -> DefaultPreemption:
         return DefaultPreemption(args, self)

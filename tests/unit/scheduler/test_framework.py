@@ -12,7 +12,7 @@ from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNode
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled, everywhere
-from scheduler.framework.results import PluginError
+from scheduler.framework.results import PluginError, Proposed
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.default_binder import DefaultBinder
 from scheduler.plugins.priority_sort import PrioritySort
@@ -229,5 +229,5 @@ class TestPostFilter:
             self.run(Custom("A", post_filter=boom))
 
     @staticmethod
-    def run(*plugins: Custom) -> tuple[str, str]:
+    def run(*plugins: Custom) -> tuple[str, str] | Proposed:
         return framework(*map(Enabled, plugins)).post_filter({}, POD, NODES, Diagnosis(2))

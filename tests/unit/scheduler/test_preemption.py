@@ -6,7 +6,7 @@ from scheduler.cache.cache import Cache
 from scheduler.framework import Nominated, Status
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
-from tests.unit.scheduler.preempting import Bench, budget
+from tests.unit.scheduler.preempting import Bench, budget, settled
 
 MESSAGE = "preemption: 0/{} nodes are available: {}."
 
@@ -155,12 +155,12 @@ def test_what_was_found_is_remembered_until_the_node_changes(monkeypatch: pytest
     bench, asked = Bench(cache), []
     plugin, pod = bench.plugin(), info(HIGH)
     diagnosis = bench.diagnose(pod)
-    first = plugin.post_filter({}, pod, cache.nodes, diagnosis)
+    first = settled(plugin.post_filter({}, pod, cache.nodes, diagnosis))
     judge = bench.framework.judge
     monkeypatch.setattr(bench.framework, "judge", lambda *args: asked.append(args) or judge(*args))
-    assert plugin.post_filter({}, pod, cache.nodes, diagnosis) == first and not asked
+    assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == first and not asked
     cache.started(info(make_pod("p-n1")).uid, 500)
-    assert plugin.post_filter({}, pod, cache.nodes, diagnosis) == Nominated("n1") and len(asked) == 2
+    assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == Nominated("n1") and len(asked) == 2
 
 
 def test_args() -> None:

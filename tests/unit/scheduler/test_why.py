@@ -1,7 +1,7 @@
 """Questions of each kind, and the exact words of the answers: from the objects of a cluster to what `pinnace why` prints."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from textwrap import dedent
 from typing import Any
 
@@ -12,6 +12,7 @@ from pinnace.api.resources import ALL, NODES, PODS
 from pinnace.cli.explanations import lines
 from scheduler.config import Configuration, parse, with_plugin
 from scheduler.explaining import answer
+from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
@@ -306,6 +307,18 @@ def test_a_scheduler_that_is_not_configured() -> None:
         "pod default/a is pending: it asks for scheduler cheap, "
         "and the configuration has no such profile, only default-scheduler.\n"
     )
+
+
+def test_extenders_are_not_asked_but_named() -> None:
+    extenders = [
+        ExtenderConfiguration("http://everybody"),
+        ExtenderConfiguration("http://gpus", managed_resources={"example.com/gpu": True}),
+    ]
+    configuration = replace(NO_PREEMPTION, extenders=extenders)
+    said = "Extenders have a say as well, and only the scheduler asks them: {}."
+    assert why(make_pod("a"), THREE, configuration=configuration).splitlines()[2] == said.format("http://everybody")
+    gpu = why(make_pod("a").container({"example.com/gpu": 1}), THREE, configuration=configuration)
+    assert gpu.splitlines()[2] == said.format("http://everybody, http://gpus")
 
 
 def test_what_is_said_around_it() -> None:

@@ -1,0 +1,109 @@
+"""Scheduling cycles of pods that interest extenders. They are made in steps, since extenders may take their time:
+
+    filters --some nodes are left--> [ask: filter, prioritize] --> filters again, with the opinion: a node --> as other pods
+       |                                                                  |
+       '----- none is left ------> PostFilter <--------- none is left ----'
+                                       '--> candidates --> [ask: preempt] --> make room on the best that is left
+
+* While extenders are asked the event loop is free: heartbeats are answered, informers go on. No other decision is made, cycles
+  are serial; so the time that extenders take is the time that all pods wait.
+* What has changed meanwhile counts. The filters are asked again, so the pod fits where it goes; a candidate whose node has
+  changed is left out. A pod that is bound, deleted or changed by then is left alone, and so are all once the term is over.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from scheduler.cache.cache import Cache
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cycle import Broken, Outcome, Proposal, Unschedulable, attempt
+from scheduler.extenders.asking import Candidates, ask_about_nodes
+from scheduler.extenders.errors import ExtenderError
+from scheduler.extenders.extender import Extender
+from scheduler.framework.results import PluginError
+from scheduler.framework.runtime import Framework
+from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+
+T = TypeVar("T")
+
+
+class Consulting:
+    def __init__(self, cache: Cache, queue: SchedulingQueue, pods: Mapping[str, Pod], seed: int) -> None:
+        """`pods`: the informer's store."""
+        self._cache = cache
+        self._queue = queue
+        self._pods = pods
+        self._seed = seed
+        self._asking: asyncio.Future[Any] | None = None
+
+    def drop(self) -> None:
+        """Whatever is being asked need not be answered any more: somebody else leads."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def schedule(
+        self, queued: QueuedPod, framework: Framework, extenders: Sequence[Extender], leads: Callable[[], bool]
+    ) -> Outcome | None:
+        """Of a pod that was popped. `leads`: is the term, for which this is done, still on? None: there is nothing to decide
+        any more, and the queue has the pod if it still needs a node."""
+        try:
+            nodes = self._left(queued.info, framework)
+            opinion = await self._held(queued, ask_about_nodes(extenders, queued.info, nodes), leads) if nodes else None
+            outcome = attempt(queued.info, self._cache, framework, self._seed, opinion=opinion)
+            return await self._settled(outcome, queued, extenders, leads) if isinstance(outcome, Proposal) else outcome
+        except (ExtenderError, PluginError) as error:
+            return Broken(error)
+        except _Overtaken:
+            return None
+
+    def _left(self, pod: PodInfo, framework: Framework) -> list[Node]:
+        """By the filters."""
+        nodes = self._cache.nodes
+        feasible = framework.judge({}, pod, nodes.seen_at(pod.priority, pod.uid)).feasible
+        return [nodes.nodes[row] for row in np.flatnonzero(feasible).tolist()]
+
+    async def _settled(
+        self, proposal: Proposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]
+    ) -> Unschedulable | Broken:
+        """Raises _Overtaken."""
+        proposed, cache = proposal.proposed.candidates, self._cache
+        if not any(extender.preempts for extender in extenders):
+            return proposal.settled(proposed)
+        versions = {each.node: cache.version(each.node) for each in proposed}
+        lower = {
+            node: {pod.uid: pod for pod in cache.pods_on(node) if pod.priority < queued.info.priority} for node in versions
+        }
+        asking = Candidates(proposed, lower, self._pods).ask(extenders, queued.info)
+        try:
+            left = await self._held(queued, asking, leads)
+        except ExtenderError as error:
+            return proposal.turned_down(str(error))
+        return proposal.settled([each for each in left if cache.version(each.node) == versions[each.node]])
+
+    async def _held(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
+        """Raises what asking raises, and _Overtaken."""
+        self._queue.hold(queued)
+        task = asyncio.ensure_future(asking)
+        self._asking = task
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._asking = None
+            task.cancel()
+        failure = None if task.cancelled() else task.exception()
+        if not self._queue.resume(queued):
+            raise _Overtaken
+        if task.cancelled() or not leads():
+            self._queue.add(queued.info, queued.since)
+            raise _Overtaken
+        if failure is not None:
+            raise failure
+        return task.result()
+
+
+class _Overtaken(Exception):
+    """There is nothing to decide any more."""

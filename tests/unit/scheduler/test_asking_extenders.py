@@ -1,0 +1,116 @@
+"""Asking extenders: who is asked what, and what is made of the answers."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.extenders.asking import ask_about_nodes
+from scheduler.extenders.errors import ExtenderError
+from scheduler.extenders.extender import Extender
+from scheduler.extenders.opinion import Objections, Opinion
+from scheduler.extenders.transport import Filtered
+from scheduler.framework import Diagnosis, FilterResult
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.scheduler.fake_extender import URL, FakeTransport, failing
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+NODES = [make_node(f"n{i}").build() for i in range(3)]
+POD = info(make_pod("a"))
+
+
+async def ask(*extenders: Extender) -> Opinion:
+    return await ask_about_nodes(extenders, POD, NODES)
+
+
+async def test_each_filters_what_those_before_it_left() -> None:
+    first, second = FakeTransport(filter=["n0", "n1"]), FakeTransport(filter=["n1"], prioritize={"n1": 5})
+    third = FakeTransport(filter=[])
+    opinion = await ask(first.extender(url="http://1"), second.extender(url="http://2"))
+    assert opinion.asked == {"n0", "n1", "n2"} and opinion.scores == {}, "one node is left: it needs no score"
+    assert [(each.extender, set(each.reasons)) for each in opinion.objections] == [("http://1", {"n2"}), ("http://2", {"n0"})]
+    assert second.asked == [("filter", ["n0", "n1"])]
+    late = FakeTransport(filter=["n0"])
+    assert len((await ask(third.extender(), late.extender())).objections) == 1 and not late.asked
+
+
+async def test_reasons() -> None:
+    answer = Filtered([], failed={"n0": "no", "n1": "no"}, unresolvable={"n1": "never", "other": "never"})
+    [objections] = (await ask(FakeTransport(filter=answer).extender())).objections
+    silent = f"node(s) were filtered out by extender {URL}"
+    assert objections == Objections(URL, {"n0": "no", "n1": "never", "n2": silent}, frozenset({"n1"}))
+
+
+async def test_scores_are_scaled_weighed_and_added() -> None:
+    liking = FakeTransport(prioritize={"n0": 10, "n1": 3}).extender(weight=2)
+    other = FakeTransport(prioritize={"n1": 1, "n2": 0}).extender()
+    assert (await ask(liking, other)).scores == {"n0": 200, "n1": 70, "n2": 0}
+
+
+async def test_scores_that_cannot_be_had_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
+    broken, wrong = FakeTransport(prioritize=failing("prioritize")), FakeTransport(prioritize={"n0": 11})
+    extenders = broken.extender(), wrong.extender(), FakeTransport(prioritize={"n0": 1}).extender()
+    with caplog.at_level(logging.WARNING):
+        assert (await ask(*extenders)).scores == {"n0": 10}
+        assert (await ask(*extenders)).scores == {"n0": 10}
+    assert [record.message for record in caplog.records] == [
+        f"failed prioritize with extender at URL {URL}/prioritize, code 500; it is ignored",
+        f"failed prioritize with extender at URL {URL}: scores must be from 0 to 10, got 11 for node n0; it is ignored",
+    ], "each once, not for each pod"
+
+
+async def test_a_failure_to_filter_counts_unless_it_is_ignorable() -> None:
+    broken = FakeTransport(filter=failing("filter"))
+    with pytest.raises(ExtenderError, match="code 500"):
+        await ask(broken.extender())
+    opinion = await ask(broken.extender(ignorable=True), FakeTransport(filter=["n0"]).extender(url="http://2"))
+    assert [set(each.reasons) for each in opinion.objections] == [{"n1", "n2"}]
+
+
+async def test_an_answer_about_other_nodes_is_none() -> None:
+    with pytest.raises(ExtenderError, match='claims a filtered node "n9" which is not found in the input node list'):
+        await ask(FakeTransport(filter=["n9"]).extender())
+
+
+@pytest.mark.parametrize(
+    ("pod", "interested"),
+    [
+        (make_pod("a").req(cpu=1), False),
+        (make_pod("a").container({"example.com/gpu": 1}), True),
+        (make_pod("a").container({"example.com/gpu": 0}), True),
+        (make_pod("a").container({"example.com/other": 1}), False),
+        (make_pod("a").init(**{"example.com/gpu": 1}), True),
+    ],
+)
+def test_only_pods_that_ask_for_a_managed_resource_are_of_interest(pod: PodBuilder, interested: bool) -> None:
+    assert FakeTransport().extender(managed=["example.com/gpu"]).interested(info(pod)) is interested
+    assert FakeTransport().extender().interested(info(pod))
+
+
+class TestOpinion:
+    TABLE = cache_of(*(make_node(f"n{i}") for i in range(4))).nodes
+
+    def diagnosis(self, opinion: Opinion, *refused: int) -> Diagnosis:
+        mask = np.isin(np.arange(4), refused)
+        return opinion.added_to(Diagnosis(4, [("Plugin", FilterResult.refusing(mask, "full"))]), self.TABLE)
+
+    def test_counts_as_the_verdict_of_further_filters(self) -> None:
+        opinion = Opinion(frozenset({"n0", "n1", "n2", "n3"}), [Objections(URL, {"n0": "no", "n1": "no", "n2": "never"})])
+        diagnosis = self.diagnosis(opinion, 0)
+        assert diagnosis.feasible.tolist() == [False, False, False, True]
+        assert diagnosis.message() == "0/4 nodes are available: 1 full, 1 never, 1 no."
+        assert diagnosis.plugins == {"Plugin", URL}
+
+    def test_nodes_that_it_is_not_about_are_not_chosen(self) -> None:
+        diagnosis = self.diagnosis(Opinion(frozenset({"n0", "gone"}), [Objections(URL, {"gone": "no"})]), 0)
+        assert not diagnosis.feasible.any()
+        assert diagnosis.message() == "0/4 nodes are available: 1 full, 3 node(s) came up while extenders were asked."
+
+    def test_knows_where_preemption_cannot_help(self) -> None:
+        about: Any = {"n0": "no", "n1": "never"}
+        diagnosis = self.diagnosis(Opinion(frozenset(about), [Objections(URL, about, frozenset({"n1"}))]))
+        assert framework().curable(diagnosis).tolist() == [True, False, True, True]
+
+    def test_scores_are_by_row(self) -> None:
+        assert Opinion(frozenset(), scores={"n2": 5.0, "gone": 1.0}).added_score(self.TABLE).tolist() == [0, 0, 5, 0]

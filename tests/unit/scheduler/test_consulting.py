@@ -1,0 +1,238 @@
+"""A scheduling cycle in which extenders are asked: what they say counts, and what happens meanwhile does, too."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from scheduler.cache.cache import Cache
+from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.consulting import Consulting
+from scheduler.cycle import Broken, Outcome, Placed, Unschedulable
+from scheduler.extenders.extender import Extender
+from scheduler.extenders.transport import Filtered
+from scheduler.framework.profile import Enabled, everywhere
+from scheduler.framework.runtime import Framework
+from scheduler.plugins.default_preemption import DefaultPreemption
+from scheduler.queue.scheduling_queue import SchedulingQueue
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.fake_extender import URL, FakeTransport, failing
+from tests.unit.scheduler.pods import cache_of, framework, info
+from tests.unit.scheduler.preempting import Bench
+
+A = make_pod("a").req(cpu=1)
+ALL = [f"n{i}" for i in range(3)]
+
+
+def node(name: str) -> NodeBuilder:
+    return make_node(name).capacity(cpu=4, memory="4Gi", pods=10)
+
+
+class Story:
+    """A pod that was popped from the queue, and is being decided on."""
+
+    def __init__(self, *extenders: Extender, pod: PodBuilder = A, cache: Cache | None = None) -> None:
+        self.cache = cache if cache is not None else cache_of(*map(node, ALL))
+        self.framework = framework()
+        self.queue = SchedulingQueue(self.framework)
+        self.pods: dict[str, Pod] = {}
+        self.consulting = Consulting(self.cache, self.queue, self.pods, 0)
+        self.extenders = extenders
+        self.leads = True
+        self.queue.add(info(pod), 0.0)
+        popped = self.queue.pop(0.0)
+        assert popped is not None
+        self.queued = popped
+
+    async def told(self) -> Outcome | None:
+        return await self.consulting.schedule(self.queued, self.framework, self.extenders, lambda: self.leads)
+
+    async def told_after(self, transport: FakeTransport, meanwhile: Callable[[], object]) -> Outcome | None:
+        """`meanwhile` happens after the extender has been asked, and before it answers."""
+        transport.gate.clear()
+        asking = asyncio.ensure_future(self.told())
+        await transport.called.wait()
+        meanwhile()
+        transport.gate.set()
+        return await asking
+
+
+async def test_the_pod_goes_where_extenders_leave_it_and_like_it() -> None:
+    extender = FakeTransport(filter=["n0", "n1"], prioritize={"n0": 0, "n1": 10}).extender(weight=5)
+    story = Story(extender)
+    assert await story.told() == Placed("n1")
+    assert story.cache.node_of(story.queued.info.uid) == "n1" and len(story.queue) == 0
+
+
+async def test_their_scores_are_added_to_those_of_the_plugins() -> None:
+    cache = cache_of(*map(node, ALL), placed=[make_pod("there").req(cpu=3, memory="3Gi").node("n0")])
+    scores = {"n0": 5, "n1": 0, "n2": 0}
+    assert await Story(FakeTransport(prioritize=scores).extender(weight=1), cache=cache).told() != Placed("n0")
+    cache = cache_of(*map(node, ALL), placed=[make_pod("there").req(cpu=3, memory="3Gi").node("n0")])
+    assert await Story(FakeTransport(prioritize=scores).extender(weight=9), cache=cache).told() == Placed("n0")
+
+
+async def test_they_are_asked_about_the_nodes_only_that_the_filters_leave() -> None:
+    transport = FakeTransport(filter=["n2"])
+    cache = cache_of(node("n0").unschedulable(), node("n1"), node("n2"))
+    assert await Story(transport.extender(), cache=cache).told() == Placed("n2")
+    assert transport.asked == [("filter", ["n1", "n2"])]
+    unasked = FakeTransport(filter=[])
+    assert isinstance(await Story(unasked.extender(), pod=make_pod("a").req(cpu=9)).told(), Unschedulable)
+    assert not unasked.asked
+
+
+async def test_their_refusals_are_told_among_those_of_the_plugins() -> None:
+    answer = Filtered([], failed={"n1": "too hot", "n2": "too hot"})
+    cache = cache_of(node("n0").unschedulable(), node("n1"), node("n2"))
+    outcome = await Story(FakeTransport(filter=answer).extender(), cache=cache).told()
+    message = "0/3 nodes are available: 1 node(s) were unschedulable, 2 too hot."
+    assert outcome == Unschedulable(frozenset({"NodeUnschedulable", URL}), message)
+
+
+async def test_a_failure_that_counts_fails_the_attempt() -> None:
+    outcome = await Story(FakeTransport(filter=failing("filter")).extender()).told()
+    assert isinstance(outcome, Broken)
+    assert str(outcome.error) == f"failed filter with extender at URL {URL}/filter, code 500"
+
+
+class TestMeanwhile:
+    async def test_the_node_has_filled_up(self) -> None:
+        transport = FakeTransport(filter=["n0", "n1"])
+        story = Story(transport.extender())
+        full = [make_pod(f"there-{name}").req(cpu=4).node(name) for name in ("n0", "n2")]
+        outcome = await story.told_after(
+            transport, lambda: [story.cache.observe(info(pod), pod.build().spec.nodeName) for pod in full]
+        )
+        assert outcome == Placed("n1")
+
+    async def test_nodes_have_come_and_gone_and_rows_have_moved(self) -> None:
+        transport = FakeTransport(filter=["n0", "n2"])
+        story = Story(transport.extender())
+
+        def replace() -> None:
+            story.cache.remove_node("n0")
+            story.cache.set_node(node("new").build())
+
+        assert await story.told_after(transport, replace) == Placed("n2")
+
+    async def test_only_a_node_is_left_that_was_not_asked_about(self) -> None:
+        transport = FakeTransport(filter=["n0"])
+        story = Story(transport.extender(), cache=cache_of(node("n0")))
+
+        def replace() -> None:
+            story.cache.remove_node("n0")
+            story.cache.set_node(node("new").build())
+            story.queue.wake(ClusterEvent(Change.NODE_ADDED, "new"), story.cache.nodes, 0.0)
+
+        outcome = await story.told_after(transport, replace)
+        assert isinstance(outcome, Unschedulable)
+        story.queue.unschedulable(story.queued, outcome.refused_by, 0.0)
+        assert story.queue.counts() == {"backoff": 1}, "it is tried again by itself: its event has passed it by"
+
+    async def test_the_pod_is_gone(self) -> None:
+        transport = FakeTransport(filter=ALL)
+        story = Story(transport.extender())
+        assert await story.told_after(transport, lambda: story.queue.remove(story.queued.info.uid)) is None
+        assert len(story.queue) == 0 and len(story.cache) == 0
+
+    async def test_the_pod_has_changed(self) -> None:
+        transport = FakeTransport(filter=ALL)
+        story = Story(transport.extender())
+        changed = make_pod("a").req(cpu=2).version(2)
+        assert await story.told_after(transport, lambda: story.queue.add(info(changed), 0.0)) is None
+        again = story.queue.pop(0.0)
+        assert again is not None and again.info.pod == changed.build()
+
+    async def test_the_pods_status_has_changed(self) -> None:
+        transport = FakeTransport(filter=["n1"])
+        story = Story(transport.extender())
+        changed = make_pod("a").req(cpu=1).condition("PodScheduled", "False", "Unschedulable").version(2)
+        assert await story.told_after(transport, lambda: story.queue.add(info(changed), 0.0)) == Placed("n1")
+
+    async def test_the_term_is_over(self) -> None:
+        transport = FakeTransport(filter=ALL)
+        story = Story(transport.extender())
+        transport.gate.clear()
+        asking = asyncio.ensure_future(story.told())
+        await transport.called.wait()
+        story.consulting.drop()
+        assert await asking is None, "though the extender never answers"
+        assert story.queue.counts() == {"active": 1} and len(story.cache) == 0
+
+    async def test_the_term_is_over_and_the_extender_has_answered(self) -> None:
+        transport = FakeTransport(filter=ALL)
+        story = Story(transport.extender())
+
+        def depose() -> None:
+            story.leads = False
+
+        assert await story.told_after(transport, depose) is None
+        assert story.queue.counts() == {"active": 1} and len(story.cache) == 0
+
+
+class TestPreemption:
+    """Two nodes are full of pods that are less important: `n0` of one, `n1` of two, of which one has to go."""
+
+    LOW = (
+        make_pod("big").uid("big").req(cpu=4).priority(1).node("n0"),
+        make_pod("x").uid("x").req(cpu=2).node("n1"),
+        make_pod("y").uid("y").req(cpu=2).node("n1"),
+    )
+
+    @pytest.fixture(autouse=True)
+    def bench(self) -> None:
+        cache = cache_of(node("n0"), node("n1"), placed=self.LOW)
+        self.bench = Bench(cache)
+        plugins = [each for each in framework().profile.values() for each in each]
+        others = list({each.plugin.name: each for each in plugins if each.plugin.name != DefaultPreemption.name}.values())
+        self.profile = Framework("default-scheduler", everywhere([*others, Enabled(DefaultPreemption({}, self.bench))]))
+        self.bench.framework = self.profile
+
+    def story(self, *extenders: Extender) -> Story:
+        story = Story(*extenders, pod=make_pod("a").req(cpu=2).priority(10), cache=self.bench.cache)
+        story.framework = self.profile
+        story.pods |= {f"default/{pod.build().metadata.name}": pod.build() for pod in self.LOW}
+        return story
+
+    async def run(self, *extenders: Extender) -> tuple[str, list[str]]:
+        """Where room is made, and who has to go; or what is said after the first sentence."""
+        outcome = await self.story(*extenders).told()
+        assert isinstance(outcome, Unschedulable)
+        return outcome.nominated or outcome.message.partition("Insufficient cpu. ")[2], sorted(self.bench.evicted)
+
+    async def test_without_the_verb_they_have_no_say(self) -> None:
+        assert await self.run(FakeTransport(filter=ALL).extender()) == ("n1", ["y"])
+
+    async def test_they_choose_among_the_candidates(self) -> None:
+        transport = FakeTransport(preempt={"n0": ["big"]})
+        assert await self.run(transport.extender()) == ("n0", ["big"])
+        assert transport.asked == [("preempt", {"n0": ["big"], "n1": ["y"]})]
+
+    async def test_they_may_want_other_victims(self) -> None:
+        second = FakeTransport(preempt=lambda victims: {node: ["x"] for node in victims if node == "n1"})
+        first = FakeTransport(preempt={"n1": ["x", "y"]})
+        assert await self.run(first.extender(), second.extender()) == ("n1", ["x"])
+        assert second.asked == [("preempt", {"n1": ["y", "x"]})] or second.asked == [("preempt", {"n1": ["x", "y"]})]
+
+    async def test_they_may_object_to_all(self) -> None:
+        assert await self.run(FakeTransport(preempt={}).extender()) == ("preemption: no candidate node for preemption", [])
+
+    async def test_their_failures_are_told(self) -> None:
+        said, evicted = await self.run(FakeTransport(preempt=failing("preempt")).extender())
+        assert said == f"preemption: failed preempt with extender at URL {URL}/preempt, code 500" and not evicted
+        said, evicted = await self.run(FakeTransport(preempt={"n1": ["other"]}).extender())
+        assert "claims to preempt pod (UID: other) on node: n1" in said and not evicted
+        said, evicted = await self.run(FakeTransport(preempt={"n1": []}).extender())
+        assert 'expected at least one victim pod on node "n1"' in said and not evicted
+
+    async def test_their_failures_are_ignored_if_they_are_ignorable(self) -> None:
+        assert await self.run(FakeTransport(preempt=failing("preempt")).extender(ignorable=True)) == ("n1", ["y"])
+
+    async def test_a_node_that_has_changed_meanwhile_is_left_out(self) -> None:
+        transport = FakeTransport(preempt={"n0": ["big"], "n1": ["y"]})
+        story = self.story(transport.extender())
+        outcome = await story.told_after(transport, lambda: self.bench.cache.remove("y"))
+        assert isinstance(outcome, Unschedulable)
+        assert (outcome.nominated, self.bench.evicted) == ("n0", ["big"])

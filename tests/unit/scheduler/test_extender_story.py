@@ -1,0 +1,150 @@
+"""Extenders in a whole scheduler."""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import grpc.aio
+
+from pinnace.api import extender_pb2 as pb
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.client.errors import from_status
+from scheduler.config import Configuration
+from scheduler.extenders.configuration import BIND, FILTER, ExtenderConfiguration
+from tests.builders import make_node, make_pod
+from tests.unit.scheduler.cluster import QUICK, Cluster
+from tests.unit.scheduler.http_extender import HttpExtender
+from tests.unit.scheduler.rpc_extender import answering, rpc_extender
+
+GPU = "example.com/gpu"
+
+
+def with_extender(url: str, verb: str, **more: Any) -> Configuration:
+    name = verb.capitalize() if url.startswith("grpc") else verb
+    return replace(QUICK, extenders=[ExtenderConfiguration(url, {verb: name}, **more)])
+
+
+async def test_what_an_extender_refuses_is_told_and_tried_again(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
+    with HttpExtender(filter=lambda args: {"FailedNodes": {"n": "too hot"}}).running() as extender:
+        cluster.schedule("s0", configuration=with_extender(extender.url, FILTER))
+
+        async def told() -> bool:
+            return any("a FailedScheduling: 0/1 nodes are available: 1 too hot." in event for event in await cluster.events())
+
+        await cluster.until(told)
+        extender.answers["filter"] = lambda args: {"Nodes": args["Nodes"]}
+        await cluster.client.nodes.modify("n", "", lambda node: node.metadata.labels.update(cooled="yes"))
+        assert await cluster.bound("a") == "n"
+
+
+async def test_an_extender_that_fails_is_named(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
+    with HttpExtender(filter=lambda args: 500).running() as extender:
+        cluster.schedule("s0", configuration=with_extender(extender.url, FILTER))
+
+        async def told() -> bool:
+            message = f"a FailedScheduling: failed filter with extender at URL {extender.url}/filter, code 500"
+            return message in await cluster.events()
+
+        await cluster.until(told)
+        extender.answers["filter"] = lambda args: {"Nodes": args["Nodes"]}
+        assert await cluster.bound("a") == "n"
+
+
+async def test_a_slow_extender_holds_decisions_up_and_nothing_else(cluster: Cluster) -> None:
+    """The event loop is free, for heartbeats as for informers."""
+    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
+    answered = threading.Event()
+    with HttpExtender(filter=lambda args: answered.wait() and {"Nodes": args["Nodes"]}).running() as extender:
+        scheduler = cluster.schedule("s0", configuration=with_extender(extender.url, FILTER))
+
+        async def asked() -> bool:
+            return bool(extender.asked)
+
+        await cluster.until(asked)
+        await cluster.create(make_pod("b").req(cpu=1))
+
+        async def noticed() -> bool:
+            return scheduler.pending() == {"in flight": 1, "active": 1}
+
+        await cluster.until(noticed)
+        answered.set()
+        assert [await cluster.bound(name) for name in ("a", "b")] == ["n", "n"]
+
+
+async def test_a_pod_that_is_deleted_while_an_extender_is_asked_is_forgotten(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
+    answered = threading.Event()
+    with HttpExtender(filter=lambda args: answered.wait() and {"Nodes": args["Nodes"]}).running() as extender:
+        scheduler = cluster.schedule("s0", configuration=with_extender(extender.url, FILTER))
+
+        async def asked() -> bool:
+            return bool(extender.asked)
+
+        async def gone() -> bool:
+            return not scheduler.pending()
+
+        await cluster.until(asked)
+        await cluster.client.pods.delete("a", "default", grace=0)
+        await cluster.until(gone)
+        answered.set()
+        await cluster.create(make_pod("b").req(cpu=4))
+        assert await cluster.bound("b") == "n", "there is room: nothing was assumed for the other"
+
+
+async def test_a_resource_may_be_the_extenders_alone(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("gpu").container({GPU: 1}, {GPU: 1}), make_pod("plain").req(cpu=1))
+    async with rpc_extender("Filter", answering(pb.ExtenderFilterResult(nodeNames=["n"]))) as (url, asked):
+        scheduler = cluster.schedule("s0", configuration=with_extender(url, FILTER, managed_resources={GPU: True}))
+        assert [await cluster.bound(name) for name in ("gpu", "plain")] == ["n", "n"]
+        assert [each.pod.metadata.name for each in asked] == ["gpu"]
+        await cluster.kill(scheduler)
+
+
+async def test_an_extender_binds_under_the_leaders_fence(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
+    refusals: list[str] = []
+
+    async def bind(args: pb.ExtenderBindingArgs, context: grpc.aio.ServicerContext) -> pb.ExtenderBindingResult:
+        stale = Fence(election=args.fence.election, token=args.fence.token - 1)
+        for fence in (stale, args.fence):
+            [item] = await cluster.client.pods.bind_batch([args.binding], fence)
+            if item.HasField("error"):
+                refusals.append(type(from_status(item.error)).__name__)
+        return pb.ExtenderBindingResult()
+
+    async with rpc_extender("Bind", bind) as (url, _):
+        scheduler = cluster.schedule("s0", configuration=with_extender(url, BIND))
+        assert await cluster.bound("a") == "n"
+
+        async def told() -> bool:
+            return "a Scheduled: Successfully assigned default/a to n" in await cluster.events()
+
+        await cluster.until(told)
+        election = await cluster.client.elections.get("scheduler")
+        await cluster.kill(scheduler)
+    assert (await cluster.pod("a")).metadata.annotations[FENCE_ANNOTATION] == f"scheduler/{election.token}"
+    assert refusals == ["Fenced"], "what a deposed leader's extender would be told"
+
+
+async def test_an_extender_that_cannot_bind_is_asked_again_after_a_backoff(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
+    async with rpc_extender("Bind", answering(pb.ExtenderBindingResult(error="out of order"))) as (url, asked):
+        scheduler = cluster.schedule("s0", configuration=with_extender(url, BIND))
+
+        async def told() -> bool:
+            said = f"failed bind with extender at URL {url}/Bind: out of order"
+            return len(asked) > 1 and any(said in event for event in await cluster.events())
+
+        await cluster.until(told)
+        await cluster.kill(scheduler)
+
+
+async def test_who_else_binds_when_the_extender_may_be_ignored(cluster: Cluster) -> None:
+    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
+    with HttpExtender(bind=lambda args: 500).running() as extender:
+        cluster.schedule("s0", configuration=with_extender(extender.url, BIND, ignorable=True))
+        assert await cluster.bound("a") == "n"
+        assert [verb for verb, _ in extender.asked] == ["bind"]

@@ -29,6 +29,7 @@ from pinnace.runtime.http import Check
 from scheduler import metrics
 from scheduler.binding import Binder
 from scheduler.cache.cache import Cache
+from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build, needs, writes
 from scheduler.consulting import Consulting
@@ -200,8 +201,9 @@ class Scheduler:
                 if not self._leads(token):
                     return
             else:
+                kept = self._cache.nodes.nominated.node_of(info.uid)
                 outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes)
-                self._conclude(queued, outcome, token, now)
+                self._conclude(queued, outcome, kept, token, now)
             now = self._clock.monotonic()
         metrics.DECIDING.inc(now - started)
         if not self._binder.has_room:
@@ -213,12 +215,16 @@ class Scheduler:
 
     async def _consult(self, queued: QueuedPod, token: int, extenders: Sequence[Extender]) -> None:
         framework = self._profiles.of(queued.info)
+        kept = self._cache.nodes.nominated.node_of(queued.info.uid)
         outcome = await self._consulting.schedule(queued, framework, extenders, lambda: self._leads(token))
         if outcome is not None:
-            self._conclude(queued, outcome, token, self._clock.monotonic())
+            self._conclude(queued, outcome, kept, token, self._clock.monotonic())
 
-    def _conclude(self, queued: QueuedPod, outcome: Outcome, token: int, now: float) -> None:
+    def _conclude(self, queued: QueuedPod, outcome: Outcome, kept: str, token: int, now: float) -> None:
+        """`kept`: the node where room was kept for the pod."""
         info = queued.info
+        if kept not in ("", self._cache.nodes.nominated.node_of(info.uid), self._cache.node_of(info.uid)):
+            self._queue.wake(ClusterEvent(Change.POD_FREED, kept), self._cache.nodes, now)
         match outcome:
             case Placed(node, cycle):
                 metrics.SCHEDULED.inc()

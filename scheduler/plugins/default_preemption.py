@@ -38,7 +38,7 @@ _MOST = (1 << 31) - 1
 class DefaultPreemption:
     name = "DefaultPreemption"
     needs = (POD_DISRUPTION_BUDGETS,)
-    helped_by = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.POD_FREED
+    helped_by = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.NODE_REMOVED | Change.POD_FREED
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         check_names(args, ("minCandidateNodesPercentage", "minCandidateNodesAbsolute"))
@@ -71,14 +71,17 @@ class DefaultPreemption:
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Where there is not room enough even now, there may be so much now that removing pods makes it enough. Not while
-        victims are still on their way out: then there will be more."""
+        victims are still on their way out: then there will be more. A pod whose node is gone, or whose victims are, without
+        making it fit, needs another."""
         preemption, row = self._handle.preemption, nodes.row(event.node)
-        if preemption is None or row is None or pod.pod.spec.preemptionPolicy == "Never":
+        if preemption is None or pod.pod.spec.preemptionPolicy == "Never":
             return False
+        nominated = nodes.nominated.node_of(pod.uid) == event.node
+        if row is None:
+            return nominated
         lower = preemption.cache.below(pod.priority)
-        if not all(_room(resource, row, nodes, lower) >= amount for resource, amount in pod.requests.amounts):
-            return False
-        return not _on_their_way(pod, event.node, preemption)
+        room = all(_room(resource, row, nodes, lower) >= amount for resource, amount in pod.requests.amounts)
+        return (room or nominated) and not _on_their_way(pod, event.node, preemption)
 
     def _make_room(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
         best = choose(candidates)

@@ -86,3 +86,45 @@ def test_it_is_not_tried_again_for_each_victim() -> None:
         assert stage.node_of("high") == "n" and sorted(pods) == ["high", "other"]
 
     stage.play(story())
+
+
+def nominated(stage: Stage) -> str:
+    return stage.schedulers[0]._cache.nodes.nominated.node_of("uid-default-high")
+
+
+def test_the_nominated_node_is_gone() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        for name in "nm":
+            stage.api.put(NODES, make_node(name).capacity(cpu=4, memory="4Gi", pods=10).build())
+        put(stage, there("low", 4), there("less", 4).node("m"), HIGH)
+        await asyncio.sleep(0.5)
+        gone = nominated(stage)
+        stage.api.remove(NODES, gone)
+        await asyncio.sleep(2.0)
+        assert nominated(stage) == ({"n", "m"} - {gone}).pop()
+
+    stage.play(story())
+
+
+def test_the_room_of_a_pod_that_went_elsewhere_is_free() -> None:
+    """`other` fits only where room is kept, until that is not. No event says so."""
+    stage = Stage()
+    high = make_pod("high").req(cpu=1, memory="3Gi").priority(10)
+    other = make_pod("other").req(cpu=2, memory="1Gi").priority(10).tolerate("new")
+
+    async def story() -> None:
+        put_node(stage, 2)
+        put(stage, make_pod("low").req(cpu=2, memory="4Gi").node("n"), high)
+        await asyncio.sleep(0.5)
+        stage.api.remove(PODS, "default/low")
+        put(stage, other)
+        await asyncio.sleep(0.1)
+        assert nominated(stage) == "n" and not stage.node_of("other")
+        stage.api.put(NODES, make_node("n").capacity(cpu=2, memory="4Gi", pods=10).taint("new").build())
+        stage.api.put(NODES, make_node("m").capacity(cpu=1, memory="4Gi", pods=10).build())
+        await asyncio.sleep(3.0)
+        assert stage.node_of("high") == "m" and stage.node_of("other") == "n"
+
+    stage.play(story())

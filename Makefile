@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement soak simulate simulate-bugs check format proto up down bench chaos scenarios compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn soak simulate simulate-bugs check format proto up down bench chaos scenarios compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test: setup ## Run the unit, contract and integration tests (real etcd, real pro
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler
+
+churn: setup ## Random churn of nodes and pods against the scheduler's oracle (make churn SEEDS=1000 FIRST=0)
+	@PINNACE_SEEDS=$(or $(SEEDS),100) PINNACE_FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/unit/scheduler/test_churn.py
 
 simulate: setup ## Simulate clusters, one for each seed (make simulate SEEDS=10000 FIRST=0; replay: .venv/bin/python -m tests.simulation --seed N -v)
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)

@@ -192,11 +192,12 @@ def _unschedulable(
 ) -> Unschedulable | Proposal:
     """Raises PluginError."""
     answer = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else ("", "")
+    awaited = framework.awaited_plugins(pod, diagnosis)
     if isinstance(answer, Proposed):
-        return Proposal(diagnosis.plugins, diagnosis.message(), answer)
+        return Proposal(awaited, diagnosis.message(), answer)
     nominated, said = answer
     message = f"{diagnosis.message()} {said}" if said else diagnosis.message()
-    return Unschedulable(diagnosis.plugins, message, nominated)
+    return Unschedulable(awaited, message, nominated)
 
 
 def one_of(best: Sequence[int], pod: PodInfo, seed: int) -> int:

@@ -43,7 +43,7 @@ class Opinion:
 
     def added_to(self, diagnosis: Diagnosis, nodes: NodeTable) -> Diagnosis:
         """What the filters say, and what the extenders say. A node that they have not been asked about cannot be chosen."""
-        not_asked = np.ones(len(nodes), np.bool_)
+        not_asked = diagnosis.feasible.copy()
         not_asked[nodes.rows(self.asked)] = False
         hopeless = np.zeros(len(nodes), np.bool_)
         hopeless[nodes.rows(name for each in self.objections for name in each.hopeless)] = True

@@ -68,8 +68,14 @@ class Diagnosis:
 
     @property
     def plugins(self) -> frozenset[str]:
-        """Those whose verdict must change before another attempt makes sense."""
+        """Those whose verdict must change before the pod can have a node: of each node the first that refuses it."""
         return frozenset([self.pre_filter[0]] if self.pre_filter else self.counts)
+
+    @property
+    def all_plugins(self) -> frozenset[str]:
+        """All that refuse a node, the first or not: preemption may overcome the first, and then it is up to the others."""
+        refusing = frozenset(plugin for plugin, result in self.refusals if not result.passed.all())
+        return frozenset([self.pre_filter[0]]) if self.pre_filter else refusing
 
     def message(self) -> str:
         """Such as "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint {gpu: true}."."""

@@ -129,6 +129,11 @@ class Framework:
         if Change.POD_FREED in hint.helped_by:
             yield from self._makers_of_room
 
+    def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
+        """Those of whose verdicts one must change before another attempt makes sense."""
+        may_preempt = self._makers_of_room and pod.pod.spec.preemptionPolicy != "Never"
+        return diagnosis.all_plugins if may_preempt else diagnosis.plugins
+
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | Diagnosis:
         """The feasible nodes, at least one; or why there is none. Raises PluginError."""
         diagnosis = self.judge(state, pod, nodes)

@@ -1,6 +1,6 @@
 """A cluster in which everything changes, in virtual time, with an oracle that looks on.
 
-    storm: nodes and pods come, go, change; binds are lost; leaders change --> quiet: nobody does anything --> storm ...
+    storm: nodes and pods come, go, change; binds are lost; leaders change --> quiet: one event, then a while nothing --> storm
 
 The oracle compares every decision with what the scheduler knew, every bind with the truth, and what is left in a quiet time
 with what a patient person would have found.
@@ -31,8 +31,8 @@ from tests.unit.scheduler.stage import Stage
 ROUNDS = 3
 STORM = 40
 """Events."""
-QUIET = 20
-"""Seconds."""
+SINGLE = 5
+"""Events in a quiet time."""
 BACKOFF = 2.0
 """The longest, in seconds."""
 PATIENCE = BACKOFF + GRACE + 1.0
@@ -82,13 +82,15 @@ class Churn:
             self._say(f"round {number} is over")
             self._fits_since = {}
             self.events.sweep()
-            for _ in range(QUIET):
-                await asyncio.sleep(1.0)
+            for _ in range(SINGLE):
+                for _ in range(int(PATIENCE) + 2):
+                    await asyncio.sleep(1.0)
+                    self._look()
+                    self._look_for_the_forgotten()
+                    if self.problems:
+                        return
+                self._event()
                 self.events.sweep()
-                self._look()
-                self._look_for_the_forgotten()
-                if self.problems:
-                    return
 
     def _event(self) -> None:
         (kind,) = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))

@@ -57,6 +57,15 @@ def test_only_plugins_whose_verdict_counts_are_waited_for() -> None:
     assert diagnose(make_pod("a").req(cpu=2), gpu("b").capacity(cpu=1)).plugins == {"TaintToleration"}
 
 
+def test_all_that_refuse_are_waited_for_where_preemption_may_overcome_the_first() -> None:
+    pod = make_pod("a").req(cpu=2)
+    found = diagnose(pod, gpu("b").capacity(cpu=1))
+    assert found.all_plugins == {"NodeResourcesFit", "TaintToleration"}
+    preempting = framework()
+    assert preempting.awaited_plugins(info(pod), found) == found.all_plugins
+    assert preempting.awaited_plugins(info(pod.preemption_policy("Never")), found) == found.plugins
+
+
 def test_all_verdicts_are_kept() -> None:
     found = diagnose(make_pod("a").req(cpu=2), gpu("b").capacity(cpu=1, pods=10))
     assert [plugin for plugin, result in found.refusals if not result.passed[0]] == ["TaintToleration", "NodeResourcesFit"]

@@ -22,7 +22,7 @@ demo: setup ## Start a cluster, kill its leading scheduler three times, and prin
 	@$(BIN)/pinnace demo failover
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; under five minutes)
-	@$(BIN)/pytest -m 'not compose and not chaos' -n 2 --dist worksteal
+	@$(BIN)/pytest -m 'not compose and not chaos' -n 3 --dist worksteal
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler

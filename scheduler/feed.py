@@ -103,4 +103,6 @@ def _relabelled(old: Pod | None, new: Pod) -> bool:
     if old is None:
         return False
     before, after = old.metadata, new.metadata
-    return before.HasField("deletionTimestamp") != after.HasField("deletionTimestamp") or before.labels != after.labels
+    if before.HasField("deletionTimestamp") != after.HasField("deletionTimestamp"):
+        return True
+    return len(before.labels) != len(after.labels) or (len(after.labels) > 0 and dict(before.labels) != dict(after.labels))

@@ -68,13 +68,14 @@ class NodeVolumeLimits:
 
 
 class _Ledger:
-    """Columns by driver: what is attached to each node, and its limit. They follow what has changed since they were last
-    asked for, at a cost of a look at each node's CSINode and of the claims on the nodes that changed."""
+    """Columns by driver: what is attached to each node, and its limit. They follow what has changed since they were last asked
+    for, at a cost of the claims on the nodes that changed; and in a new epoch, of a look at each node's CSINode."""
 
     def __init__(self, driver: Callable[[str], str | None]) -> None:
         self._driver = driver
         self._names: list[str] = []
         self._position = 0
+        self._epoch: tuple[int, int] | None = None
         self._csi_nodes: list[CSINode | None] = []
         self._limits: dict[str, Counts] = {}
         self._attached: dict[str, Counts] = {}
@@ -94,11 +95,16 @@ class _Ledger:
         if self._names != nodes.names or changed is None:
             self._names = list(nodes.names)
             self._csi_nodes = [None] * len(nodes)
-            self._limits, self._attached, self._unknown = {}, {}, set()
+            self._limits, self._attached, self._unknown, self._epoch = {}, {}, set(), None
             changed = list(used.nodes_with_claims())
         self._position = used.position
         for node in {*changed, *self._unknown}:
             self._recount(node, nodes)
+        if nodes.epoch != self._epoch:
+            self._epoch = nodes.epoch
+            self._follow_limits(csi_nodes)
+
+    def _follow_limits(self, csi_nodes: Mapping[str, CSINode]) -> None:
         current = list(map(csi_nodes.get, self._names))
         if current != self._csi_nodes:
             for row, (old, new) in enumerate(zip(self._csi_nodes, current, strict=True)):

@@ -197,7 +197,7 @@ class Scheduler:
         while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
             info = queued.info
             if extenders := self._extenders.interested(info):
-                await self._consult(queued, token, extenders)
+                await self._consult(queued, token, extenders, now)
                 if not self._leads(token):
                     return
             else:
@@ -205,7 +205,6 @@ class Scheduler:
                 outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes)
                 self._conclude(queued, outcome, kept, token, now)
             now = self._clock.monotonic()
-        metrics.DECIDING.inc(now - started)
         if not self._binder.has_room:
             await self._binder.room()
         elif self._queue.ready:
@@ -213,31 +212,31 @@ class Scheduler:
         else:
             await self._idle(now)
 
-    async def _consult(self, queued: QueuedPod, token: int, extenders: Sequence[Extender]) -> None:
+    async def _consult(self, queued: QueuedPod, token: int, extenders: Sequence[Extender], began: float) -> None:
         framework = self._profiles.of(queued.info)
         kept = self._cache.nodes.nominated.node_of(queued.info.uid)
         outcome = await self._consulting.schedule(queued, framework, extenders, lambda: self._leads(token))
         if outcome is not None:
-            self._conclude(queued, outcome, kept, token, self._clock.monotonic())
+            self._conclude(queued, outcome, kept, token, began)
 
-    def _conclude(self, queued: QueuedPod, outcome: Outcome, kept: str, token: int, now: float) -> None:
+    def _conclude(self, queued: QueuedPod, outcome: Outcome, kept: str, token: int, began: float) -> None:
         """`kept`: the node where room was kept for the pod."""
-        info = queued.info
+        info, now = queued.info, self._clock.monotonic()
         if kept not in ("", self._cache.nodes.nominated.node_of(info.uid), self._cache.node_of(info.uid)):
             self._queue.wake(ClusterEvent(Change.POD_FREED, kept), self._cache.nodes, now)
         match outcome:
             case Placed(node, cycle):
-                metrics.SCHEDULED.inc()
+                metrics.SCHEDULED.note(now - began)
                 if cycle is not None:
                     self._cycles[info.uid] = cycle
                 self._binder.submit(Decision(queued, node, token, cycle))
             case Unschedulable(refused_by, message, nominated):
-                metrics.UNSCHEDULABLE.inc()
+                metrics.UNSCHEDULABLE.note(now - began)
                 self._nominate(info, nominated, now)
                 self._queue.unschedulable(queued, refused_by, now)
                 self._reporter.failed(info, "Unschedulable", message, nominated)
             case Broken(error):
-                metrics.ERROR.inc()
+                metrics.ERROR.note(now - began)
                 log.debug("pod %s", info.key, exc_info=error)
                 self._queue.retry(queued, now)
                 self._reporter.failed(info, "SchedulerError", str(error))
@@ -272,6 +271,7 @@ class Scheduler:
 
     def bound(self, decision: Decision) -> None:
         metrics.BOUND.inc()
+        metrics.TRIES.observe(decision.queued.attempts)
         if (cycle := self._end_cycle(decision)) is not None:
             cycle.bound()
         self._reporter.scheduled(decision.queued.info, decision.node)

@@ -78,7 +78,7 @@ class Campaign:
             self._session = await self._open_session(opening.session)
             if self._left():  # it has not waited: whoever it is with now has the key
                 return False
-            if record is not None:
+            if record is not None and self._session.id == opening.session:  # not the key of a session that has run out just now
                 await self._leadership.take_over(record, self._session.id, self._left)
         except (LeaseNotFound, Conflict) as error:
             return self._lose(f"leadership has ended meanwhile: {error}")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
-from apiserver.storage.interface import Committed, KeyValue, OutcomeUnknown, Refused, Storage, Write
+from apiserver.storage.interface import Committed, KeyValue, LeaseNotFound, OutcomeUnknown, Refused, Storage, Write
 from pinnace.api.elections_pb2 import Election
 from tests.contract.electing import HASTY, KEY
 from tests.contract.servers import PATIENCE, Server, Severable
@@ -38,6 +38,19 @@ class Lossy(Severable):
             self.lost = True
             raise OutcomeUnknown("no answer")
         return await super().transact(writes)
+
+
+class RunOut(Severable):
+    """Does not renew one lease any more, although its keys are there still."""
+
+    def __init__(self, inner: Storage, lease: int) -> None:
+        super().__init__(inner)
+        self._lease = lease
+
+    async def renew_lease(self, lease: int) -> float:
+        if lease == self._lease:
+            raise LeaseNotFound(f"lease {lease:x} has run out")
+        return await super().renew_lease(lease)
 
 
 class Overtaken(Severable):
@@ -112,6 +125,20 @@ async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for
         assert record is not None
         assert (record.create_revision, record.lease) == (token, session)
         assert record.mod_revision > token
+
+
+async def test_the_key_of_a_session_that_runs_out_is_not_carried_into_the_next(storage: Storage) -> None:
+    """The lease has run out and its key is about to go, when the candidate, which does not lead, opens with that session: it
+    gets another one. It leads by that when it has created a key with it."""
+    session, token = await lead(storage)
+    async with serving(RunOut(storage, session)) as server:
+        candidate = await Speaker.open(server, "a", session)
+        opened = (await candidate.hear("opened")).opened.session
+        later = await hear_elected(candidate)
+        record = await storage.get(KEY)
+        assert opened != session and later > token
+        assert record is not None
+        assert (record.create_revision, record.lease, Election.FromString(record.value).session) == (later, opened, opened)
 
 
 async def test_a_create_without_an_answer_does_not_end_the_session(storage: Storage) -> None:

@@ -99,17 +99,18 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
     connection = Connection(config.endpoints)
-    limit = asyncio.timeout(settings.timeout or DEFAULT_DEADLINE)
+    began = asyncio.get_running_loop().time()
+    limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))
     session = Session(settings, config, Client(connection), limit)
-    started = asyncio.get_running_loop().time()
     try:
         async with limit:
             await body(session)
             session.finish()
     except TimeoutError:
-        if not limit.expired():
+        deadline = limit.when()
+        if not limit.expired() or deadline is None:
             raise
         what = f" waiting for {session.waiting_for}" if session.waiting_for else ""
-        raise TimeoutError(f"timed out after {asyncio.get_running_loop().time() - started:.3g} s{what}") from None
+        raise TimeoutError(f"timed out after {deadline - began:.3g} s{what}") from None
     finally:
         await connection.close()

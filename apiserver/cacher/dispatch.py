@@ -34,6 +34,7 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._watchers: dict[Watcher, None] = {}
+        self._announced: dict[Watcher, None] = {}  # the live ones that asked for it
         self._groups: dict[Selection, _Group] = {}
         self._asked: list[_Group] = []
         self._by_node: dict[str, list[_Group]] = {}
@@ -52,9 +53,12 @@ class Dispatcher:
             for groups in self._lists(selection):
                 groups.append(group)
         group.watchers[watcher] = None
+        if watcher.announced:
+            self._announced[watcher] = None
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
+        self._announced.pop(watcher, None)
         group = self._groups.get(watcher.selection)
         if group is None:
             return
@@ -101,7 +105,7 @@ class Dispatcher:
     def bookmark(self, revision: int) -> None:
         """Tells the live watchers that heard nothing since the last such call that they know everything up to `revision`."""
         told = _bookmark(revision)
-        for watcher in self._live():
+        for watcher in [watcher for group in self._groups.values() for watcher in group.watchers]:
             if watcher.idle:
                 watcher.offer(told)
             else:
@@ -110,17 +114,13 @@ class Dispatcher:
     def announce(self, revision: int) -> None:
         """Somebody was elected: tells the live watchers that asked for it that they know everything up to `revision`."""
         told = _bookmark(revision)
-        for watcher in self._live():
-            if watcher.announced:
-                watcher.offer(told)
+        for watcher in list(self._announced):
+            watcher.offer(told)
 
     def end(self, error: Callable[[], CacheError]) -> None:
         """Ends all watchers, live or not, each with an error of its own."""
         for watcher in list(self._watchers):
             watcher.end(error())
-
-    def _live(self) -> list[Watcher]:
-        return [watcher for group in self._groups.values() for watcher in group.watchers]
 
     def _lists(self, selection: Selection) -> list[list[_Group]]:
         """Where the group of this selection is found."""

@@ -8,22 +8,20 @@ Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
 
 import os
 from collections.abc import Mapping
-from glob import glob
 from pathlib import Path
 from typing import Self
 
 LIBRARIES = (
-    "/usr/lib/*/faketime/libfaketimeMT.so.1",
-    "/usr/lib*/faketime/libfaketimeMT.so.1",
-    "/usr/local/lib/faketime/libfaketimeMT.so.1",
+    "usr/lib/*/faketime/libfaketimeMT.so.1",
+    "usr/lib*/faketime/libfaketimeMT.so.1",
+    "usr/local/lib/faketime/libfaketimeMT.so.1",
 )
-"""Where distributions and its own Makefile put it: the one for processes with threads."""
+"""From the root. Where distributions and its own Makefile put it: the one for processes with threads."""
 _SHARED = Path("/dev/shm")
 
 
 def find_library() -> Path | None:
-    found = (path for pattern in LIBRARIES for path in sorted(glob(pattern)))  # noqa: PTH207 (absolute patterns)
-    return next(map(Path, found), None)
+    return next((path for pattern in LIBRARIES for path in sorted(Path("/").glob(pattern))), None)
 
 
 class Clocks:

@@ -21,7 +21,7 @@ NOBODY = "nobody"
 LABEL = "chaos"
 OBJECTS = 4
 """That the Rivals fight over."""
-PAGE = 40
+PAGE = 80
 BATCH = 5
 
 

@@ -134,11 +134,6 @@ class Framework:
         may_preempt = self._makers_of_room and pod.pod.spec.preemptionPolicy != "Never"
         return diagnosis.all_plugins if may_preempt else diagnosis.plugins
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | Diagnosis:
-        """The feasible nodes, at least one; or why there is none. Raises PluginError."""
-        diagnosis = self.judge(state, pod, nodes)
-        return diagnosis.feasible if np.count_nonzero(diagnosis.feasible) else diagnosis
-
     def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Every filter's verdict on every node. Raises PluginError."""
         rows = len(nodes)

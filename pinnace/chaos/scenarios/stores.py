@@ -24,11 +24,11 @@ from pinnace.check.index import History
 from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
 
 SPEC = ClusterSpec(nodes=40, etcd_members=3)
-ELECTING = 5.0
-"""Seconds without a write at most when etcd's leader dies: its members wait for 1 to 2 s before they vote."""
-BACK = 6.0
+ELECTING = 3.0
+"""Seconds without a write at most when etcd's leader dies: its members wait for 0.5 to 1 s before they vote, and may have to twice."""
+BACK = 3.0
 """Seconds from the start of the member that makes a majority to the leader's first bind, at most: it loads what it has, members
-wait for 1 to 2 s before they vote, may have to vote twice, and then a scheduler is elected."""
+vote as above, and then a scheduler is elected."""
 UNDER_WAY = 0.5
 """Seconds after the loss for which answers may still be on their way."""
 HANG = 3.5

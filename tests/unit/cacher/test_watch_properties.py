@@ -128,7 +128,7 @@ MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
     (resource, "initial_state", a_state_that_claims_its_revision_early),
 ]
 SEARCH = settings(
-    max_examples=500,
+    max_examples=2000,
     deadline=None,
     derandomize=True,
     database=None,

@@ -91,6 +91,10 @@ async def test_an_owner_keeps_a_bounded_number_of_pods_alive(failing: float, roo
     assert pods.calls >= 3000
 
 
+def test_an_owner_of_a_run_has_room_to_choose_what_to_do() -> None:
+    assert LIVE // OWNERS >= 3 * BATCH
+
+
 def a_pod(phase: str, *, scheduler: str = "", deleting: bool = False) -> Pod:
     made = pod(LOAD, "a", scheduler=scheduler)
     made.status.phase = phase

@@ -33,7 +33,7 @@ class HttpExtender:
                     if not isinstance(answer, int):
                         self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class calls it so
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's name)
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -73,11 +73,8 @@ def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Po
 
     assert verdicts(PodInfo(pod), cache.nodes) == expected
 
-    feasible = FRAMEWORK.filter({}, PodInfo(pod), cache.nodes)
-    if isinstance(feasible, np.ndarray):
-        assert feasible.tolist() == [not reasons for reasons in expected]
-    else:
-        assert all(expected)
+    judged = FRAMEWORK.judge({}, PodInfo(pod), cache.nodes)
+    assert judged.feasible.tolist() == [not reasons for reasons in expected]
 
 
 def verdicts(pod: PodInfo, table: NodeTable) -> list[list[str]]:

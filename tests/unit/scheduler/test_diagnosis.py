@@ -16,9 +16,7 @@ def gpu(name: str) -> NodeBuilder:
 
 
 def diagnose(pod: PodBuilder, *nodes: NodeBuilder) -> Diagnosis:
-    found = framework().filter({}, info(pod), cache_of(*nodes).nodes)
-    assert isinstance(found, Diagnosis)
-    return found
+    return framework().judge({}, info(pod), cache_of(*nodes).nodes)
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,10 @@ class ByName(PerNodeScore):
 
 
 def test_a_plain_filter() -> None:
-    feasible = framework(Enabled(OnlyM())).filter({}, POD, NODES)
-    assert isinstance(feasible, np.ndarray) and feasible.tolist() == [False, True]
+    judged = framework(Enabled(OnlyM())).judge({}, POD, NODES)
+    assert judged.feasible.tolist() == [False, True]
     alone = cache_of(make_node("n"), make_node("o")).nodes
-    refused = framework(Enabled(OnlyM())).filter({}, POD, alone)
-    assert isinstance(refused, Diagnosis)
+    refused = framework(Enabled(OnlyM())).judge({}, POD, alone)
     assert refused.message() == "0/2 nodes are available: 2 node(s) were not a's favourite."
 
 
@@ -89,29 +88,29 @@ def test_a_node_as_a_plain_plugin_sees_it() -> None:
             return None
 
     table = cache_of(make_node("n").label("zone", "east"), placed=[make_pod("p").req(cpu=1).node("n")]).nodes
-    framework(Enabled(Look())).filter({}, POD, table)
+    framework(Enabled(Look())).judge({}, POD, table)
     assert seen == {"n": (4000, 3000, 1000, "east", "uid-n")}
 
 
 def test_skipped_plugins_are_not_called() -> None:
     skipping = Custom(pre_filter=SKIP, filter=boom, pre_score=SKIP, score=boom)
-    assert isinstance(framework(Enabled(skipping)).filter({}, POD, NODES), np.ndarray)
+    assert framework(Enabled(skipping)).judge({}, POD, NODES).feasible.all()
     framework(Enabled(skipping)).score({}, POD, NODES, BOTH)
 
 
 def test_a_plugin_takes_part_only_where_it_is_enabled() -> None:
     profile = dict(everywhere([*default_plugins(), Enabled(Custom(filter=boom, score=np.array([1.0, 2.0])), weight=3)]))
     without = profile | {Point.FILTER: []}
-    assert isinstance(Framework("x", without).filter({}, POD, NODES), np.ndarray)
+    assert Framework("x", without).judge({}, POD, NODES).feasible.all()
     with pytest.raises(PluginError):
-        Framework("x", profile).filter({}, POD, NODES)
+        Framework("x", profile).judge({}, POD, NODES)
     total = Framework("x", without).score({}, POD, NODES, BOTH)
     assert total[1] - total[0] == pytest.approx(3.0)
 
 
 def test_pre_filter_can_refuse_for_all_nodes() -> None:
-    refused = framework(Enabled(Custom(pre_filter=Status("no budget"), filter=boom))).filter({}, POD, NODES)
-    assert isinstance(refused, Diagnosis) and refused.pre_filter == ("Custom", "no budget")
+    refused = framework(Enabled(Custom(pre_filter=Status("no budget"), filter=boom))).judge({}, POD, NODES)
+    assert not refused.feasible.any() and refused.pre_filter == ("Custom", "no budget")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +125,7 @@ def test_pre_filter_can_refuse_for_all_nodes() -> None:
 )  # fmt: skip
 def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
     with pytest.raises(PluginError) as raised:
-        found = framework(Enabled(plugin)).filter({}, POD, NODES)
-        assert isinstance(found, Diagnosis)
-        found.message()
+        framework(Enabled(plugin)).judge({}, POD, NODES).message()
     assert message in str(raised.value)
 
 

@@ -171,8 +171,8 @@ def test_as_if_one_by_one(profile: str) -> None:
 
 def _equals(pod: PodInfo, cache: Cache, plugins: Framework) -> Sequence[int]:
     state: CycleState = {}
-    feasible = plugins.filter(state, pod, cache.nodes)
-    return equal_best(plugins.score(state, pod, cache.nodes, feasible)) if isinstance(feasible, np.ndarray) else []
+    feasible = plugins.judge(state, pod, cache.nodes).feasible
+    return equal_best(plugins.score(state, pod, cache.nodes, feasible)) if feasible.any() else []
 
 
 def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> None:

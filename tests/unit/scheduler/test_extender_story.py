@@ -1,6 +1,8 @@
 """Extenders in a whole scheduler."""
 
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +14,7 @@ from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.client.errors import from_status
 from scheduler.config import Configuration
 from scheduler.extenders.configuration import BIND, FILTER, ExtenderConfiguration
+from scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import QUICK, Cluster
 from tests.unit.scheduler.http_extender import HttpExtender
@@ -53,8 +56,9 @@ async def test_an_extender_that_fails_is_named(cluster: Cluster) -> None:
         assert await cluster.bound("a") == "n"
 
 
-async def test_a_slow_extender_holds_decisions_up_and_nothing_else(cluster: Cluster) -> None:
-    """The event loop is free, for heartbeats as for informers."""
+@asynccontextmanager
+async def deciding_slowly(cluster: Cluster) -> AsyncIterator[tuple[Scheduler, threading.Event]]:
+    """A scheduler that has asked its extender about the pod "a", and waits for the answer until the event is set."""
     await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
     answered = threading.Event()
     with HttpExtender(filter=lambda args: answered.wait() and {"Nodes": args["Nodes"]}).running() as extender:
@@ -64,6 +68,12 @@ async def test_a_slow_extender_holds_decisions_up_and_nothing_else(cluster: Clus
             return bool(extender.asked)
 
         await cluster.until(asked)
+        yield scheduler, answered
+
+
+async def test_a_slow_extender_holds_decisions_up_and_nothing_else(cluster: Cluster) -> None:
+    """The event loop is free, for heartbeats as for informers."""
+    async with deciding_slowly(cluster) as (scheduler, answered):
         await cluster.create(make_pod("b").req(cpu=1))
 
         async def noticed() -> bool:
@@ -75,18 +85,11 @@ async def test_a_slow_extender_holds_decisions_up_and_nothing_else(cluster: Clus
 
 
 async def test_a_pod_that_is_deleted_while_an_extender_is_asked_is_forgotten(cluster: Cluster) -> None:
-    await cluster.create(make_node("n"), make_pod("a").req(cpu=1))
-    answered = threading.Event()
-    with HttpExtender(filter=lambda args: answered.wait() and {"Nodes": args["Nodes"]}).running() as extender:
-        scheduler = cluster.schedule("s0", configuration=with_extender(extender.url, FILTER))
-
-        async def asked() -> bool:
-            return bool(extender.asked)
+    async with deciding_slowly(cluster) as (scheduler, answered):
 
         async def gone() -> bool:
             return not scheduler.pending()
 
-        await cluster.until(asked)
         await cluster.client.pods.delete("a", "default", grace=0)
         await cluster.until(gone)
         answered.set()

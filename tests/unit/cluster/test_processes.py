@@ -16,12 +16,10 @@ from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import Plan
 from pinnace.cluster.state import ProcessRecord
 
-OBEYS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); {ready}; signal.pause(); signal.pause()"
+OBEYS = "import signal; TERM = [signal.SIGTERM]; signal.pthread_sigmask(signal.SIG_BLOCK, TERM); {ready}; signal.sigwait(TERM)"
+"""No signal is lost between `ready` and the waiting, as with a handler and pause()."""
 RESISTS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {ready}; signal.pause()"
-TELLS = (
-    "import os, signal, sys; signal.signal(signal.SIGTERM, lambda *_: (print(os.path.exists('/proc/{other}/exe'), flush=True), "
-    "sys.exit(0))); {ready}; signal.pause()"
-)
+TELLS = f"import os; {OBEYS}; print(os.path.exists('/proc/{{other}}/exe'), flush=True)"
 READY = "print('ready', flush=True)"
 Start = Callable[..., ProcessRecord]
 

@@ -67,7 +67,10 @@ def _ignoring(resources: Sequence[str], profile: ProfileConfiguration) -> Profil
     if not resources:
         return profile
     given = profile.args.get(NodeResourcesFit.name, {})
-    args = {**given, "ignoredResources": [*given.get("ignoredResources", ()), *resources]}
+    named = given.get("ignoredResources", [])
+    if not isinstance(named, list):
+        return profile  # the plugin will say so
+    args = {**given, "ignoredResources": [*named, *resources]}
     return replace(profile, args={**profile.args, NodeResourcesFit.name: args})
 
 

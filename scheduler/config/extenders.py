@@ -83,7 +83,7 @@ def _extender(raw: Any, path: str) -> ExtenderConfiguration:
     given = fields(raw, path, _FIELDS)
     url = text(given.get("urlPrefix"), f"{path}.urlPrefix")
     scheme = _scheme(url, f"{path}.urlPrefix")
-    verbs = {verb: text(given[name], f"{path}.{name}") for name, verb in _VERBS.items() if given.get(name, "") != ""}
+    verbs = {verb: _verb(given[name], f"{path}.{name}") for name, verb in _VERBS.items() if given.get(name, "") != ""}
     if not verbs:
         raise ConfigurationError(f"{path}: expected at least one of {', '.join(_VERBS)}")
     for name, verb in _VERBS.items():
@@ -106,12 +106,25 @@ def _extender(raw: Any, path: str) -> ExtenderConfiguration:
     )
 
 
+def _verb(raw: Any, path: str) -> str:
+    """A part of a URL's path."""
+    verb = text(raw, path)
+    if not _goes_into_a_url(verb):
+        raise ConfigurationError(f"{path}: expected a part of a URL, got {verb}")
+    return verb
+
+
+def _goes_into_a_url(raw: str) -> bool:
+    return raw.isascii() and raw.isprintable() and " " not in raw
+
+
 def _scheme(url: str, path: str) -> str:
     try:
         parts = urlsplit(url)
         port = parts.port
         complete = parts.scheme in ("http", "https", "grpc") and parts.hostname and not (parts.query or parts.fragment)
-        if not complete or (parts.scheme == "grpc" and (port is None or parts.path.strip("/"))):
+        (parts.hostname or "").encode("idna")  # as it is looked up; refuses empty labels, and long ones
+        if not _goes_into_a_url(url) or not complete or (parts.scheme == "grpc" and (port is None or parts.path.strip("/"))):
             raise ValueError
     except ValueError:
         raise ConfigurationError(f"{path}: expected http://, https:// or grpc://host:port, got {url}") from None

@@ -24,8 +24,10 @@ from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
 
 T = TypeVar("T")
 
-CALLS = 32
-"""At a time, at most; others wait. Only binds are made at the same time."""
+BINDS = 32
+"""At a time, at most; others wait. They have threads of their own: no decision waits for them."""
+QUESTIONS = 4
+"""Threads for all else. One question is asked at a time; those that were given up may take some time to end."""
 MAX_ANSWER = 64 << 20
 """Bytes."""
 _GATEWAY = (502, 504)
@@ -40,14 +42,15 @@ class HttpTransport:
         self._base = configuration.url_prefix.rstrip("/")
         self._secure = _context(configuration.tls or Tls()) if urlsplit(self._base).scheme == "https" else None
         self._encoder = wire.Encoder()
-        self._threads = ThreadPoolExecutor(CALLS, thread_name_prefix="extender")
-        self._room = asyncio.Semaphore(CALLS)
+        self._binders = ThreadPoolExecutor(BINDS, thread_name_prefix="extender-bind")
+        self._room = asyncio.Semaphore(BINDS)
+        self._askers = ThreadPoolExecutor(QUESTIONS, thread_name_prefix="extender")
         self._calls: set[_Call] = set()
 
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
         by_name = self._configuration.node_cache_capable
         found, problem = await self._post(
-            FILTER, lambda: self._encoder.args(pod, nodes, by_name), lambda answer: wire.filtered(answer, by_name)
+            FILTER, lambda: self._encoder.args(pod, nodes, by_name), lambda answer: wire.filtered(answer, by_name), self._askers
         )
         if problem:
             raise ExtenderError(FILTER, self._url(FILTER), f": {problem}")
@@ -55,43 +58,47 @@ class HttpTransport:
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         by_name = self._configuration.node_cache_capable
-        return await self._post(PRIORITIZE, lambda: self._encoder.args(pod, nodes, by_name), wire.priorities)
+        return await self._post(PRIORITIZE, lambda: self._encoder.args(pod, nodes, by_name), wire.priorities, self._askers)
 
     async def preempt(self, pod: Pod, victims: Mapping[str, Sacrifice]) -> Mapping[str, Demanded]:
         by_uid = self._configuration.node_cache_capable
-        return await self._post(PREEMPT, lambda: wire.preemption_args(pod, victims, by_uid), wire.demanded)
+        return await self._post(PREEMPT, lambda: wire.preemption_args(pod, victims, by_uid), wire.demanded, self._askers)
 
     async def bind(self, binding: Binding, fence: Fence) -> None:
-        if problem := await self._post(BIND, lambda: wire.binding_args(binding, fence), wire.binding_error):
+        async with self._room:
+            problem = await self._post(BIND, lambda: wire.binding_args(binding, fence), wire.binding_error, self._binders)
+        if problem:
             raise ExtenderError(BIND, self._url(BIND), f": {problem}")
 
     async def close(self) -> None:
         for call in self._calls:
             call.give_up()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._askers, self._binders):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _url(self, verb: str) -> str:
         return f"{self._base}/{self._configuration.verbs[verb]}"
 
-    async def _post(self, verb: str, encode: Callable[[], bytes], decode: Callable[[bytes], T]) -> T:
+    async def _post(
+        self, verb: str, encode: Callable[[], bytes], decode: Callable[[bytes], T], threads: ThreadPoolExecutor
+    ) -> T:
         url, timeout = self._url(verb), self._configuration.timeout
         loop = asyncio.get_running_loop()
-        async with self._room:
-            body = await loop.run_in_executor(self._threads, encode)
-            call = _Call(url, timeout, self._secure)
-            self._calls.add(call)
-            try:
-                async with asyncio.timeout(timeout):
-                    status, answer = await loop.run_in_executor(self._threads, lambda: call.make(body, decode))
-            except TimeoutError:
-                raise _kind(call)(verb, url, f": no answer within {timeout:g} s") from None
-            except (OSError, HTTPException) as error:
-                raise _kind(call)(verb, url, f": {error or type(error).__name__}") from None
-            except wire.Malformed as error:
-                raise ExtenderError(verb, url, f": {error}") from None
-            finally:
-                self._calls.discard(call)
-                call.give_up()
+        body = await loop.run_in_executor(threads, encode)
+        call = _Call(url, timeout, self._secure)
+        self._calls.add(call)
+        try:
+            async with asyncio.timeout(timeout):
+                status, answer = await loop.run_in_executor(threads, lambda: call.make(body, decode))
+        except TimeoutError:
+            raise _kind(call)(verb, url, f": no answer within {timeout:g} s") from None
+        except wire.Malformed as error:
+            raise ExtenderError(verb, url, f": {error}") from None
+        except (OSError, HTTPException, UnicodeError) as error:  # the last is of names that cannot be looked up
+            raise _kind(call)(verb, url, f": {error or type(error).__name__}") from None
+        finally:
+            self._calls.discard(call)
+            call.give_up()
         if answer is None:
             raise (AnswerLost if status in _GATEWAY else ExtenderError)(verb, url, f", code {status}")
         return answer

@@ -103,12 +103,14 @@ class RpcTransport:
         method = f"/pinnace.v1.Extender/{METHODS[verb]}"
         call: Any = channel.unary_unary(method, type(request).SerializeToString, response.FromString)
         try:
-            answer: R = await call(request, timeout=max(deadline - asyncio.get_running_loop().time(), 0.001))
+            answer: R | None = await call(request, timeout=max(deadline - asyncio.get_running_loop().time(), 0.001))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise AnswerLost(verb, url, f": no answer within {self._timeout:g} s") from None
             kind = AnswerLost if error.code() in _OPEN else ExtenderError
             raise kind(verb, url, f", code {error.code().name}: {error.details()}") from None
+        if answer is None:  # what gRPC makes of bytes that cannot be read
+            raise ExtenderError(verb, url, f": the answer is no {response.DESCRIPTOR.name}")
         return answer
 
     async def _connected(self) -> grpc.aio.Channel | None:

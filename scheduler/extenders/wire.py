@@ -5,6 +5,7 @@ Source: k8s.io/kube-scheduler/extender/v1
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
 from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Malformed(ValueError):
@@ -108,8 +111,13 @@ def binding_error(answer: bytes) -> str:
 
 
 def _parsed(answer: bytes) -> Any:
+    """What is no Unicode is replaced, as Go does: it could not be sent on, in an event for example."""
     try:
-        return json.loads(answer)
+        text = answer.decode(errors="replace")
+        parsed = json.loads(text)
+        if _SURROGATE.search(text):
+            parsed = json.loads(json.dumps(parsed, ensure_ascii=False).encode(errors="replace"))
+        return parsed
     except (ValueError, RecursionError) as error:
         raise Malformed(f"the answer is not JSON: {error}") from None
 

@@ -13,7 +13,7 @@ from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
 from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
 from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
-from scheduler.extenders.http import HttpTransport
+from scheduler.extenders.http import BINDS, HttpTransport
 from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.http_extender import Answer, HttpExtender
@@ -70,6 +70,13 @@ async def test_a_node_that_has_changed_is_sent_as_it_is_now() -> None:
 async def test_filter(answer: Any, expected: Filtered) -> None:
     async with serving({"filter": lambda args: answer}) as (transport, _):
         assert await transport.filter(POD, NODES) == expected
+
+
+@pytest.mark.parametrize("answer", [rb'{"FailedNodes": {"n1": "cut \ud83d"}}', b'{"FailedNodes": {"n1": "cut \xff"}}'])
+async def test_what_is_no_text_can_be_told_all_the_same(answer: bytes) -> None:
+    async with serving({"filter": lambda args: answer}) as (transport, _):
+        told = (await transport.filter(POD, NODES)).failed["n1"]
+    assert told.startswith("cut ") and told.encode()
 
 
 async def test_prioritize() -> None:
@@ -131,6 +138,19 @@ async def test_a_gateway_that_has_lost_the_answer(status: int) -> None:
     async with serving({"bind": lambda args: status}) as (transport, _):
         with pytest.raises(AnswerLost, match=f"code {status}"):
             await transport.bind(BINDING, FENCE)
+
+
+async def test_decisions_do_not_wait_for_binds() -> None:
+    released = threading.Event()
+    async with serving({"bind": lambda args: released.wait() and {}, "filter": lambda args: {"NodeNames": ["n0"]}}) as (
+        transport,
+        _,
+    ):
+        binds = [asyncio.ensure_future(transport.bind(BINDING, FENCE)) for _ in range(BINDS + 8)]
+        assert (await transport.filter(POD, NODES)).left == ["n0"]
+        assert not any(bind.done() for bind in binds)
+        released.set()
+        await asyncio.gather(*binds)
 
 
 async def test_a_connection_that_breaks_leaves_it_open_what_was_done() -> None:

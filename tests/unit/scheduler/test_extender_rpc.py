@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -83,6 +84,13 @@ async def test_what_the_extender_says_went_wrong() -> None:
         assert type(raised.value) is ExtenderError
         with pytest.raises(ExtenderError, match="/Filter, code UNIMPLEMENTED"):
             await transport.filter(POD, NODES)
+
+
+async def test_an_answer_that_cannot_be_read() -> None:
+    garbage = SimpleNamespace(SerializeToString=lambda: b"\xff")
+    async with serving("Bind", answering(garbage)) as (transport, _):
+        with pytest.raises(ExtenderError, match="/Bind: the answer is no ExtenderBindingResult"):
+            await transport.bind(Binding(), Fence())
 
 
 async def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_timeout_says() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import Node, Pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cycle import Broken, Outcome, Proposal, Unschedulable, attempt
+from scheduler.cycle import NO_CANDIDATE, Broken, Outcome, Proposal, Unschedulable, attempt
 from scheduler.extenders.asking import Candidates, ask_about_nodes
 from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
@@ -81,8 +81,9 @@ class Consulting:
         try:
             left = await self._held(queued, asking, leads)
         except ExtenderError as error:
-            return proposal.turned_down(str(error))
-        return proposal.settled([each for each in left if cache.version(each.node) == versions[each.node]])
+            return proposal.turned_down(str(error), outdated=True)
+        still = [each for each in left if cache.version(each.node) == versions[each.node]]
+        return proposal.settled(still) if still or not left else proposal.turned_down(NO_CANDIDATE, outdated=True)
 
     async def _held(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
         """Raises what asking raises, and _Overtaken."""

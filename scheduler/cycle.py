@@ -52,6 +52,8 @@ class Unschedulable:
     message: str
     nominated: str = ""
     """Where room is being made for it."""
+    outdated: bool = False
+    """What this rests on has changed meanwhile: the pod is to be tried again after its backoff, whatever happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class Proposal:
         message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
         return Unschedulable(self.refused_by, message, nominated.node)
 
-    def turned_down(self, reason: str) -> Unschedulable:
-        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}")
+    def turned_down(self, reason: str, *, outdated: bool = False) -> Unschedulable:
+        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}", outdated=outdated)
 
 
 Outcome = Placed | Unschedulable | Broken

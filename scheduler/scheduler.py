@@ -230,10 +230,13 @@ class Scheduler:
                 if cycle is not None:
                     self._cycles[info.uid] = cycle
                 self._binder.submit(Decision(queued, node, token, cycle))
-            case Unschedulable(refused_by, message, nominated):
+            case Unschedulable(refused_by, message, nominated, outdated):
                 metrics.UNSCHEDULABLE.note(now - began)
                 self._nominate(info, nominated, now)
-                self._queue.unschedulable(queued, refused_by, now)
+                if outdated:
+                    self._queue.retry(queued, now)
+                else:
+                    self._queue.unschedulable(queued, refused_by, now)
                 self._reporter.failed(info, "Unschedulable", message, nominated)
             case Broken(error):
                 metrics.ERROR.note(now - began)
@@ -306,9 +309,12 @@ class Scheduler:
         return self._cycles.pop(uid) if decision.cycle is not None and self._cycles.get(uid) is decision.cycle else None
 
     def _settle_earlier_terms(self) -> None:
-        """What they decided and is not bound by now never will be."""
+        """What they decided and is not bound by now never will be. Whether they had those deleted who were to make room, nobody
+        knows: pods that were promised room are tried again."""
         for info in self._cache.assumed():
             self._queue_again(info)
+        for info in self._cache.nodes.nominated:
+            self._queue.activate(info.uid, self._clock.monotonic())
         for uid, cycle in self._cycles.items():
             if self._cache.node_of(uid) == cycle.node:
                 cycle.bound()

@@ -5,7 +5,7 @@ or a lower priority, as long as the nomination lasts: until the pod is placed, d
 from pods of a higher priority, and nothing is promised: the pod goes through all filters again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pinnace.fit import Requests
@@ -39,6 +39,9 @@ class Nominations:
 
     def __len__(self) -> int:
         return len(self._pods)
+
+    def __iter__(self) -> Iterator[PodInfo]:
+        return (each.info for each in self._pods.values())
 
     def node_of(self, uid: str) -> str:
         """Empty: it is nominated nowhere."""

@@ -72,6 +72,8 @@ class Coscheduling:
         self._gathering: dict[str, _Gathering] = {}
         self._turn = ""
         """One of those that gather, or none."""
+        self._given_up: dict[str, set[str]] = {}
+        """By group, the pods that it rejected, and that still hold their nodes."""
         self._leaving: set[str] = set()
         """The pods whose nodes are being given up for the turn."""
 
@@ -93,7 +95,7 @@ class Coscheduling:
         if there < enough:
             siblings = f"current pods number: {there}, minMember of group: {enough}"
             return Status(f"pre-filter pod {pod.name} cannot find enough sibling pods, {siblings}")
-        assigned = int(nodes.pods.pods(_selection(group)).sum())
+        assigned = int(nodes.pods.pods(_selection(group)).sum()) - self._about_to_leave(group)
         if assigned < enough and self._must_stand_back(group, pod.priority):
             return Status(f"PodGroup {group} stands back until PodGroup {self._turn} has had its turn")
         state[_ASSIGNED] = assigned
@@ -123,6 +125,10 @@ class Coscheduling:
 
     def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
         group = group_of(pod.pod)
+        if group in self._given_up:
+            self._given_up[group].discard(pod.uid)
+            if not self._given_up[group]:
+                del self._given_up[group]
         if group in self._gathering and pod.uid in self._gathering[group].waiting:
             self._reject(group, "rejection in Unreserve")
         if pod.uid in self._leaving:
@@ -143,6 +149,12 @@ class Coscheduling:
         self._gathering[group].waiting.append(pod.uid)
         return Wait(self._timeout)
 
+    def _about_to_leave(self, group: str) -> int:
+        """How many of a group have nodes, and have been rejected: by this plugin, or while they waited by somebody else."""
+        gathering = self._gathering.get(group)
+        waiting = gathering.waiting if gathering is not None else ()
+        return len(self._given_up.get(group, ())) + sum(self._handle.waiting.get(uid) is None for uid in waiting)
+
     def _must_stand_back(self, group: str, priority: int) -> bool:
         return self._turn not in ("", group) and priority <= self._gathering[self._turn].priority
 
@@ -158,6 +170,7 @@ class Coscheduling:
     def _reject(self, group: str, reason: str) -> None:
         for uid in self._end(group):
             if (waiting := self._handle.waiting.get(uid)) is not None:
+                self._given_up.setdefault(group, set()).add(uid)
                 waiting.reject(self.name, reason)
 
     def _end(self, group: str) -> list[str]:

@@ -94,14 +94,18 @@ class Evictions:
             batch = list(self._pending.values())[:BATCH]
             left = await self._evict(batch)
             for each in batch:
-                if each not in left:
-                    self._pending.pop(each.pod.metadata.uid, None)
+                uid = each.pod.metadata.uid
+                if each not in left and self._pending.get(uid) is each:  # not one that was dropped, and submitted again
+                    del self._pending[uid]
             if left:
                 await self._clock.sleep(AGAIN)
 
     async def _evict(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
-        """Those that must be tried again."""
+        """Those that must be tried again. One that is dropped before its deletion is asked for is not deleted."""
         await self._mark(batch)
+        batch = [each for each in batch if self._pending.get(each.pod.metadata.uid) is each]
+        if not batch:
+            return []
         metadata = [each.pod.metadata for each in batch]
         requests = [delete_request(each.name, each.namespace, uid=each.uid) for each in metadata]
         answers: list[ApiError | None]

@@ -235,4 +235,10 @@ class TestPreemption:
         story = self.story(transport.extender())
         outcome = await story.told_after(transport, lambda: self.bench.cache.remove("y"))
         assert isinstance(outcome, Unschedulable)
-        assert (outcome.nominated, self.bench.evicted) == ("n0", ["big"])
+        assert (outcome.nominated, self.bench.evicted, outcome.outdated) == ("n0", ["big"], False)
+
+    async def test_when_all_have_changed_meanwhile_the_pod_is_tried_again(self) -> None:
+        transport = FakeTransport(preempt={"n1": ["y"]})
+        story = self.story(transport.extender())
+        outcome = await story.told_after(transport, lambda: self.bench.cache.set_node(node("n1").label("new", "er").build()))
+        assert isinstance(outcome, Unschedulable) and outcome.outdated and not self.bench.evicted

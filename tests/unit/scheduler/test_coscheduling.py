@@ -92,6 +92,22 @@ def test_none_of_a_group_is_placed_that_does_not_fit(stage: Stage) -> None:
     stage.play(story())
 
 
+def test_those_that_give_their_nodes_up_in_this_moment_do_not_count(stage: Stage) -> None:
+    """The third fits nowhere, so the first two give up; the fourth is looked at before they have left."""
+
+    async def story() -> None:
+        put_nodes(stage, 3)
+        members = group("g", 4, enough=3)
+        members[2].node_selector("kubernetes.io/hostname", "nowhere")
+        put(stage, *members)
+        await asyncio.sleep(0.5)
+        assert stage.bound() == []
+        await asyncio.sleep(20.0)
+        assert stage.bound() == ["g0", "g1", "g3"]
+
+    stage.play(story())
+
+
 def test_more_than_enough_are_placed_as_far_as_they_fit(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 4)

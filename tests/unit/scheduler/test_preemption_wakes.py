@@ -59,6 +59,24 @@ def test_one_that_cannot_be_removed_goes_and_one_that_can_is_left() -> None:
     stage.play(story())
 
 
+def test_the_leader_was_deposed_before_the_victim_was_deleted_and_leads_again() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        put_node(stage, 4)
+        put(stage, there("low", 4), HIGH)
+        stage.api.lag = lambda: 1.0
+        await asyncio.sleep(0.5)
+        stage.candidate().depose()
+        await asyncio.sleep(5.0)
+        assert not stage.api.all(PODS)["default/low"].metadata.HasField("deletionTimestamp"), "by one that does not lead"
+        stage.api.lag = lambda: 0.0
+        stage.candidate().elect()
+        assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
 def test_the_victims_were_not_enough() -> None:
     """Another scheduler uses the room: it is woken when the last of them is gone, and finds another victim."""
     stage = Stage()

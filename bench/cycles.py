@@ -24,6 +24,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.bench.machine import this_machine
 from pinnace.bench.workload import NODE_CPU, Shape, pod
 from pinnace.bench.workloads import AFFINE, MEASURED, MOONS, PREFER_ANTI_AFFINE, SPREAD, ZONE
+from pinnace.runtime.process import GC_THRESHOLDS
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build
@@ -136,7 +137,7 @@ def draw(panels: Mapping[str, Sequence[tuple[int, Point]]], file: Path) -> None:
 def main(plot: Path | None) -> None:
     """Measures what one decision costs."""
     weight = peak(BESIDE, max(PODS)) - peak(0, 0)
-    gc.set_threshold(100_000, 20, 50)  # as the scheduler does
+    gc.set_threshold(*GC_THRESHOLDS)
     (framework,) = build(Configuration(), Offline()).values()
     by_nodes = [cost(kind, nodes, nodes * HELD_PER_NODE, framework) for kind in KINDS for nodes in NODES]
     by_pods = [cost(kind, BESIDE, held, framework) for kind in KINDS for held in PODS]

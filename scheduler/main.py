@@ -1,7 +1,6 @@
 """`pinnace-scheduler`: the command line of the scheduler."""
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -62,7 +61,6 @@ def main(
 ) -> None:
     """Decides which node each pod runs on. Of several replicas one leads; the others are ready to."""
     logs.configure(name, verbose)
-    gc.set_threshold(100_000, 20, 50)  # what the cache holds lives long: do not look through it for every 700 new objects
     try:
         configuration = config.parse(file.read_text(), seed=seed) if file else config.Configuration(seed=seed)
         for plugin in plugins:

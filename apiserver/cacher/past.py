@@ -51,4 +51,5 @@ def replay(selection: Selection, ring: Ring[Event[T]], since: int, progress: Pro
         events = ring.after(position, CHUNK_EVENTS, CHUNK_BYTES)
         told = [event.encode(kind) for event in events if (kind := event.kind(selection)) is not None]
         position = events[-1].revision if events else progress.revision
-        yield Told(wire.watch_response(told, position) if told or not events else b"", position)
+        last = position >= progress.revision  # the reader is told how far it is, even if nothing concerned it
+        yield Told(wire.watch_response(told, position) if told or last else b"", position)

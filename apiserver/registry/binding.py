@@ -20,6 +20,9 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
+MAX_ELECTION = 253
+"""Characters of a name: it becomes part of the transaction, and of what each binding is told."""
+
 
 def guards(fence: Fence | None) -> tuple[Guard, ...]:
     """What must hold in etcd for a bind under this fence to commit."""
@@ -35,8 +38,8 @@ def bind(binding: Binding, fence: Fence | None, now: float) -> Mutation[Pod]:
         raise Rejected(errors.bad_request(f'binding of pod "{name}": target must be a Node and have a name'))
     if problems := dns_subdomain(target.name):
         raise Rejected(errors.bad_request(f'binding of pod "{name}": target.name "{target.name[:64]}": {problems[0]}'))
-    if fence is not None and (not fence.election or fence.token <= 0):
-        raise Rejected(errors.bad_request("a fence needs an election and its token"))
+    if fence is not None and (not 0 < len(fence.election) <= MAX_ELECTION or fence.token <= 0):
+        raise Rejected(errors.bad_request(f"a fence needs an election, of at most {MAX_ELECTION} characters, and its token"))
 
     def step(version: Version[Pod] | None) -> Put[Pod]:
         if version is None:

@@ -25,7 +25,7 @@ Member = Conversation[Any, Any]
 NOMINEE_FIRST = 1.0
 """Seconds after the key is gone for which a nominee has the right of way."""
 UNSEEN = 1.0
-"""Seconds for which a put from here counts although the cache does not show it."""
+"""Seconds for which what was written from here counts although the cache does not show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class Contest:
         self._cacher = cacher
         self._clock = clock
         self._vacant_since = float("-inf")
+        self._deleted = 0
+        """The revision of the key's last deletion from here."""
         self._members: list[Member] = []
         self._line: list[Member] = []
         self._latest = term_of(record) if (record := self.record()) else None
@@ -69,7 +71,9 @@ class Contest:
         self._written_at = float("-inf")
 
     def record(self) -> KeyValue | None:
-        """The key, as the cache has it."""
+        """The key, as the cache has it, unless it has been deleted from here just now."""
+        if self._cacher.revision < self._deleted and self._clock.monotonic() - self._vacant_since < UNSEEN:
+            return None
         return self._cacher.raw(self.key)
 
     async def catch_up(self, revision: int, timeout: float) -> None:
@@ -93,6 +97,12 @@ class Contest:
         """It leads, by a put from here."""
         self._written, self._written_at = held.mod_revision, self._clock.monotonic()
         self.step_out(member)
+
+    def vacated(self, revision: int) -> None:
+        """The key was deleted from here, at this revision: the next one need not wait until the cache shows it."""
+        self._deleted = revision
+        self._vacant_since = self._clock.monotonic()
+        self._tell_all()
 
     def step_out(self, member: Member) -> None:
         """It leads, or has gone: it is the next one's turn."""
@@ -126,6 +136,9 @@ class Contest:
         """The key or the nomination has changed."""
         if change.key == self.key:
             self._follow(change)
+        self._tell_all()
+
+    def _tell_all(self) -> None:
         for member in self._members:
             member.post(Sign.NEWS)
 

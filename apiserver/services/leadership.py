@@ -128,13 +128,14 @@ class Leadership:
         deadline = self._clock.monotonic() + self._ttl
         while self._clock.monotonic() < deadline:
             try:
-                await self._committer.commit(Write(self._contest.key, None, expected=held.mod_revision))
+                revision = await self._committer.commit(Write(self._contest.key, None, expected=held.mod_revision))
             except Conflict:
                 return
             except StorageError as error:
                 log.warning('election "%s": cannot delete the key yet: %s', self._contest.name, error)
                 await self._clock.sleep(RETRY)
             else:
+                self._contest.vacated(revision)
                 self._note_end(term, why, ended)
                 return
 

@@ -32,6 +32,8 @@ MAX_NOTES = 1000
 """Notes that wait to be written; beyond, the oldest are dropped."""
 PATIENCE = 30.0
 """Seconds for which a note is tried again."""
+AFTER = 0.2
+"""Seconds for which notes wait: first the next leader is to begin, which needs the same store and the same processor."""
 RETRY = 0.2
 """Seconds between two attempts."""
 
@@ -87,6 +89,7 @@ class TermLog:
         """Writes down what is noted, until cancelled."""
         while True:
             await self._noted.wait()
+            await self._clock.sleep(AFTER)
             self._noted.clear()
             while self._notes:
                 await self._write_down(*self._notes.popleft())

@@ -63,9 +63,9 @@ class Transfer:
         before = election_of(record)
         if before.holder == self._to:
             return TransferElectionResponse(before=before, after=before)
+        lease = await self._storage.grant_lease(NOMINATION_TTL)
         stop_listening = self._cacher.subscribe(self._nomination_key, lambda change: self._changed.set())
         stop_following = self._cacher.subscribe(self._key, lambda change: self._changed.set())
-        lease = await self._storage.grant_lease(NOMINATION_TTL)
         try:
             return await self._transfer(before, lease)
         finally:

@@ -34,8 +34,8 @@ RATE = 360.0
 """Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
 OWNERS, RIVALS = 48, 4
 LIVE = 15 * OWNERS
-"""Pods that are alive at a time, at most. An owner with room for fewer than three batches fills and empties it all the time, instead
-of choosing what to do."""
+"""Pods that are alive at a time, at most. An owner with room for fewer than three batches fills and empties it all the time,
+instead of choosing what to do."""
 ADVERSARY_RATE, RIVAL_RATE = 12.0, 8.0
 """Steps a second: of the adversary, of each rival. The rest is the owners'."""
 CALLS_PER_STEP = 1.4

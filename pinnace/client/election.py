@@ -37,6 +37,7 @@ PATIENCE = 0.5
 """Seconds without an answer after which the candidate tries another server. Well below the validity: there must be time to
 get through to that one."""
 RESIGN_TIMEOUT = 1.0
+RESIGN = CampaignRequest(resign=CampaignRequest.Resign())
 
 Stream = Duplex[CampaignRequest, CampaignResponse]
 
@@ -120,9 +121,14 @@ class Candidate:
     async def resign(self) -> None:
         """Gives up leadership and stops campaigning: at once here, and within RESIGN_TIMEOUT on the server."""
         self._resigning = True
-        self._lose("resigned")
-        if self._stream is not None:
-            await self._stream.write(CampaignRequest(resign=CampaignRequest.Resign()))
+        term = self._end_term()
+        try:
+            if self._stream is not None:
+                await self._stream.write(RESIGN)  # before all else that the end of a term brings: somebody waits for it
+        finally:
+            if term is not None:
+                self._tell_lost(term, "resigned")
+        if self._session or self._stream is not None:  # without a stream, it is told to the server where the session goes on
             try:
                 async with asyncio.timeout(RESIGN_TIMEOUT):
                     await self._resigned.wait()
@@ -179,6 +185,8 @@ class Candidate:
         self._validity = opened.validity_ms / 1000
         self._pulse = Pulse(opened.interval_ms / 1000, PATIENCE, now)
         self._extend(sent, now)
+        if self._resigning:
+            await stream.write(RESIGN)
 
     async def _listen(self, stream: Stream) -> None:
         while (response := await stream.read()) is not None:
@@ -254,10 +262,18 @@ class Candidate:
 
     def _lose(self, reason: str) -> None:
         """Ends the term, if there is one."""
-        if self._term is None:
-            return
-        log.warning('election "%s": token %d is lost: %s', self._election, self._term.token, reason)
-        self._given_up = self._term.token
-        self._term = None
-        self._leading.clear()
+        term = self._end_term()
+        if term is not None:
+            self._tell_lost(term, reason)
+
+    def _end_term(self) -> Term | None:
+        """From here on nobody acts in it."""
+        term, self._term = self._term, None
+        if term is not None:
+            self._given_up = term.token
+            self._leading.clear()
+        return term
+
+    def _tell_lost(self, term: Term, reason: str) -> None:
+        log.warning('election "%s": token %d is lost: %s', self._election, term.token, reason)
         self._on_lost(reason)

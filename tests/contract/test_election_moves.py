@@ -30,6 +30,17 @@ async def test_leadership_survives_a_server_that_dies(serve: Serve, vote: Vote, 
     assert (leader.history, waiting.history) == ([token], [])
 
 
+async def test_a_leader_that_resigns_on_its_way_to_another_server_frees_its_key(
+    serve: Serve, vote: Vote, storage: Storage
+) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one, two)
+    await leader.elected()
+    await one.kill()
+    await leader.candidate.resign()
+    assert await storage.get(KEY) is None
+
+
 def moved(record: KeyValue | None) -> bool:
     return record is not None and record.mod_revision != record.create_revision
 

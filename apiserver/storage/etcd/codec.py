@@ -72,11 +72,16 @@ def decode_first(response: Any) -> KeyValue | None:
 
 
 def decode_key_value(kv: Any) -> KeyValue:
-    return KeyValue(kv.key.decode(), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
+    return KeyValue(_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
 
 
 def decode_event(event: Any) -> Change:
     kv = event.kv
     if event.type:  # DELETE
-        return Change(kv.key.decode(), None, 0, kv.mod_revision)
-    return Change(kv.key.decode(), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+        return Change(_text(kv.key), None, 0, kv.mod_revision)
+    return Change(_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+
+
+def _text(key: bytes) -> str:
+    """The watch is of all keys, and others may have written some that are no text: those are nobody's here."""
+    return key.decode(errors="replace")

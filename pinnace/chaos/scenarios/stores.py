@@ -25,7 +25,8 @@ from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
 
 SPEC = ClusterSpec(nodes=40, etcd_members=3)
 ELECTING = 3.0
-"""Seconds without a write at most when etcd's leader dies: its members wait for 0.5 to 1 s before they vote, and may have to twice."""
+"""Seconds without a write at most when etcd's leader dies: its members wait for 0.5 to 1 s before they
+vote, and may have to vote twice."""
 BACK = 3.0
 """Seconds from the start of the member that makes a majority to the leader's first bind, at most: it loads what it has, members
 vote as above, and then a scheduler is elected."""

@@ -78,6 +78,7 @@ def test_a_replay_without_a_match_still_tells_how_far_it_is(monkeypatch: pytest.
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c", app="db")
+    assert history.replay(0, WEB) == [([], 3)]
     history.progress.advance(9)
     assert history.replay(0, WEB) == [([], 9)]
 

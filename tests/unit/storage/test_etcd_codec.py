@@ -1,7 +1,7 @@
 import pytest
 from aetcd.rpc import WatchResponse
 
-from apiserver.storage.etcd.codec import prefix_end
+from apiserver.storage.etcd.codec import decode_event, prefix_end
 from apiserver.storage.etcd.watch import Assembler
 
 
@@ -10,6 +10,12 @@ from apiserver.storage.etcd.watch import Assembler
 )
 def test_the_end_of_a_prefix(prefix: bytes, end: bytes) -> None:
     assert prefix_end(prefix) == end
+
+
+def test_a_key_that_is_no_text_ends_nothing() -> None:
+    event = WatchResponse().events.add()
+    event.kv.key = b"/registry/\xff"
+    assert decode_event(event).key == "/registry/\ufffd"
 
 
 def response(*revisions: int, fragment: bool = False) -> WatchResponse:

@@ -73,7 +73,7 @@ class Assembly:
             tasks.create_task(self._committer.run(), name="committer")
             tasks.create_task(self._elections_committer.run(), name="committer of elections")
             for committer in (self._committer, self._elections_committer):
-                tasks.create_task(committer.open_lanes(), name="lanes")
+                tasks.create_task(committer.keep_lanes(), name="lanes")
             tasks.create_task(self._sweeper.run(), name="sweeper")
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._elections.run(), name="elections")

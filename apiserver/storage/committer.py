@@ -36,6 +36,7 @@ from apiserver.storage.interface import (
 )
 from apiserver.storage.lane import NOT_DONE, Answer, Lane, marker_keys
 from apiserver.storage.outcomes import Conflict, GuardFailed, failure_of
+from apiserver.storage.sweeper import INTERVAL
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 __all__ = ["Committer", "Conflict", "GuardFailed", "Outcome"]
@@ -48,6 +49,8 @@ MAX_OPEN = 50_000
 MAX_OPEN_BYTES = 256 << 20
 WAIT_LIMIT = 5.0
 """Seconds that a write may wait before it leaves."""
+IDLE = INTERVAL / 3
+"""Seconds after which the marker of an idle lane is moved."""
 
 
 class _Call:
@@ -120,6 +123,20 @@ class Committer:
                 await lane.open()
             self._idle.append(lane)
             self._wake.set()
+
+    async def keep_lanes(self) -> None:
+        """Opens the lanes, and moves the markers of idle ones before they are swept away, until cancelled."""
+        await self.open_lanes()
+        while True:
+            await self._clock.sleep(IDLE)
+            for lane in list(self._idle):
+                if lane in self._idle:
+                    self._idle.remove(lane)
+                    with suppress(StorageError):
+                        await lane.touch()
+                    self._idle.append(lane)
+                    self._wake.set()
+            await self.open_lanes()
 
     async def commit(self, write: Write) -> int:
         """The revision at which the write happened. Raises Conflict, GuardFailed, StorageError."""

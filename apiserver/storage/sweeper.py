@@ -4,7 +4,8 @@
 
 No answer becomes false by that (apiserver.storage.lane says why). Every server sweeps: one is enough, and several do no harm.
 
-Does not know who is idle from who has gone: a lane that sent nothing for so long pays with two transactions more for its next.
+Does not know who is idle from who has gone. So committers move the markers of their idle lanes; a lane whose marker was swept
+away all the same pays with two transactions more for its next.
 """
 
 from collections.abc import Mapping

@@ -21,6 +21,7 @@ from apiserver.storage.interface import (
     Write,
 )
 from apiserver.storage.memory import MemoryStorage
+from apiserver.storage.sweeper import INTERVAL, Sweeper
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from tests.clock import FakeClock
@@ -118,6 +119,18 @@ class TestGroups:
             await asyncio.sleep(0)
             assert [type(outcome) for outcome in await committer.commit_many(creates("a"))] == [int]
             await opening
+
+    async def test_markers_of_idle_lanes_are_moved_before_they_are_swept_away(self) -> None:
+        storage, clock = FaultyStorage(), FakeClock()
+        async with committing(storage, clock=clock) as committer:
+            keeping = [asyncio.create_task(part) for part in (committer.keep_lanes(), Sweeper(storage, clock).run())]
+            await clock.advance(5 * INTERVAL)
+            before = len(storage.groups)
+            await committer.commit_many(creates("a"))
+            assert len(storage.groups) == before + 1, "it was sent at once, and once"
+            for task in keeping:
+                task.cancel()
+            await asyncio.wait(keeping)
 
     async def test_big_calls_are_several_transactions(self) -> None:
         storage = FaultyStorage()

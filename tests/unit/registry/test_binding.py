@@ -68,6 +68,7 @@ def test_refused(pod: Pod, item: Binding, reason: str) -> None:
         (binding(node="no/such\nnode"), FENCE),
         (binding(kind="Pod"), FENCE),
         (binding(), Fence(election="scheduler")),
+        (binding(), Fence(election="e" * 254, token=42)),
         (binding(), Fence(token=3)),
     ],
 )

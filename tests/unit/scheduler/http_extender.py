@@ -36,7 +36,10 @@ class HttpExtender:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's name)
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 64
+
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/ext"
 
     @contextmanager

@@ -54,6 +54,9 @@ log = logging.getLogger(__name__)
 
 SLICE = 0.005
 """Seconds for which the event loop is kept busy at a stretch."""
+HANDOVER = 0.3
+"""Seconds for which a leader that has resigned keeps quiet, before it tidies up: it and the next one share processors and API
+servers."""
 SYNC_PATIENCE = 5.0
 """Seconds between complaints about informers that are not up to date."""
 IDLE = 60.0
@@ -130,8 +133,11 @@ class Scheduler:
             await self._extenders.close()
 
     async def stop(self) -> None:
-        """Resigns, so that another replica leads at once, and sends the last events."""
+        """Resigns, so that another replica leads at once, and sends the last events; but first it lets that one begin."""
+        led = self._candidate.token is not None
         await self._candidate.resign()
+        if led:
+            await self._clock.sleep(HANDOVER)
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._recorders.flush()

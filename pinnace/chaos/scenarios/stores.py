@@ -28,8 +28,8 @@ ELECTING = 5.0
 """Seconds without a write at most when etcd's leader dies: its members wait for 0.5 to 1 s before they vote, and may
 have to vote twice."""
 BACK = 6.0
-"""Seconds from the start of the member that makes a majority to the leader's first bind, at most. Most of it is etcd's: it loads
-what it has (2 to 3 s on a slow machine), and votes as above; then a scheduler is elected, and binds in less than a second."""
+"""Seconds from the start of the member that makes a majority to the leader's first bind, at most. Most of it is etcd's: it
+loads what it has (2 to 3 s on a slow machine), and votes as above; then a scheduler is elected, and binds in less than a second."""
 UNDER_WAY = 0.5
 """Seconds after the loss for which answers may still be on their way."""
 HANG = 3.5

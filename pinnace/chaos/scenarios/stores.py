@@ -29,7 +29,8 @@ ELECTING = 5.0
 have to vote twice."""
 BACK = 6.0
 """Seconds from the start of the member that makes a majority to the leader's first bind, at most. Most of it is etcd's: it
-loads what it has (2 to 3 s on a slow machine), and votes as above; then a scheduler is elected, and binds in less than a second."""
+loads what it has (2 to 3 s on a slow machine), and votes as above; then a scheduler is elected, and binds in less than
+a second."""
 UNDER_WAY = 0.5
 """Seconds after the loss for which answers may still be on their way."""
 HANG = 3.5

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from aetcd.rpc import CompactionRequest, DeleteRangeRequest, KVStub, LeaseLeases
 
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command, etcd_environment, find_etcd, is_healthy
+from pinnace.cluster.ports import Ports
 
 # How fast a busy machine makes examples says nothing about the code.
 hypothesis.settings.register_profile("pinnace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -26,11 +26,8 @@ hypothesis.settings.load_profile("pinnace")
 READY_TIMEOUT = 20.0
 
 
-def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+free_port = Ports().next
+"""A loopback port on which nothing listens, and that no outgoing connection of another test will take before a server does."""
 
 
 @pytest.fixture(name="free_port")

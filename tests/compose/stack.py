@@ -3,13 +3,13 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pinnace.cluster.ports import is_free
 from tests.conftest import free_port
 from tests.integration.processes import pinnace
 
@@ -59,7 +59,7 @@ def eventually(what: str, look: Callable[[], T | None], timeout: float) -> T:
 
 class Stack:
     def __init__(self, nodes: int = 3) -> None:
-        first = next(port for port in iter(free_port, None) if _free(port + 1))
+        first = next(port for port in iter(free_port, None) if is_free(f"127.0.0.1:{port + 1}"))
         self.server = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         self._project = f"pinnace-test-{os.getpid()}"
         self._environment = {"APISERVER_PORTS": f"{first}-{first + 1}", "NODES_PER_KUBELET": str(nodes)}
@@ -109,12 +109,3 @@ class Stack:
 
     def _unhealthy(self) -> list[str]:
         return [each for each in self.containers() if self.state(each).get("Health", {}).get("Status") != "healthy"]
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -18,7 +18,7 @@ from apiserver.storage.mvcc import Mvcc
 from tests.contract.random_operations import KEYS, Shifted, choose, outcome
 from tests.contract.steps import done, put, take
 
-SEQUENCES = int(os.environ.get("PINNACE_SEQUENCES", "200"))
+SEQUENCES = int(os.environ.get("PINNACE_SEQUENCES", "120"))
 FIRST = int(os.environ.get("PINNACE_FIRST_SEQUENCE", "0"))
 MAX_LENGTH = 40
 """Operations of a sequence."""

@@ -117,7 +117,7 @@ def _named(shape: Shape, name: str) -> PodInfo:
 
 def draw(panels: Mapping[str, Sequence[tuple[int, Point]]], file: Path) -> None:
     """One panel for each axis; both axes are logarithmic. Raises ImportError without matplotlib."""
-    from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
+    from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]  # the extra `plots`
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     axes: Any = figure.subplots(1, len(panels), sharey=True)

@@ -7,12 +7,15 @@ under which it happened is left on the pod as an annotation, so that anyone can 
 
 from __future__ import annotations  # those of the steps below would be evaluated for every object
 
+from collections.abc import Iterable
+
 from apiserver.registry import errors
 from apiserver.registry.deletion import copy
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Binding, Pod
+from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS, election_key
@@ -20,54 +23,68 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
-MAX_ELECTION = 253
-"""Characters of a name: it becomes part of the transaction, and of what each binding is told."""
-
 
 def guards(fence: Fence | None) -> tuple[Guard, ...]:
-    """What must hold in etcd for a bind under this fence to commit."""
-    return (Guard(election_key(fence.election), fence.token),) if fence is not None else ()
+    """What must hold in etcd for a bind under this fence to commit. Raises Rejected when there can be no such fence."""
+    if fence is None:
+        return ()
+    if dns_subdomain(fence.election) or fence.token <= 0:
+        raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
+    return (Guard(election_key(fence.election), fence.token),)
 
 
-def bind(binding: Binding, fence: Fence | None, now: float) -> Mutation[Pod]:
-    """Raises Rejected when the binding itself makes no sense. `now` in Unix seconds."""
+def bind(bindings: Iterable[Binding], fence: Fence | None, now: float) -> list[Mutation[Pod] | Refusal]:
+    """The mutation for each binding, or what is wrong with it. `now` in Unix seconds. Raises Rejected as `guards` does."""
+    guarded = guards(fence)
+    by = f"{fence.election}/{fence.token}" if fence is not None else ""
+    scheduled = to_time(now)
+    return [_refusal(binding) or _mutation(binding, guarded, by, scheduled) for binding in bindings]
+
+
+def _refusal(binding: Binding) -> Refusal | None:
+    """Why a binding itself makes no sense."""
     name, target = binding.metadata.name, binding.target
     if not name or not binding.metadata.namespace:
-        raise Rejected(errors.bad_request("metadata.namespace and metadata.name of a binding name the pod: both are required"))
+        return errors.bad_request("metadata.namespace and metadata.name of a binding name the pod: both are required")
     if not target.name or target.kind not in ("", "Node"):
-        raise Rejected(errors.bad_request(f'binding of pod "{name}": target must be a Node and have a name'))
+        return errors.bad_request(f'binding of pod "{name}": target must be a Node and have a name')
     if problems := dns_subdomain(target.name):
-        raise Rejected(errors.bad_request(f'binding of pod "{name}": target.name "{target.name[:64]}": {problems[0]}'))
-    if fence is not None and (not 0 < len(fence.election) <= MAX_ELECTION or fence.token <= 0):
-        raise Rejected(errors.bad_request(f"a fence needs an election, of at most {MAX_ELECTION} characters, and its token"))
+        return errors.bad_request(f'binding of pod "{name}": target.name "{target.name[:64]}": {problems[0]}')
+    return None
+
+
+def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, scheduled: Time) -> Mutation[Pod]:
+    """`by`: under which fence, as the pod will say."""
+    metadata, node = binding.metadata, binding.target.name
+    name = metadata.name
 
     def step(version: Version[Pod] | None) -> Put[Pod]:
         if version is None:
             raise Rejected(errors.not_found(PODS, name))
         old = version.obj
-        if binding.metadata.uid and binding.metadata.uid != old.metadata.uid:
-            raise Rejected(errors.uid_mismatch(PODS, name, binding.metadata.uid, old.metadata.uid))
+        if metadata.uid and metadata.uid != old.metadata.uid:
+            raise Rejected(errors.uid_mismatch(PODS, name, metadata.uid, old.metadata.uid))
         if old.spec.nodeName:
             raise Rejected(_conflict("AlreadyBound", f'pod "{name}" is already assigned to node "{old.spec.nodeName}"'))
         if old.metadata.HasField("deletionTimestamp"):
             raise Rejected(_conflict("Deleting", f'pod "{name}" is being deleted, cannot be assigned to a node'))
         new = copy(PODS, old)
-        new.spec.nodeName = target.name
-        if fence is not None:
-            new.metadata.annotations[FENCE_ANNOTATION] = f"{fence.election}/{fence.token}"
-        _set_scheduled(new, now)
+        new.spec.nodeName = node
+        if by:
+            new.metadata.annotations[FENCE_ANNOTATION] = by
+        _set_scheduled(new, scheduled)
         return Put(new)
 
-    return Mutation(PODS.key(binding.metadata.namespace, name), name, step, guards(fence))
+    return Mutation(PODS.key(metadata.namespace, name), name, step, guarded)
 
 
 def _conflict(reason: str, message: str) -> Refusal:
     return Refusal(Code.ABORTED, reason, message)
 
 
-def _set_scheduled(pod: Pod, now: float) -> None:
+def _set_scheduled(pod: Pod, now: Time) -> None:
     condition = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
     if condition is None:
         condition = pod.status.conditions.add(type="PodScheduled")
     condition.status, condition.reason, condition.message = "True", "", ""
-    condition.lastTransitionTime.CopyFrom(to_time(now))
+    condition.lastTransitionTime.CopyFrom(now)

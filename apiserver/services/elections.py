@@ -3,7 +3,6 @@
 The story of one candidate is in campaign.py.
 """
 
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -32,6 +31,7 @@ from pinnace.api.elections_pb2 import (
     TransferElectionRequest,
     TransferElectionResponse,
 )
+from pinnace.api.names import dns_subdomain
 from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, election_key, terms_prefix
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -43,7 +43,6 @@ validity, 1.9 s, covers a change of etcd's leader: pinnace/cluster/etcd.py), and
 server die together.
 """
 READ_TIMEOUT = 5.0
-_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class ElectionsService:
@@ -108,7 +107,7 @@ class ElectionsService:
         if isinstance(request, Sign):
             return
         opening = request.open
-        if not _NAME.fullmatch(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
+        if dns_subdomain(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
             message = f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
             raise Rejected(errors.bad_request(message))
         contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher, self._clock))

@@ -5,8 +5,7 @@ from typing import Any
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import binding, errors
-from apiserver.registry.errors import Rejected
-from apiserver.registry.mutation import Mutation, Outcome
+from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, single
 from apiserver.services import metrics
 from apiserver.services.resource import ResourceService, batch, bounded
@@ -36,7 +35,7 @@ class PodService(ResourceService[Pod]):
     async def _bind(self, items: Iterable[Binding], fence: Fence | None) -> list[Outcome]:
         """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have
         bound it already."""
-        outcomes = await self.store.mutate([self._mutation(item, fence) for item in items])
+        outcomes = await self.store.mutate(binding.bind(items, fence, self._clock.time()))
         if fence is not None and self._is_deposed(fence):
             refusal = errors.fenced(fence.election, fence.token)
             outcomes = [refusal if isinstance(each, Refusal) and each.code in _LOST else each for each in outcomes]
@@ -47,12 +46,6 @@ class PodService(ResourceService[Pod]):
         """Whether the cache has seen the end of the fence. It may have ended when it has not."""
         record = self._cacher.raw(election_key(fence.election))
         return self._cacher.revision >= fence.token > 0 and (record is None or record.create_revision != fence.token)
-
-    def _mutation(self, item: Binding, fence: Fence | None) -> Mutation[Pod] | Refusal:
-        try:
-            return binding.bind(item, fence, self._clock.time())
-        except Rejected as rejected:
-            return rejected.refusal
 
 
 def _fence(request: BindRequest | BindBatchRequest) -> Fence | None:

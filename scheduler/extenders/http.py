@@ -50,7 +50,7 @@ class HttpTransport:
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
         by_name = self._configuration.node_cache_capable
         found, problem = await self._post(
-            FILTER, lambda: self._encoder.args(pod, nodes, by_name), lambda answer: wire.filtered(answer, by_name), self._askers
+            FILTER, lambda: self._encoder.args(pod, nodes, by_name), lambda answer: wire.filtered(answer, by_name)
         )
         if problem:
             raise ExtenderError(FILTER, self._url(FILTER), f": {problem}")
@@ -58,15 +58,15 @@ class HttpTransport:
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         by_name = self._configuration.node_cache_capable
-        return await self._post(PRIORITIZE, lambda: self._encoder.args(pod, nodes, by_name), wire.priorities, self._askers)
+        return await self._post(PRIORITIZE, lambda: self._encoder.args(pod, nodes, by_name), wire.priorities)
 
     async def preempt(self, pod: Pod, victims: Mapping[str, Sacrifice]) -> Mapping[str, Demanded]:
         by_uid = self._configuration.node_cache_capable
-        return await self._post(PREEMPT, lambda: wire.preemption_args(pod, victims, by_uid), wire.demanded, self._askers)
+        return await self._post(PREEMPT, lambda: wire.preemption_args(pod, victims, by_uid), wire.demanded)
 
     async def bind(self, binding: Binding, fence: Fence) -> None:
         async with self._room:
-            problem = await self._post(BIND, lambda: wire.binding_args(binding, fence), wire.binding_error, self._binders)
+            problem = await self._post(BIND, lambda: wire.binding_args(binding, fence), wire.binding_error)
         if problem:
             raise ExtenderError(BIND, self._url(BIND), f": {problem}")
 
@@ -79,10 +79,9 @@ class HttpTransport:
     def _url(self, verb: str) -> str:
         return f"{self._base}/{self._configuration.verbs[verb]}"
 
-    async def _post(
-        self, verb: str, encode: Callable[[], bytes], decode: Callable[[bytes], T], threads: ThreadPoolExecutor
-    ) -> T:
+    async def _post(self, verb: str, encode: Callable[[], bytes], decode: Callable[[bytes], T]) -> T:
         url, timeout = self._url(verb), self._configuration.timeout
+        threads = self._binders if verb == BIND else self._askers
         loop = asyncio.get_running_loop()
         body = await loop.run_in_executor(threads, encode)
         call = _Call(url, timeout, self._secure)

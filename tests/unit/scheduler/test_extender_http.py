@@ -142,10 +142,8 @@ async def test_a_gateway_that_has_lost_the_answer(status: int) -> None:
 
 async def test_decisions_do_not_wait_for_binds() -> None:
     released = threading.Event()
-    async with serving({"bind": lambda args: released.wait() and {}, "filter": lambda args: {"NodeNames": ["n0"]}}) as (
-        transport,
-        _,
-    ):
+    answers: dict[str, Answer] = {"bind": lambda args: released.wait() and {}, "filter": lambda args: {"NodeNames": ["n0"]}}
+    async with serving(answers) as (transport, _):
         binds = [asyncio.ensure_future(transport.bind(BINDING, FENCE)) for _ in range(BINDS + 8)]
         assert (await transport.filter(POD, NODES)).left == ["n0"]
         assert not any(bind.done() for bind in binds)

@@ -28,7 +28,7 @@ from scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.results import FilterResult, PluginError, Proposed, Refused
-from scheduler.framework.reuse import Passes, equal_best
+from scheduler.framework.reuse import Best, Passes, equal_best
 from scheduler.framework.runtime import Framework
 from scheduler.preemption.rules import Victims
 
@@ -171,7 +171,7 @@ def _pick(
 
 def _best(
     state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, feasible: BoolArray, opinion: Opinion | None
-) -> Sequence[int]:
+) -> Best:
     """The rows with the highest score. Raises PluginError."""
     scores = framework.score(state, pod, nodes, feasible)
     return equal_best(scores if opinion is None else scores + opinion.added_score(nodes))
@@ -202,6 +202,6 @@ def _unschedulable(
     return Unschedulable(awaited, message, nominated)
 
 
-def one_of(best: Sequence[int], pod: PodInfo, seed: int) -> int:
+def one_of(best: Best, pod: PodInfo, seed: int) -> int:
     """A random one."""
-    return best[crc32(pod.uid.encode(), seed) % len(best)]
+    return int(best[crc32(pod.uid.encode(), seed) % len(best)])

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pinnace.fit.table import BoolArray
+from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.columns import Rows
 from scheduler.cache.one_more import OneMore
 from scheduler.cache.pod_info import PodInfo
@@ -30,6 +30,9 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.interface import FilterPlugin, Plugin, PreFilterPlugin, Sees
 from scheduler.framework.results import SKIP, CycleState
 from scheduler.framework.runtime import Framework, Scorer, run_filter
+
+Best = Sequence[int] | IntArray
+"""Rows, at least one."""
 
 _PASSES = 32
 _MISSES = 16
@@ -49,7 +52,7 @@ class Passes:
     def __len__(self) -> int:
         return len(self._passes)
 
-    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Sequence[int] | Diagnosis | None:
+    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Best | Diagnosis | None:
         """The rows that have the highest score of all feasible nodes, in ascending order; or why there are none, with the state
         that led to it. None: ask the framework."""
         if nodes is not self._nodes or pod.volumes is not None:
@@ -122,7 +125,7 @@ class _Pass:
         self._refusal: tuple[CycleState, Diagnosis] | None = None
         self._ask_about(_ALL, pod, nodes)
 
-    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Sequence[int] | Diagnosis | None:
+    def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Best | Diagnosis | None:
         if self._position != nodes.touched.position:
             self._refusal = None
             self._catch_up(pod, nodes)
@@ -138,7 +141,7 @@ class _Pass:
             return equal_best(np.where(feasible, self._scores, -np.inf)) if np.count_nonzero(feasible) else None
         if not self._best:
             self._top = float(self._scores.max())
-            self._best = list(equal_best(self._scores)) if self._top > -np.inf else []
+            self._best = equal_best(self._scores).tolist() if self._top > -np.inf else []
         return self._best or None
 
     def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
@@ -293,10 +296,9 @@ class _Refused(Exception):
     """By a PreFilter."""
 
 
-def equal_best(scores: FloatArray) -> Sequence[int]:
-    """The rows with the highest score."""
-    rows: Sequence[int] = (scores == scores.max()).nonzero()[0].tolist()
-    return rows
+def equal_best(scores: FloatArray) -> IntArray:
+    """The rows with the highest score, in ascending order. An array: there may be thousands, of which one is taken."""
+    return np.flatnonzero(scores == scores.max())
 
 
 def _signature(pod: PodInfo, framework: Framework) -> Hashable:

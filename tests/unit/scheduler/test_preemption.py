@@ -163,6 +163,21 @@ def test_what_was_found_is_remembered_until_the_node_changes(monkeypatch: pytest
     assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == Nominated("n1") and len(asked) == 2
 
 
+def test_that_nothing_helps_is_told_again_with_the_same_diagnosis_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = cache_of(node("small", cpu=2), placed=[low("p", "small", cpu=1)])
+    bench, asked = Bench(cache), []
+    plugin, pod = bench.plugin(), info(HIGH)
+    diagnosis = bench.diagnose(pod)
+    first = plugin.post_filter({}, pod, cache.nodes, diagnosis)
+    assert isinstance(first, Status)
+    ask = bench.framework.ask
+    monkeypatch.setattr(bench.framework, "ask", lambda *args: asked.append(args) or ask(*args))
+    assert plugin.post_filter({}, info(HIGH), cache.nodes, diagnosis) == first and not asked
+    assert plugin.post_filter({}, pod, cache.nodes, bench.diagnose(pod)) == first and asked
+    cache.set_node(node("small", cpu=4).build())
+    assert settled(plugin.post_filter({}, pod, cache.nodes, bench.diagnose(pod))) == Nominated("small")
+
+
 def test_args() -> None:
     bench = Bench(cache_of(node("a"), placed=[low("p", "a")]))
     with pytest.raises(ValueError, match="minCandidateNodesPercentage: expected a whole number from 0 to 100, got 101"):

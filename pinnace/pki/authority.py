@@ -1,0 +1,146 @@
+"""A certificate authority: it signs who somebody is.
+
+Who one is stands in the subject, as in Kubernetes: the common name is the user, each organisation is a group. What a server may
+be called stands in the subject alternative names. All keys are P-256: small certificates, and quick handshakes.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SKEW = timedelta(minutes=5)
+"""A certificate is good from so long before it is made: clocks differ."""
+CA_LIFETIME = timedelta(days=3650)
+LIFETIME = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who somebody is. `user` is not empty."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+    def name(self) -> x509.Name:
+        organisations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in self.groups]
+        return x509.Name([*organisations, x509.NameAttribute(NameOID.COMMON_NAME, self.user)])
+
+    @classmethod
+    def of(cls, certificate: x509.Certificate) -> "Subject":
+        """Raises ValueError when the certificate names nobody."""
+        users = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        if len(users) != 1:
+            raise ValueError("the certificate's subject has no common name")
+        groups = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        return cls(str(users[0].value), tuple(str(group.value) for group in groups))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Authority:
+    """Signs, with the key of a certificate that its peers trust."""
+
+    def __init__(self, pair: Pair) -> None:
+        """Raises ValueError when the two are no pair of an authority."""
+        self.pair = pair
+        self._certificate = x509.load_pem_x509_certificate(pair.certificate)
+        key = load_pem_private_key(pair.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
+            raise ValueError("the key is not that of the authority's certificate")
+        self._key = key
+
+    @classmethod
+    def create(cls, name: str, now: datetime, lifetime: timedelta = CA_LIFETIME) -> "Authority":
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = Subject(name).name()
+        builder = _builder(subject, subject, key, now, lifetime)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+        return cls(_signed(builder, key, key))
+
+    def signed(self, certificate: x509.Certificate) -> bool:
+        """Is it from this authority?"""
+        try:
+            certificate.verify_directly_issued_by(self._certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    def issue(
+        self,
+        subject: Subject,
+        now: datetime,
+        *,
+        hosts: Sequence[str] = (),
+        lifetime: timedelta = LIFETIME,
+    ) -> Pair:
+        """A certificate for a client; with `hosts`, the names and addresses at which it is found, for a server too."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(subject.name(), self._certificate.subject, key, now, lifetime)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        if hosts:
+            builder = builder.add_extension(x509.SubjectAlternativeName(map(_general_name, hosts)), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return _signed(builder.add_extension(issuer, critical=False), key, self._key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
+) -> x509.CertificateBuilder:
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + lifetime)
+        .add_extension(identifier, critical=False)
+    )
+
+
+def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey) -> Pair:
+    certificate = builder.sign(by, hashes.SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Pair(certificate.public_bytes(Encoding.PEM), private)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,83 @@
+"""TLS with both sides showing a certificate, from files that may be replaced while a process runs."""
+
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+log = logging.getLogger(__name__)
+
+Stamp = tuple[tuple[int, int], ...]
+"""Of some files, as they are: another one after any of them was replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The bytes of PEM files as they were at some moment: a certificate, the key that belongs to it, and whom to trust."""
+
+    ca: bytes
+    cert: bytes
+    key: bytes
+
+    def for_channel(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
+
+    def for_server(self) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration([(self.key, self.cert)], self.ca)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Paths of PEM files: the authority that the other side's certificate must be from, and our own certificate and key."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    def stamp(self) -> Stamp:
+        """Raises OSError."""
+        return tuple((found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in (self.ca, self.cert, self.key)))
+
+    def read(self) -> Credentials:
+        """Raises OSError, of which ssl.SSLError is one, when they cannot be read or do not belong together."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.cert, self.key)
+        context.load_verify_locations(self.ca)
+        return Credentials(self.ca.read_bytes(), self.cert.read_bytes(), self.key.read_bytes())
+
+
+class Renewed:
+    """What the files hold: as they are when asked, or, while they cannot be used, as they were last."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises OSError when they cannot be used to begin with."""
+        self._files = files
+        self._seen = files.stamp()
+        self.current = files.read()
+
+    def renew(self) -> bool:
+        """Whether there is something new."""
+        try:
+            stamp = self._files.stamp()
+            if stamp == self._seen:
+                return False
+            self._seen = stamp
+            self.current = self._files.read()
+        except OSError as error:  # perhaps one of them is about to be replaced, too
+            log.error("%s cannot be used, going on with what it was: %s", self._files.cert, error)
+            return False
+        log.info("%s was renewed", self._files.cert)
+        return True
+
+
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """Each handshake uses the files as they are then; whoever shows no certificate of the authority is refused. Raises
+    OSError."""
+    renewed = Renewed(files)
+    return grpc.dynamic_ssl_server_credentials(
+        renewed.current.for_server(),
+        lambda: renewed.current.for_server() if renewed.renew() else None,
+        require_client_authentication=True,
+    )

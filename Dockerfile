@@ -13,7 +13,8 @@ COPY . .
 RUN pip install --no-deps . && pip uninstall --yes pip && python -m compileall -q /opt/pinnace/lib
 
 FROM python:3.11-slim-bookworm
-RUN useradd --system --no-create-home --uid 10001 pinnace
+# A volume that is mounted there belongs to whom the folder belongs to.
+RUN useradd --system --no-create-home --uid 10001 pinnace && install --directory --owner pinnace --mode 700 /pki
 COPY --from=build /opt/pinnace /opt/pinnace
 ENV PATH=/opt/pinnace/bin:$PATH PYTHONUNBUFFERED=1
 USER pinnace

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+from pathlib import Path
 
 import click
 
@@ -11,8 +12,11 @@ from apiserver.server import ApiServer
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.runtime import logs, process
 from pinnace.runtime.http import StatusServer, parse_address
+from pinnace.runtime.tls import TlsFiles
 
 log = logging.getLogger(__name__)
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "PINNACE_APISERVER", "show_default": True})
@@ -20,8 +24,22 @@ log = logging.getLogger(__name__)
 @click.option("--listen", default="127.0.0.1:7443", help="Address of the gRPC API.")
 @click.option("--http", default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
 @click.option("--etcd", default="127.0.0.1:2379", help="etcd's client addresses, separated by commas.")
+@click.option("--tls-cert-file", "cert", type=_FILE, help="The certificate of this server, PEM.")
+@click.option("--tls-private-key-file", "key", type=_FILE, help="Its key.")
+@click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
+@click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
 @click.option("-v", "--verbose", count=True, help="Log more.")
-def main(name: str, listen: str, http: str, etcd: str, verbose: int) -> None:
+def main(
+    name: str,
+    listen: str,
+    http: str,
+    etcd: str,
+    cert: Path | None,
+    key: Path | None,
+    ca: Path | None,
+    insecure: bool,
+    verbose: int,
+) -> None:
     """The API server: the one door to the cluster's state, and the only one that talks to etcd."""
     logs.configure(name, verbose)
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]
@@ -35,17 +53,24 @@ def main(name: str, listen: str, http: str, etcd: str, verbose: int) -> None:
         parse_address(listen)  # gRPC takes port 99999 to be 34463
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--listen") from None
-    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints)))
+    if insecure:
+        tls = None
+    elif cert and key and ca:
+        tls = TlsFiles(ca, cert, key)
+    else:
+        needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
+        raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
+    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints, tls)))
 
 
-async def serve(stop: asyncio.Event, listen: str, http: tuple[str, int], etcd: list[str]) -> None:
+async def serve(stop: asyncio.Event, listen: str, http: tuple[str, int], etcd: list[str], tls: TlsFiles | None) -> None:
     """Serves until `stop` is set."""
     storage = EtcdStorage(etcd)
     server = ApiServer(storage)
     status = StatusServer(*http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:
-        address = await server.start(listen)
+        address = await server.start(listen, tls)
         log.info("serving on %s, status on %s, etcd at %s", address, status.address, ",".join(etcd))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(server.run())

@@ -14,6 +14,7 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.services.handlers import MethodHandlers
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.tls import TlsFiles, server_credentials
 
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
@@ -54,10 +55,15 @@ class ApiServer:
     def cacher(self) -> Cacher:
         return self._assembly.cacher
 
-    async def start(self, address: str) -> str:
-        """Listens; the address with the real port. Raises OSError when it cannot."""
+    async def start(self, address: str, tls: TlsFiles | None = None) -> str:
+        """Listens; the address with the real port. With `tls` only to those who show a certificate of its authority. Raises
+        OSError when it cannot."""
+        credentials = server_credentials(tls) if tls is not None else None
         try:
-            port = self._server.add_insecure_port(address)
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
         await self._server.start()

@@ -19,12 +19,14 @@ from kubelet.runtime import Runtime
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
-from pinnace.client.config import ConfigError, load
+from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
 from pinnace.runtime import logs, process
 from pinnace.runtime.http import StatusServer, parse_address
 
 log = logging.getLogger(__name__)
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """The name becomes the value of a label."""
@@ -33,6 +35,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.command(context_settings={"auto_envvar_prefix": "PINNACE_KUBELET", "show_default": True})
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of the fleet.")
 @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
+@click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
 @click.option("--nodes", default=10, type=click.IntRange(min=0), help="How many nodes the fleet registers.")
 @click.option("--node-prefix", help="Node names are this and a number.  [default: the fleet's name and a dash]")
 @click.option("--first-index", default=0, type=click.IntRange(min=0), help="Number of the first node.")
@@ -46,6 +49,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 def main(
     name: str,
     server: str | None,
+    kubeconfig: Path | None,
     nodes: int,
     node_prefix: str | None,
     first_index: int,
@@ -65,7 +69,7 @@ def main(
     if not FLEET_NAME.fullmatch(name):
         raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
     try:
-        endpoints = load(server).endpoints
+        servers = load(server, file=kubeconfig)
     except ConfigError as error:
         raise click.UsageError(f"{error}\nhint: {error.hint}") from None
     prefix = f"{name}-" if node_prefix is None else node_prefix
@@ -78,25 +82,27 @@ def main(
         raise click.BadParameter(str(error), param_hint="--http") from None
     with _run_log(run_log) as runs:
         witnessed = Witnessed(runtime, runs) if runs else runtime
-        code = process.run(lambda stop: serve(stop, address, endpoints, name, own, capacity, witnessed))
+        code = process.run(lambda stop: serve(stop, address, servers, name, own, capacity, witnessed))
     sys.exit(code)
 
 
 async def serve(
     stop: asyncio.Event,
     http: tuple[str, int],
-    endpoints: Sequence[str],
+    servers: ClientConfig,
     name: str,
     own: Sequence[str],
     capacity: Mapping[str, Quantity],
     runtime: Runtime,
 ) -> None:
     """Plays the fleet until `stop` is set."""
-    connection = Connection(endpoints)
+    connection = Connection(servers.endpoints, tls=servers.tls)
     fleet = Fleet(name, own, capacity, Client(connection), runtime)
     status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
     status.start()
-    log.info("fleet %s of %d nodes, status on %s, API servers at %s", name, len(own), status.address, ",".join(endpoints))
+    log.info(
+        "fleet %s of %d nodes, status on %s, API servers at %s", name, len(own), status.address, ",".join(servers.endpoints)
+    )
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(fleet.run())

@@ -18,7 +18,7 @@ import click
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
-from pinnace.client.config import ConfigError, load
+from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, NotFound
 from scheduler import config
@@ -50,12 +50,22 @@ class Listed(Offline):
 @click.argument("name")
 @click.option("--node", default="", help="Say more about this node.")
 @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
+@click.option("--context", help="The context of the client's configuration to use.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="The schedulers' KubeSchedulerConfiguration.")
 @click.option("--timeout", default=20.0, help="Seconds, for the lists.")
-def main(namespace: str, name: str, node: str, server: str | None, file: Path | None, timeout: float) -> None:
+def main(
+    namespace: str,
+    name: str,
+    node: str,
+    server: str | None,
+    context: str | None,
+    file: Path | None,
+    timeout: float,
+) -> None:
     """Explains where a pod would go now, and why."""
     try:
-        found = asyncio.run(_answer(namespace, name, node, load(server).endpoints, _configuration(file), timeout))
+        servers = load(server, context=context)
+        found = asyncio.run(_answer(namespace, name, node, servers, _configuration(file), timeout))
         said: dict[str, Any] = {"explanation": asdict(found)}
     except (config.ConfigurationError, ConfigError, OSError) as error:
         said = {"error": f"{file}: {error}" if file else str(error), "kind": "usage"}
@@ -71,10 +81,10 @@ def _configuration(file: Path | None) -> config.Configuration:
 
 
 async def _answer(
-    namespace: str, name: str, node: str, endpoints: Sequence[str], configuration: config.Configuration, timeout: float
+    namespace: str, name: str, node: str, servers: ClientConfig, configuration: config.Configuration, timeout: float
 ) -> Explanation:
     """Raises ApiError, TimeoutError, ConfigurationError."""
-    connection = Connection(endpoints)
+    connection = Connection(servers.endpoints, tls=servers.tls)
     try:
         async with asyncio.timeout(timeout):
             client = Client(connection)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pinnace.client.client import Client
-from pinnace.client.config import ConfigError, load
+from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
 from pinnace.runtime import logs, process
 from pinnace.runtime.http import StatusServer, parse_address
@@ -20,18 +20,21 @@ from scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
 
 @click.command(context_settings={"auto_envvar_prefix": "PINNACE_SCHEDULER", "show_default": True})
 @click.option(
     "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
 )
 @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
+@click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
 @click.option("--http", default="127.0.0.1:7481", help="Address of /metrics, /livez, /readyz, /debug/queue and /debug/cache.")
 @click.option(
     "--config",
     "file",
     envvar="PINNACE_SCHEDULER_CONFIG",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_FILE,
     help="A KubeSchedulerConfiguration; see scheduler/config for its fields.",
 )
 @click.option(
@@ -52,6 +55,7 @@ log = logging.getLogger(__name__)
 def main(
     name: str,
     server: str | None,
+    kubeconfig: Path | None,
     http: str,
     file: Path | None,
     plugins: Sequence[str],
@@ -72,25 +76,25 @@ def main(
         written.write_text(config.write(configuration))
         return
     try:
-        endpoints = load(server).endpoints
+        servers = load(server, file=kubeconfig)
     except ConfigError as error:
         raise click.UsageError(f"{error}\nhint: {error.hint}") from None
     try:
         address = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
-    sys.exit(process.run(lambda stop: serve(stop, address, endpoints, name, configuration)))
+    sys.exit(process.run(lambda stop: serve(stop, address, servers, name, configuration)))
 
 
 async def serve(
     stop: asyncio.Event,
     http: tuple[str, int],
-    endpoints: Sequence[str],
+    servers: ClientConfig,
     name: str,
     configuration: config.Configuration,
 ) -> None:
     """Schedules until `stop` is set."""
-    connection = Connection(endpoints)
+    connection = Connection(servers.endpoints, tls=servers.tls)
     scheduler = Scheduler(Client(connection), name, configuration)
     metrics.register(scheduler)
     loop, debugger = asyncio.get_running_loop(), scheduler.debugger
@@ -99,7 +103,7 @@ async def serve(
     )
     loop.add_signal_handler(signal.SIGUSR2, debugger.log)
     status.start()
-    log.info("scheduler %s, status on %s, API servers at %s", name, status.address, ",".join(endpoints))
+    log.info("scheduler %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(scheduler.run())

@@ -54,7 +54,7 @@ async def calibrated_cluster(spec: ClusterSpec, progress: Progress, *, linked: b
         links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
         fittings = Fittings(_of_schedulers(links)) if links else PLAIN
         cluster = await stack.enter_async_context(scratch_cluster(spec, progress, measure, fittings))
-        connections = [Connection([endpoint]) for endpoint in cluster.endpoints]
+        connections = [Connection([endpoint], tls=cluster.tls) for endpoint in cluster.endpoints]
         for connection in connections:
             stack.push_async_callback(connection.close)
         yield Bench(cluster, found[0], [Client(connection) for connection in connections], links)

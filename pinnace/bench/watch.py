@@ -10,6 +10,7 @@ from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
+from pinnace.runtime.tls import TlsFiles
 
 PATIENCE = 300.0
 
@@ -17,11 +18,11 @@ PATIENCE = 300.0
 class Watcher:
     """One client with a connection of its own. `arrivals` are the monotonic times of the events, by the pod's name."""
 
-    def __init__(self, endpoint: str, expected: int) -> None:
+    def __init__(self, endpoint: str, tls: TlsFiles, expected: int) -> None:
         self.arrivals: dict[str, float] = {}
         self.repeated = 0
         self.first = asyncio.Event()
-        self._connection = Connection([endpoint])
+        self._connection = Connection([endpoint], tls=tls)
         self._expected = expected
 
     async def run(self, revision: int) -> None:
@@ -42,7 +43,7 @@ class Watcher:
 async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
     """From the first create that is sent to the arrival of the last event at the last watcher. The rate is of deliveries."""
     endpoints = bench.cluster.endpoints
-    crowd = [Watcher(endpoints[i % len(endpoints)], events + 1) for i in range(watchers)]
+    crowd = [Watcher(endpoints[i % len(endpoints)], bench.cluster.tls, events + 1) for i in range(watchers)]
     first, load = Load("first-"), Load()
     revision = (await bench.clients[0].pods.list()).resource_version
     try:

@@ -20,6 +20,7 @@ from pinnace.chaos.journal import Journal
 from pinnace.check.history import Call, Item, Outcome, Verb
 from pinnace.client.connection import Connection, Stream
 from pinnace.client.errors import ApiError, NotFound
+from pinnace.runtime.tls import TlsFiles
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -40,14 +41,16 @@ class _Once(Connection):
 class RecordingConnection(Connection):
     """`client` names it in the history. Each call goes to one of the `endpoints` at random, once."""
 
-    def __init__(self, client: str, endpoints: Sequence[str], journal: Journal, rng: random.Random) -> None:
-        super().__init__(endpoints, rng=rng)
+    def __init__(
+        self, client: str, endpoints: Sequence[str], journal: Journal, rng: random.Random, tls: TlsFiles | None = None
+    ) -> None:
+        super().__init__(endpoints, tls=tls, rng=rng)
         self.client = client
         self.outcomes: Counter[str] = Counter()
         """Calls so far, by outcome."""
         self._journal = journal
         self._random = rng
-        self._servers = [_Once([endpoint]) for endpoint in endpoints]
+        self._servers = [_Once([endpoint], tls=tls) for endpoint in endpoints]
         self._ids = count(1)
         self._lists: dict[str, int] = {}  # continue token -> the call that fetched the first page
         self._under_way: dict[int, _Attempt] = {}

@@ -1,6 +1,6 @@
 """The load of a chaos run: many clients at all API servers, watchers, rivals and an adversary, all of it in the history.
 
-    async with Load(endpoints, journal, nodes, seed=1) as load:   # steady, until told
+    async with Load(cluster.config, journal, nodes, seed=1) as load:   # steady, until told
         ...                                                       # break things
         ended = await load.settle(within=30)                      # faults are over: is all well again?
 
@@ -28,6 +28,7 @@ from pinnace.chaos.watching import RecordingWatcher
 from pinnace.chaos.workers import CONTESTED, LOAD, NOBODY, Owner, Rival, Worker
 from pinnace.check.history import Phase
 from pinnace.client.client import Client
+from pinnace.client.config import ClientConfig
 from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
 
 RATE = 360.0
@@ -71,7 +72,7 @@ class Load:
 
     def __init__(
         self,
-        endpoints: Sequence[str],
+        servers: ClientConfig,
         journal: Journal,
         nodes: Sequence[str],
         *,
@@ -79,7 +80,7 @@ class Load:
         rate: float = RATE,
         live: int = LIVE,
     ) -> None:
-        self._endpoints = list(endpoints)
+        self._endpoints, self._tls = servers.endpoints, servers.tls
         self._journal = journal
         self._nodes = nodes
         self._random = random.Random(seed)
@@ -155,7 +156,7 @@ class Load:
 
     def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
         """A further client whose calls are in the history and count; of these servers, or of all. Closed with the load."""
-        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork())
+        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), self._tls)
         self._connections.append(connection)
         return Client(connection)
 
@@ -178,7 +179,10 @@ class Load:
             ("watcher-node", PODS, one),
             ("watcher-nodes", NODES, ""),
         ):
-            self._watchers.append(RecordingWatcher(name, resource, self._endpoints, self._journal, self._fork(), fields=fields))
+            watcher: RecordingWatcher[Any] = RecordingWatcher(
+                name, resource, self._endpoints, self._journal, self._fork(), tls=self._tls, fields=fields
+            )
+            self._watchers.append(watcher)
         self._watching = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
 
     def _start_workers(self) -> None:

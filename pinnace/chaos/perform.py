@@ -87,7 +87,7 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
             history.Run(time.time(), seed, what, private=PRIVATE, fenced=FENCED, settle=SETTLE, elections=(ELECTION,))
         )
         async with stage(scenario.spec, folder, progress) as on, on.cluster.client() as client:
-            async with Load(on.cluster.endpoints, journal, on.nodes, seed=seed) as load:
+            async with Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
                 act = Act(on, load, journal, client, rng)
                 progress.waiting("load, and the fault")
                 await asyncio.sleep(STEADY)

@@ -19,6 +19,7 @@ from pinnace.check.history import Told, Word
 from pinnace.client.client import ResourceClient, WatchBatch
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Expired
+from pinnace.runtime.tls import TlsFiles
 
 T = TypeVar("T", bound=Object)
 
@@ -41,6 +42,7 @@ class RecordingWatcher(Generic[T]):
         journal: Journal,
         rng: random.Random,
         *,
+        tls: TlsFiles | None = None,
         fields: str = "",
     ) -> None:
         self.name = name
@@ -49,7 +51,7 @@ class RecordingWatcher(Generic[T]):
         self._fields = fields
         self._journal = journal
         self._random = rng
-        self._connections = [Connection([endpoint]) for endpoint in endpoints]
+        self._connections = [Connection([endpoint], tls=tls) for endpoint in endpoints]
         self._resume: int | None = None
         self._reached = asyncio.Event()
 

@@ -4,20 +4,22 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.settings import Settings
 from pinnace.client.config import HINT
 
 PATIENCE = 50.0
 """Seconds that it may take to list everything. The caller's deadline ends it, too."""
 
 
-async def ask(endpoints: Sequence[str], namespace: str, name: str, node: str, file: Path | None) -> dict[str, Any]:
+async def ask(settings: Settings, namespace: str, name: str, node: str, file: Path | None) -> dict[str, Any]:
     """The explanation, as scheduler.explain.model has it. Raises Failure."""
-    arguments = ["--server", ",".join(endpoints), "--timeout", str(PATIENCE), "--node", node]
+    arguments = ["--timeout", str(PATIENCE), "--node", node]
+    for flag, value in (("--server", settings.server), ("--context", settings.context)):
+        arguments += [flag, value] if value else []
     if file is not None:
         arguments += ["--config", str(file)]
     process = await asyncio.create_subprocess_exec(

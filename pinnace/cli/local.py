@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -55,10 +55,10 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
     return default_data_dir()
 
 
-def write_context(data_dir: Path, endpoints: Sequence[str]) -> None:
+def write_context(found: config.ClientConfig) -> None:
     """Lets other commands find the cluster. Raises Failure."""
     with _configuration():
-        config.write_context(_context_name(data_dir), endpoints, data_dir)
+        config.write_context(_context_name(found.data_dir or default_data_dir()), found)
 
 
 def remove_context(data_dir: Path) -> None:

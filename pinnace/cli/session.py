@@ -98,7 +98,7 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
     config = configuration(settings)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
-    connection = Connection(config.endpoints)
+    connection = Connection(config.endpoints, tls=config.tls)
     began = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))
     session = Session(settings, config, Client(connection), limit)

@@ -1,23 +1,26 @@
-"""Where the API servers are: the client's configuration, in the kubeconfig format.
+"""Where the API servers are, and how one shows them who one is: the client's configuration, in the kubeconfig format.
 
-Looked for in this order: the argument (`--server`), $PINNACE_SERVER, the file $PINNACE_CONFIG, and the user's file
-($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config). `server` of a cluster may name several API servers,
-separated by commas; a scheme is allowed and ignored.
+The servers are looked for in this order: the argument (`--server`), $PINNACE_SERVER, and the file: the argument
+(`--kubeconfig`), $PINNACE_CONFIG, or the user's ($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config).
+`server` of a cluster may name several API servers, separated by commas. The certificates are those of the file's context also
+for servers that are named otherwise; with the scheme http:// there is no TLS.
 
     apiVersion: v1
     kind: Config
-    clusters: [{name: pinnace, cluster: {server: "127.0.0.1:7443,127.0.0.1:7444", extensions: [...]}}]
+    clusters: [{name: pinnace, cluster: {server: "127.0.0.1:7443,127.0.0.1:7444", certificate-authority: ca.crt}}]
     contexts: [{name: pinnace, context: {cluster: pinnace, user: pinnace}}]
-    users: [{name: pinnace, user: {}}]
+    users: [{name: pinnace, user: {client-certificate: admin.crt, client-key: admin.key}}]
     current-context: pinnace
 
-A cluster that `pinnace up` started has an extension {name: pinnace, extension: {dataDir: ...}} that says where it lives.
+Paths are relative to the file. A cluster without `certificate-authority` is talked to without TLS.
+
+A cluster that `pinnace up` started has `extensions`: [{name: pinnace, extension: {dataDir: ...}}] that say where it lives.
 Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,9 @@ from typing import Any
 
 import yaml
 
+from pinnace.runtime.tls import TlsFiles
+
+_PLAIN = "http://"
 HINT = "start a local cluster with `pinnace up`, or name an API server with --server HOST:PORT"
 DEFAULT_PORT = 7443
 EXTENSION = "pinnace"
@@ -45,15 +51,32 @@ class ClientConfig:
     namespace: str = "default"
     data_dir: Path | None = None
     """Of a local cluster that `pinnace up` started."""
+    tls: TlsFiles | None = None
+    """None: without TLS."""
 
 
-def load(server: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ) -> ClientConfig:
+def load(
+    server: str | None = None,
+    *,
+    context: str | None = None,
+    file: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> ClientConfig:
     """Raises ConfigError."""
     named = server or environ.get("PINNACE_SERVER", "")
-    if named:
-        return ClientConfig(parse_endpoints(named))
-    path = config_path(environ)
+    path = file or config_path(environ)
+    if not named:
+        return _in_context(_read(path), context, path)
+    endpoints = parse_endpoints(named)
+    if named.startswith(_PLAIN) or not (file or context or path.exists()):
+        return ClientConfig(endpoints)
     document = _read(path)
+    if not (context or document.get("current-context")):
+        return ClientConfig(endpoints)
+    return ClientConfig(endpoints, tls=_in_context(document, context, path).tls)
+
+
+def _in_context(document: Mapping[str, Any], context: str | None, path: Path) -> ClientConfig:
     name = context or document.get("current-context", "")
     if not name:
         known = [str(each.get("name")) for each in _entries(document, "contexts")]
@@ -65,7 +88,21 @@ def load(server: str | None = None, *, context: str | None = None, environ: Mapp
     servers = cluster.get("server")
     if not isinstance(servers, str):
         raise ConfigError(f'{path}: cluster "{entry.get("cluster")}" has no server')
-    return ClientConfig(parse_endpoints(servers), entry.get("namespace") or "default", _data_dir(cluster))
+    tls = None
+    if "certificate-authority" in cluster and not servers.startswith(_PLAIN):
+        user = _named(document, "users", "user", entry.get("user", ""), path)
+        ca = _path(cluster, "certificate-authority", path)
+        tls = TlsFiles(ca, _path(user, "client-certificate", path), _path(user, "client-key", path))
+    return ClientConfig(parse_endpoints(servers), entry.get("namespace") or "default", _data_dir(cluster), tls)
+
+
+def _path(entry: Mapping[str, Any], key: str, path: Path) -> Path:
+    """A file that is named there. Raises ConfigError."""
+    named = entry.get(key)
+    if not isinstance(named, str) or not named:
+        instead = f" (`{key}-data` is not supported: name a file)" if f"{key}-data" in entry else ""
+        raise ConfigError(f"{path}: {key} is missing{instead}", f"repair {path}")
+    return path.parent / named
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -85,16 +122,25 @@ def parse_endpoints(text: str) -> tuple[str, ...]:
 
 
 def write_context(
-    name: str, endpoints: Sequence[str], data_dir: Path | None, *, environ: Mapping[str, str] = os.environ
+    name: str,
+    config: ClientConfig,
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Path:
-    """Adds or replaces cluster, user and context `name`, makes it the current one, and keeps all others."""
-    path = config_path(environ)
+    """Adds or replaces cluster, user and context `name`, makes it the current one, and keeps all others. The path of the file:
+    `file`, or else the one that is read without it."""
+    path = file or config_path(environ)
     document = _read(path) if path.exists() else {"apiVersion": "v1", "kind": "Config"}
-    cluster: dict[str, Any] = {"server": ",".join(endpoints)}
-    if data_dir is not None:
-        cluster["extensions"] = [{"name": EXTENSION, "extension": {"dataDir": str(data_dir)}}]
+    cluster: dict[str, Any] = {"server": ",".join(config.endpoints)}
+    user: dict[str, Any] = {}
+    if config.tls is not None:
+        cluster["certificate-authority"] = str(config.tls.ca)
+        user = {"client-certificate": str(config.tls.cert), "client-key": str(config.tls.key)}
+    if config.data_dir is not None:
+        cluster["extensions"] = [{"name": EXTENSION, "extension": {"dataDir": str(config.data_dir)}}]
     _put(document, "clusters", name, {"cluster": cluster})
-    _put(document, "users", name, {"user": {}})
+    _put(document, "users", name, {"user": user})
     _put(document, "contexts", name, {"context": {"cluster": name, "user": name}})
     document["current-context"] = name
     _write(path, document)

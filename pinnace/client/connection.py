@@ -31,9 +31,10 @@ from pinnace.client.errors import (
     timed_out,
     unavailable,
 )
-from pinnace.client.peer import Peer, addresses
+from pinnace.client.peer import Peer, addresses, host_of
 from pinnace.runtime import chance
 from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.tls import Renewed, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -98,11 +99,13 @@ class Duplex(Stream[R], Generic[Q, R]):
 class Connection:
     """Needs a running event loop from its first call on. Safe to share by everything in one process."""
 
-    def __init__(self, endpoints: Sequence[str], *, rng: random.Random | None = None) -> None:
-        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers."""
+    def __init__(self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, rng: random.Random | None = None) -> None:
+        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `tls`: by which
+        both sides know each other; without, neither knows who the other is. Raises OSError when its files cannot be used."""
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
         self._rng = rng or chance.generator()
+        self._tls = Renewed(tls) if tls is not None else None
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
@@ -171,10 +174,10 @@ class Connection:
 
     async def _look_up(self) -> None:
         """Learns which addresses the endpoints stand for now. Servers that are still among them keep their channels."""
-        found = [address for endpoint in self._endpoints for address in await addresses(endpoint)]
+        found = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await addresses(endpoint)]
         known = {peer.endpoint: peer for peer in self._peers}
-        wanted = dict.fromkeys(self._rng.sample(found, len(found)))
-        self._peers = [known.pop(address) if address in known else Peer(address) for address in wanted]
+        wanted = dict(self._rng.sample(found, len(found)))
+        self._peers = [known.pop(each) if each in known else Peer(each, host, self._tls) for each, host in wanted.items()]
         self._current = 0
         for peer in known.values():
             await peer.close()

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 
+from pinnace.runtime.tls import Credentials, Renewed
+
 CONNECT_TIMEOUT = 1.0
 """Seconds that one server is given to accept a connection, before the next is tried."""
 LOOKUP_TIMEOUT = 1.0
@@ -32,14 +34,18 @@ OPTIONS: Sequence[tuple[str, int]] = (
 class Peer:
     """One API server: an address, and a channel that is made when it is first needed."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, host: str = "", tls: Renewed | None = None) -> None:
+        """`host`: what stands for the address; with `tls` the server's certificate must bear that name."""
         self.endpoint = endpoint
+        self._host = host
+        self._tls = tls
+        self._shown: Credentials | None = None
         self._channel: grpc.aio.Channel | None = None
 
     @property
     def channel(self) -> grpc.aio.Channel:
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self.endpoint, options=OPTIONS)
+            self._channel = self._open()
         return self._channel
 
     async def connect(self) -> bool:
@@ -47,26 +53,42 @@ class Peer:
         state = self.channel.get_state(try_to_connect=True)
         if state is grpc.ChannelConnectivity.READY:
             return True
+        if self._tls is not None and (self._tls.renew() or self._shown is not self._tls.current):
+            await self.close()
+            state = self.channel.get_state(try_to_connect=True)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
                     await self.channel.wait_for_state_change(state)
                     state = self.channel.get_state(try_to_connect=True)
-        except TimeoutError:
+        except (TimeoutError, grpc.aio.UsageError):  # the latter when another caller has closed it, to show what is new
             return False
         return state is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
         if self._channel is not None:
-            await self._channel.close()
+            channel, self._channel = self._channel, None
+            await channel.close()
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self.endpoint, options=OPTIONS)
+        self._shown = self._tls.current
+        named = [("grpc.ssl_target_name_override", self._host)] if self._host else []
+        return grpc.aio.secure_channel(self.endpoint, self._shown.for_channel(), options=[*OPTIONS, *named])
+
+
+def host_of(endpoint: str) -> str:
+    """Of "host:port" or "[address]:port"."""
+    return endpoint.rpartition(":")[0].strip("[]")
 
 
 async def addresses(endpoint: str) -> list[str]:
     """All addresses of "host:port"; itself, when it is one, or cannot be looked up now."""
-    host, _, port = endpoint.rpartition(":")
+    port = endpoint.rpartition(":")[2]
     try:
         async with asyncio.timeout(LOOKUP_TIMEOUT):
-            found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            found = await asyncio.get_running_loop().getaddrinfo(host_of(endpoint), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError):  # TimeoutError is an OSError
         return [endpoint]
     return [f"[{address[0]}]:{port}" if family is socket.AF_INET6 else f"{address[0]}:{port}" for family, *_, address in found]

@@ -16,18 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinnace.client.client import Client
+from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.cluster import processes, procfs, startup, view
+from pinnace.cluster import certificates, processes, procfs, startup, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, NoCluster, StartFailed, StartTimeout
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.progress import SILENT, Progress
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ClusterSpec, plan
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ClusterSpec, pki_folder, plan
 from pinnace.cluster.startup import Missing
 from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
+from pinnace.pki.folder import ADMIN
+from pinnace.runtime.tls import TlsFiles
 
 START_TIMEOUT = 60.0
 POLL = 0.05
@@ -71,6 +74,16 @@ class Cluster:
         """The addresses of the API servers, host:port."""
         return self.state.endpoints
 
+    @property
+    def tls(self) -> TlsFiles:
+        """Of somebody who may do everything."""
+        return certificates.files(pki_folder(self.spec.data_dir), ADMIN)
+
+    @property
+    def config(self) -> ClientConfig:
+        """How its administrator finds it."""
+        return ClientConfig(tuple(self.endpoints), data_dir=self.spec.data_dir, tls=self.tls)
+
     async def up(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None) -> None:
         """Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is called when etcd is
         ready and nothing else runs yet. Raises ClusterError; then nothing is left behind."""
@@ -104,7 +117,7 @@ class Cluster:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
         """A client of its API servers."""
-        connection = Connection(self.endpoints)
+        connection = Connection(self.endpoints, tls=self.tls)
         try:
             yield Client(connection)
         finally:
@@ -181,6 +194,8 @@ class Cluster:
         state = planned(self.spec, plans, made, time.time())
         self.folder.claim(state)
         self._state = state
+        fleets = [record.name for record in state.of(KUBELET)]
+        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets)
 
     async def _start_all(self, progress: Progress, with_etcd: Hook | None) -> None:
         etcd, *others = STAGES

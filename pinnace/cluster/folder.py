@@ -4,8 +4,9 @@
     <data_dir>/lock           held (flock) by the `up` or `down` that is at work; a killed one lets go of it by dying
     <data_dir>/logs/          one log a process
     <data_dir>/etcd/          the data of the etcd members
+    <data_dir>/pki/           the certificates, and who uses which (pinnace.cluster.certificates)
 
-Only these are ever written or removed, and `etcd/` and `logs/` only together with the state that says they are ours.
+Only these are ever written or removed, and the folders only together with the state that says they are ours.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from pinnace.cluster import state as states
 from pinnace.cluster.errors import Busy, FolderError
-from pinnace.cluster.spec import etcd_folder
+from pinnace.cluster.spec import etcd_folder, pki_folder
 from pinnace.cluster.state import ClusterState, StateError
 
 
@@ -28,6 +29,7 @@ class Folder:
         self._state = path / states.FILE
         self._lock = path / "lock"
         self.logs = path / "logs"
+        self._folders = (etcd_folder(path), pki_folder(path), self.logs)
 
     def create(self) -> list[Path]:
         """Makes sure that it is there and can be written to; the folders that had to be made, outermost first."""
@@ -96,19 +98,19 @@ class Folder:
     def claim(self, state: ClusterState) -> None:
         """Writes the first state of a cluster, and makes what it needs. Raises FolderError when data is there already that
         no state accounts for: it is not ours to remove."""
-        for folder in (etcd_folder(self.path), self.logs):
+        for folder in self._folders:
             if folder.exists():
                 raise FolderError(
                     f"{folder} is there already, and belongs to no cluster that pinnace knows",
                     hint="choose another folder with --data-dir, or remove it",
                 )
         self.write(state)
-        for folder in (etcd_folder(self.path), self.logs):
+        for folder in self._folders:
             folder.mkdir(mode=0o700)
 
     def remove(self) -> None:
         """Removes all that a cluster has left here. The folder itself stays: it holds the lock."""
-        for folder in (etcd_folder(self.path), self.logs):
+        for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
         self._state.unlink(missing_ok=True)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+from pinnace.cluster import certificates
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
 from pinnace.cluster.fittings import PLAIN, Fittings
@@ -86,21 +87,30 @@ def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fitting
     plans = [Plan(ETCD, m.name, m.endpoint, m.endpoint, tuple(etcd_command(binary, m, members))) for m in members]
     stores = [(member.name, member.endpoint) for member in members]
 
+    pki = pki_folder(spec.data_dir)
+    shown = certificates.files(pki, APISERVER)
+    serving = ("--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}")
     servers = [(f"{APISERVER}-{i}", address(), address()) for i in range(spec.apiservers)]
     for name, listen, http in servers:
-        argv = _module(APISERVER, "--name", name, "--listen", listen, "--http", http, "--etcd", reaching(name, stores))
+        argv = _module(
+            APISERVER, "--name", name, "--listen", listen, "--http", http, "--etcd", reaching(name, stores), *serving,
+        )  # fmt: skip
         plans.append(Plan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]
 
     for i in range(spec.schedulers):
         name, http = f"{SCHEDULER}-{i}", address()
-        argv = _module(SCHEDULER, "--name", name, "--server", reaching(name, endpoints), "--http", http)
+        argv = _module(
+            SCHEDULER, "--name", name, "--server", reaching(name, endpoints), "--http", http,
+            "--kubeconfig", str(certificates.configuration(pki, SCHEDULER)),
+        )  # fmt: skip
         plans.append(Plan(SCHEDULER, name, http, http, argv))
 
     for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()
         argv = _module(
             KUBELET, "--name", name, "--server", reaching(name, endpoints), "--http", http,
+            "--kubeconfig", str(certificates.configuration(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
@@ -114,6 +124,10 @@ def _fitted(plan: Plan, fittings: Fittings) -> Plan:
 
 def etcd_folder(data_dir: Path) -> Path:
     return data_dir / "etcd"
+
+
+def pki_folder(data_dir: Path) -> Path:
+    return data_dir / "pki"
 
 
 def shares(total: int, parts: int) -> list[tuple[int, int]]:

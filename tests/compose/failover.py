@@ -54,7 +54,7 @@ def main(times: int, save: Path | None) -> None:
 async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]]:
     """The gaps in seconds, and what the witness found wrong."""
     load, gaps = Load(), list[float]()
-    connection = Connection(stack.server.split(","))
+    connection = Connection(stack.config.endpoints, tls=stack.config.tls)
     client = Client(connection)
     try:
         async with witnessing(client) as witness:

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pinnace.client.config import ClientConfig, load
 from pinnace.cluster.ports import is_free
 from tests.conftest import free_port
 from tests.integration.processes import pinnace
@@ -62,6 +64,7 @@ class Stack:
         first = next(port for port in iter(free_port, None) if is_free(f"127.0.0.1:{port + 1}"))
         self.server = f"127.0.0.1:{first},127.0.0.1:{first + 1}"
         self._project = f"pinnace-test-{os.getpid()}"
+        self._certificates = Path(tempfile.mkdtemp(prefix="pinnace-compose-"))
         self._environment = {"APISERVER_PORTS": f"{first}-{first + 1}", "NODES_PER_KUBELET": str(nodes)}
 
     def compose(self, *arguments: str, timeout: float = 60.0) -> str:
@@ -71,12 +74,14 @@ class Stack:
         self.compose("build", timeout=BUILD_TIMEOUT)
         self.compose("up", "--detach", timeout=START_TIMEOUT)
         self.wait_healthy()
+        run("docker", "cp", f"{self.containers('apiserver')[0]}:/pki/.", str(self._certificates))
 
     def wait_healthy(self) -> None:
         eventually("all containers healthy", lambda: None if self._unhealthy() else True, START_TIMEOUT)
 
     def down(self) -> None:
-        self.compose("down", "--timeout", "5", "--remove-orphans", timeout=120.0)
+        self.compose("down", "--timeout", "5", "--remove-orphans", "--volumes", timeout=120.0)
+        shutil.rmtree(self._certificates)
 
     def logs(self) -> str:
         return self.compose("logs", "--no-color", "--tail", "100")
@@ -93,18 +98,26 @@ class Stack:
         state: dict[str, Any] = json.loads(run("docker", "inspect", "--format", "{{json .State}}", container))
         return state
 
+    @property
+    def config(self) -> ClientConfig:
+        """Of the administrator, from this machine."""
+        return load(self.server, file=self._certificates / "admin.conf")
+
+    def pinnace(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return pinnace(self.server, *arguments, stdin=stdin, config=self._certificates / "admin.conf")
+
     def leader(self) -> dict[str, Any] | None:
-        answer = pinnace(self.server, "leader", "-o", "json")
+        answer = self.pinnace("leader", "-o", "json")
         return json.loads(answer.stdout) if answer.returncode == 0 else None
 
     def create_pod(self, name: str) -> None:
         container = {"name": "main", "image": "nginx", "resources": {"requests": {"cpu": "100m"}}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
-        answer = pinnace(self.server, "apply", "-f", "-", stdin=json.dumps(pod))
+        answer = self.pinnace("apply", "-f", "-", stdin=json.dumps(pod))
         assert answer.returncode == 0, answer.stderr
 
     def phase(self, name: str) -> str:
-        answer = pinnace(self.server, "get", "pod", name, "-o", "json")
+        answer = self.pinnace("get", "pod", name, "-o", "json")
         return str(json.loads(answer.stdout)["status"]["phase"]) if answer.returncode == 0 else ""
 
     def _unhealthy(self) -> list[str]:

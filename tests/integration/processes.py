@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.conftest import dying_with_us, free_port
 
 READY_TIMEOUT = 20.0
+NOWHERE = Path(os.devnull) / "nothing"
 
 
 class Component:
@@ -21,7 +22,7 @@ class Component:
         self.address = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self._log = folder / f"{name}.log"
-        listen = ["--listen", self.address] if module == "apiserver" else []
+        listen = ["--listen", self.address, "--insecure"] if module == "apiserver" else []
         command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self.http, *listen, *arguments]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(dying_with_us(command), stdout=log, stderr=log)
@@ -54,8 +55,8 @@ class Component:
             return False
 
 
-def pinnace(server: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs the command line as a user would."""
+def pinnace(server: str, *arguments: str, stdin: str = "", config: Path = NOWHERE) -> subprocess.CompletedProcess[str]:
+    """Runs the command line as a user would; without certificates, if no configuration names them."""
     command = [sys.executable, "-m", "pinnace.cli.main", "--server", server, *arguments]
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PINNACE_CONFIG": str(config)}
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=30, env=environment, check=False)

@@ -12,6 +12,7 @@ from pinnace.api.resources import PODS, election_key
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.client.client import Client, delete_request
+from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import from_status
 from pinnace.client.informer import Delta, Informer
@@ -81,8 +82,8 @@ class History:
 class Witness:
     """An informer of all pods that keeps every event that it is told."""
 
-    def __init__(self, endpoints: Sequence[str]) -> None:
-        self._connection = Connection(endpoints)
+    def __init__(self, servers: ClientConfig) -> None:
+        self._connection = Connection(servers.endpoints, tls=servers.tls)
         self.informer = Informer(Client(self._connection).pods)
         self.since = 0
         self.seen: list[Seen] = []
@@ -106,7 +107,7 @@ class Witness:
 @asynccontextmanager
 async def witnesses(cluster: Cluster, number: int) -> AsyncIterator[list[Witness]]:
     """Each asks the servers in an order of its own."""
-    found = [Witness(cluster.endpoints) for _ in range(number)]
+    found = [Witness(cluster.config) for _ in range(number)]
     try:
         for witness in found:
             await witness.begin()
@@ -139,14 +140,14 @@ class Load:
     """Creates pods and deletes them again, through a connection of its own, by calls that must simply succeed. `errors` are
     those that did not."""
 
-    def __init__(self, name: str, endpoints: Sequence[str], *, pause: float = 0.02) -> None:
+    def __init__(self, name: str, servers: ClientConfig, *, pause: float = 0.02) -> None:
         self.calls = 0
         self.errors: list[str] = []
         self.created: dict[str, int] = {}
         """The pods whose creation was acknowledged, by name, and the revision."""
         self._name = name
         self._pause = pause
-        self._connection = Connection(endpoints)
+        self._connection = Connection(servers.endpoints, tls=servers.tls)
         self._running = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
@@ -178,7 +179,7 @@ class Load:
 
 @asynccontextmanager
 async def loads(cluster: Cluster, number: int, *, pause: float = 0.02) -> AsyncIterator[list[Load]]:
-    found = [Load(f"load-{n}", cluster.endpoints, pause=pause) for n in range(number)]
+    found = [Load(f"load-{n}", cluster.config, pause=pause) for n in range(number)]
     try:
         yield found
     finally:

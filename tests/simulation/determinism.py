@@ -25,7 +25,7 @@ def sealed(loop: SimLoop, network: Network, seed: int) -> Iterator[None]:
     def new_uuid() -> uuid.UUID:
         return uuid.UUID(int=random.getrandbits(128), version=4)
 
-    def peer(endpoint: str) -> SimPeer:
+    def peer(endpoint: str, *more: object) -> SimPeer:
         return SimPeer(endpoint, network)
 
     kept = (time.monotonic, time.time, time.perf_counter, uuid.uuid4, random.getstate())

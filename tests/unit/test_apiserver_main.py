@@ -13,6 +13,11 @@ from apiserver.main import main
         (["--listen", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--etcd", ","], "name at least one address"),
+        ([], "or serve without TLS with --insecure"),
+        (
+            ["--tls-cert-file", __file__, "--client-ca-file", __file__],
+            "name --tls-cert-file, --tls-private-key-file and",
+        ),
     ],
 )
 def test_mistakes(arguments: list[str], message: str) -> None:

@@ -21,14 +21,14 @@ class StuckWatchers:
     """Watchers of all pods that read the beginning and then nothing any more, each on a connection of its own."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
-        self._endpoint = world.cluster.state.find(target).plan.address
+        self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
         self._connections: list[Connection] = []
         self._watches: list[AsyncGenerator[Any, None]] = []
         self.details = f"{STUCK} of them"
 
     async def begin(self) -> None:
         for _ in range(STUCK):
-            connection = Connection([self._endpoint])
+            connection = Connection([self._endpoint], tls=self._tls)
             self._connections.append(connection)
             watch = Client(connection).pods.watch()
             self._watches.append(watch)
@@ -65,7 +65,7 @@ class Storm:
     """Clients that all connect, list, begin to watch, and go, again and again."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
-        self._endpoint = world.cluster.state.find(target).plan.address
+        self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
         self._crowd: asyncio.Task[Any] | None = None
         self.details = f"{CROWD} clients, {ROUNDS} times"
 
@@ -83,7 +83,7 @@ class Storm:
             await asyncio.gather(*(self._visit() for _ in range(CROWD)))
 
     async def _visit(self) -> None:
-        connection = Connection([self._endpoint])
+        connection = Connection([self._endpoint], tls=self._tls)
         client = Client(connection)
         try:
             listing = await client.pods.list(page_size=100)

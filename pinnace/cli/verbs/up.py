@@ -60,7 +60,7 @@ async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
     with Steps(settings) as steps:
         await cluster.up(steps, timeout=settings.timeout or START_TIMEOUT)
         try:
-            local.write_context(spec.data_dir, cluster.endpoints)
+            local.write_context(cluster.config)
             before = await cluster.status()
             steps.quiet()
             click.echo(_welcome(cluster, detach))

@@ -1,7 +1,6 @@
 """`pinnace why`: why a pod is where it is, or nowhere."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,7 +16,6 @@ from pinnace.cli.explainer import ask
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.printers.events import count, when
 from pinnace.cli.query import Query
-from pinnace.cli.reaching import configuration
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.describe import events_about, is_led
@@ -56,18 +54,17 @@ def why(settings: Settings, what: tuple[str, ...], node: str, output: str | None
     query = Query.of(what)
     if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
         raise usage("expected one pod", hint="name it, such as `pinnace why pod/a`")
-    endpoints = configuration(settings).endpoints
-    run(settings, lambda session: show(session, query.targets[0].names[0], node, output, endpoints, file))
+    run(settings, lambda session: show(session, query.targets[0].names[0], node, output, settings, file))
 
 
-async def show(session: Session, name: str, node: str, form: str | None, endpoints: Sequence[str], file: Path | None) -> None:
+async def show(session: Session, name: str, node: str, form: str | None, settings: Settings, file: Path | None) -> None:
     session.wait_up_to(DEADLINE)
     session.waiting_for = "the explanation"
     pod = await session.client.pods.get(name, session.namespace)
     _check(pod)
     if node:
         await _node(session, node)
-    found = await ask(endpoints, session.namespace, name, node, file)
+    found = await ask(settings, session.namespace, name, node, file)
     events = sorted(await events_about(session, PODS, pod), key=when)
     told = [event for event in events if _by_scheduler(event, pod)][-EVENTS:]
     if form:

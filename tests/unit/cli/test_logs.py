@@ -14,7 +14,7 @@ from pinnace.cli.main import run
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.session import Session
 from pinnace.cli.verbs.logs import explain_silence
-from pinnace.client.config import write_context
+from pinnace.client.config import ClientConfig, write_context
 from pinnace.client.errors import NotFound
 from tests.unit.cli.fakes import FakeApi
 
@@ -51,7 +51,7 @@ def local_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of its logs."""
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
-    write_context("local", ["127.0.0.1:1"], tmp_path)
+    write_context("local", ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "scheduler-0.log").write_text("one\ntwo\n")

@@ -14,6 +14,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.connection import Connection
 from pinnace.client.errors import DETAILS_KEY
+from pinnace.runtime.tls import TlsFiles, server_credentials
 
 Unary = Callable[[Any, grpc.aio.ServicerContext], Awaitable[Message]]
 
@@ -28,8 +29,11 @@ class FakeServer(grpc.GenericRpcHandler):
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         self._server.add_generic_rpc_handlers((self,))
 
-    async def start(self, address: str = "127.0.0.1:0") -> "FakeServer":
-        port = self._server.add_insecure_port(address)
+    async def start(self, address: str = "127.0.0.1:0", tls: TlsFiles | None = None) -> "FakeServer":
+        if tls is None:
+            port = self._server.add_insecure_port(address)
+        else:
+            port = self._server.add_secure_port(address, server_credentials(tls))
         self.address = f"127.0.0.1:{port}"
         await self._server.start()
         return self

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinnace.client.config import ConfigError, config_path, load, parse_endpoints, remove_context, write_context
+from pinnace.client.config import ClientConfig, ConfigError, config_path, load, parse_endpoints, remove_context, write_context
+from pinnace.runtime.tls import TlsFiles
 
 KUBECONFIG = """
 apiVersion: v1
@@ -20,9 +21,13 @@ contexts:
   context: {cluster: nowhere, user: me}
 users:
 - name: me
-  user: {token: secret}
+  user: {client-certificate: me.crt, client-key: keys/me.key}
 current-context: far
 """
+
+
+TLS = TlsFiles(Path("/pki/ca.crt"), Path("/pki/me.crt"), Path("/pki/me.key"))
+ONE, TWO = ClientConfig(("127.0.0.1:1",)), ClientConfig(("127.0.0.1:2",))
 
 
 @pytest.fixture
@@ -100,16 +105,15 @@ def test_a_context_whose_cluster_does_not_exist(file: Path, environ: dict[str, s
 
 
 def test_a_written_context_is_found_again(tmp_path: Path, environ: dict[str, str]) -> None:
-    write_context("pinnace", ["127.0.0.1:1", "127.0.0.1:2"], tmp_path / "data", environ=environ)
-    config = load(environ=environ)
-    assert config.endpoints == ("127.0.0.1:1", "127.0.0.1:2")
-    assert config.data_dir == tmp_path / "data"
+    found = ClientConfig(("127.0.0.1:1", "127.0.0.1:2"), data_dir=tmp_path / "data", tls=TLS)
+    write_context("pinnace", found, environ=environ)
+    assert load(environ=environ) == found
 
 
 def test_other_contexts_are_kept(file: Path, environ: dict[str, str]) -> None:
     before = yaml.safe_load(KUBECONFIG)
-    write_context("pinnace", ["127.0.0.1:1"], None, environ=environ)
-    write_context("pinnace", ["127.0.0.1:2"], None, environ=environ)
+    write_context("pinnace", ONE, environ=environ)
+    write_context("pinnace", TWO, environ=environ)
     assert load(environ=environ).endpoints == ("127.0.0.1:2",)
     assert load(context="far", environ=environ).endpoints == ("far.example:7443",)
     remove_context("pinnace", environ=environ)
@@ -127,8 +131,8 @@ def test_the_file_goes_with_the_last_context(tmp_path: Path) -> None:
         ({"XDG_CONFIG_HOME": str(tmp_path / "a")}, tmp_path / "a"),
         ({"PINNACE_CONFIG": str(tmp_path / "b" / "config")}, tmp_path / "b"),
     ):
-        write_context("one", ["127.0.0.1:1"], None, environ=environ)
-        write_context("two", ["127.0.0.1:2"], None, environ=environ)
+        write_context("one", ONE, environ=environ)
+        write_context("two", TWO, environ=environ)
         remove_context("two", environ=environ)
         assert load(context="one", environ=environ).endpoints == ("127.0.0.1:1",)
         with pytest.raises(ConfigError, match="no current-context") as caught:
@@ -157,6 +161,39 @@ def test_the_file_is_replaced_as_a_whole(file: Path, environ: dict[str, str], mo
 
     monkeypatch.setattr(yaml, "safe_dump", broken)
     with pytest.raises(OSError, match="disk full"):
-        write_context("pinnace", ["127.0.0.1:1"], None, environ=environ)
+        write_context("pinnace", ONE, environ=environ)
     assert file.read_text() == KUBECONFIG
     assert [path.name for path in file.parent.iterdir()] == ["config"]
+
+
+def test_certificates_are_found_beside_the_file(file: Path, environ: dict[str, str]) -> None:
+    folder = file.parent
+    assert load(environ=environ).tls == TlsFiles(folder / "ca.crt", folder / "me.crt", folder / "keys" / "me.key")
+
+
+def test_servers_that_are_named_are_shown_the_certificates_of_the_context(file: Path, environ: dict[str, str]) -> None:
+    for named in ("other:1", "https://other:1"):
+        assert load(named, environ=environ) == ClientConfig(("other:1",), tls=load(environ=environ).tls)
+    assert load("http://other:1", environ=environ) == ClientConfig(("other:1",))
+
+
+def test_a_file_that_is_named_goes_before_the_environment(file: Path, tmp_path: Path) -> None:
+    environ = {"PINNACE_CONFIG": str(tmp_path / "nothing")}
+    assert load(file=file, environ=environ).endpoints == ("far.example:7443",)
+    assert load("other:1", file=file, environ=environ).tls is not None
+    with pytest.raises(ConfigError, match="does not exist"):
+        load("other:1", file=tmp_path / "nothing", environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        ("{token: secret}", "client-certificate is missing$"),
+        ("{client-certificate: me.crt}", "client-key is missing$"),
+        ("{client-certificate-data: aGk=, client-key-data: aGk=}", "`client-certificate-data` is not supported: name a file"),
+    ],
+)
+def test_certificates_that_cannot_be_found(file: Path, environ: dict[str, str], user: str, message: str) -> None:
+    file.write_text(KUBECONFIG.replace("{client-certificate: me.crt, client-key: keys/me.key}", user))
+    with pytest.raises(ConfigError, match=message):
+        load(environ=environ)

@@ -13,6 +13,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.status import table as status_table
 from pinnace.cli.verbs.up import example_pods
 from pinnace.client import config
+from pinnace.client.config import ClientConfig
 from pinnace.cluster import errors
 from pinnace.cluster.spec import default_data_dir
 from pinnace.cluster.view import ProcessStatus
@@ -90,7 +91,7 @@ def test_the_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatc
 def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None:
     settings = Settings()
     assert local.present_data_dir(settings, None) == default_data_dir()
-    local.write_context(tmp_path / "big", ["127.0.0.1:1"])
+    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
     assert local.present_data_dir(settings, None) == tmp_path / "big"
     assert local.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
     local.remove_context(tmp_path / "big")
@@ -98,8 +99,8 @@ def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None
 
 
 def test_two_folders_have_two_contexts(tmp_path: Path) -> None:
-    local.write_context(default_data_dir(), ["127.0.0.1:1"])
-    local.write_context(tmp_path / "big", ["127.0.0.1:2"])
+    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
+    local.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "big"))
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
     local.remove_context(tmp_path / "big")
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
@@ -111,5 +112,5 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "file" / "config"))
     with pytest.raises(Failure) as failed:
-        local.write_context(tmp_path, ["127.0.0.1:1"])
+        local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
     assert "PINNACE_CONFIG" in failed.value.report.hint

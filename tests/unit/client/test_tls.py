@@ -1,0 +1,137 @@
+"""Both sides show a certificate. Who shows none, or one of somebody else, has no connection; and they may be renewed."""
+
+import shutil
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError
+from pinnace.pki import Subject
+from pinnace.pki.folder import Folder, Wanted
+from pinnace.runtime.tls import TlsFiles
+from tests.unit.client.fakeserver import FakeServer
+
+GET = "/pinnace.v1.Nodes/Get"
+
+
+def certificates(path: Path, *hosts: str) -> Folder:
+    """A folder with a CA, and of it: `server`, found at the hosts, and `client`."""
+    folder = Folder(path)
+    folder.provide([Wanted("server", Subject("server"), hosts), Wanted("client", Subject("client"))], datetime.now(UTC))
+    return folder
+
+
+def files(folder: Folder, name: str) -> TlsFiles:
+    found = folder.files(name)
+    return TlsFiles(found.ca, found.cert, found.key)
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Folder:
+    return certificates(tmp_path / "pki", "127.0.0.1", "localhost")
+
+
+@pytest.fixture
+async def server(pki: Folder) -> AsyncIterator[FakeServer]:
+    """Tells the serial number of the certificate that it was shown."""
+
+    async def answer(request: object, context: object) -> Node:
+        (shown,) = context.auth_context()["x509_pem_cert"]  # type: ignore[attr-defined]
+        return Node(metadata={"name": str(x509.load_pem_x509_certificate(shown).serial_number)})
+
+    server = FakeServer()
+    server.on(GET, GetRequest, answer)
+    await server.start(tls=files(pki, "server"))
+    yield server
+    await server.stop()
+
+
+def serial(tls: TlsFiles) -> str:
+    return str(x509.load_pem_x509_certificate(tls.cert.read_bytes()).serial_number)
+
+
+async def shown(connection: Connection, timeout: float = 5.0) -> str:
+    """Raises ApiError when there is no connection."""
+    return (await connection.call(GET, GetRequest(name="a"), Node, timeout=timeout)).metadata.name
+
+
+async def test_each_side_knows_the_other(server: FakeServer, pki: Folder) -> None:
+    client = files(pki, "client")
+    connection = Connection([server.address], tls=client)
+    assert await shown(connection) == serial(client)
+    await connection.close()
+
+
+async def test_a_server_is_known_by_the_name_that_was_looked_up(server: FakeServer, pki: Folder) -> None:
+    connection = Connection([f"localhost:{server.address.rpartition(':')[2]}"], tls=files(pki, "client"))
+    assert await shown(connection)
+    await connection.close()
+
+
+async def test_who_shows_nothing_is_not_served(server: FakeServer) -> None:
+    connection = Connection([server.address])
+    with pytest.raises(ApiError):
+        await shown(connection, timeout=0.5)
+    await connection.close()
+    assert not server.calls
+
+
+async def test_who_shows_a_certificate_of_somebody_else_is_not_served(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+    stranger = files(certificates(tmp_path / "other"), "client")
+    connection = Connection([server.address], tls=TlsFiles(files(pki, "client").ca, stranger.cert, stranger.key))
+    with pytest.raises(ApiError):
+        await shown(connection, timeout=0.5)
+    await connection.close()
+    assert not server.calls
+
+
+async def test_a_server_of_somebody_else_is_told_nothing(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+    client = files(pki, "client")
+    connection = Connection(
+        [server.address], tls=TlsFiles(files(certificates(tmp_path / "other"), "client").ca, client.cert, client.key)
+    )
+    with pytest.raises(ApiError):
+        await shown(connection, timeout=0.5)
+    await connection.close()
+    assert not server.calls
+
+
+async def test_a_server_that_goes_by_another_name_is_told_nothing(tmp_path: Path) -> None:
+    pki = certificates(tmp_path / "pki", "apiserver.example")
+    server = await FakeServer().start(tls=files(pki, "server"))
+    connection = Connection([server.address], tls=files(pki, "client"))
+    with pytest.raises(ApiError):
+        await shown(connection, timeout=0.5)
+    await connection.close()
+    await server.stop()
+    assert not server.calls
+
+
+async def test_what_was_renewed_is_shown_with_the_next_connection(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+    """The authority is replaced, and with it everybody's certificate; nobody is restarted."""
+    client = files(pki, "client")
+    before = serial(client)
+    connection = Connection([server.address], tls=client)
+    assert await shown(connection) == before
+    other = certificates(tmp_path / "other", "127.0.0.1", "localhost").path
+    for name in ("ca.crt", "server.key", "server.crt", "client.key", "client.crt"):
+        shutil.copy2(other / name, pki.path / name)
+    assert await shown(connection) == before, "what is connected stays connected"
+    fresh = Connection([server.address], tls=client)
+    assert await shown(fresh) == serial(client) != before
+    await fresh.close()
+
+    address = server.address
+    await server.stop()
+    again = FakeServer()
+    again._handlers = server._handlers
+    await again.start(address, tls=files(pki, "server"))
+    assert await shown(connection) == serial(client), "a client that connects anew, too"
+    await connection.close()
+    await again.stop()

@@ -121,4 +121,9 @@ class Stack:
         return str(json.loads(answer.stdout)["status"]["phase"]) if answer.returncode == 0 else ""
 
     def _unhealthy(self) -> list[str]:
-        return [each for each in self.containers() if self.state(each).get("Health", {}).get("Status") != "healthy"]
+        return [each for each in self.containers() if not _is_well(self.state(each))]
+
+
+def _is_well(state: dict[str, Any]) -> bool:
+    """Healthy, or done with what it was for."""
+    return state.get("Health", {}).get("Status") == "healthy" or (state["Status"] == "exited" and state["ExitCode"] == 0)

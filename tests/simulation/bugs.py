@@ -96,8 +96,9 @@ def _bind_without_fence(surgery: Surgery) -> None:
 def _bind_twice(surgery: Surgery) -> None:
     """A bind does not look whether the pod has a node already."""
 
-    def bind(item: Any, fence: Any, now: float) -> Any:
-        mutation: Mutation[Any] = original(item, fence, now)
+    def blind(mutation: Any) -> Any:
+        if not isinstance(mutation, Mutation):
+            return mutation
 
         def step(version: Version[Any] | None) -> Any:
             if version is not None and version.obj.spec.nodeName:
@@ -109,7 +110,7 @@ def _bind_twice(surgery: Surgery) -> None:
 
         return mutation._replace(step=step)
 
-    original = surgery.replace(binding, "bind", bind)
+    original = surgery.replace(binding, "bind", lambda *args: list(map(blind, original(*args))))
 
 
 @bug("candidate-without-clock-or-fence", "I3")

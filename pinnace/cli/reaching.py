@@ -3,6 +3,8 @@
 import asyncio
 import os
 import re
+import ssl
+from dataclasses import dataclass
 from pathlib import Path
 
 from pinnace.cli.outcomes import ExitCode, Failure
@@ -10,6 +12,7 @@ from pinnace.cli.settings import Settings
 from pinnace.client.config import HINT, ClientConfig, ConfigError, load
 
 CONNECT_TIMEOUT = 2.0
+CERTIFICATES = "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`"
 
 
 def configuration(settings: Settings) -> ClientConfig:
@@ -27,7 +30,11 @@ async def reach(config: ClientConfig) -> None:
     Asked before anything else, because the client library would go on trying, as a component must; a person wants to know.
     """
     endpoints = config.endpoints
-    attempts = [asyncio.ensure_future(_accepts(endpoint)) for endpoint in endpoints]
+    try:
+        secure = config.tls.context() if config.tls is not None else None
+    except OSError as error:
+        raise Failure(f"the certificates cannot be used: {error}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
+    attempts = [asyncio.ensure_future(_accepts(endpoint, secure)) for endpoint in endpoints]
     try:
         for attempt in asyncio.as_completed(attempts):
             if await attempt is None:
@@ -35,8 +42,10 @@ async def reach(config: ClientConfig) -> None:
     finally:
         for task in attempts:
             task.cancel()
-    tried = ", ".join(f"{endpoint} ({task.result()})" for endpoint, task in zip(endpoints, attempts, strict=True))
-    raise Failure(f"no API server answers at {tried}", hint=_way_out(config.data_dir), code=ExitCode.UNAVAILABLE)
+    met = [trouble for task in attempts if (trouble := task.result()) is not None]
+    tried = ", ".join(f"{endpoint} ({trouble.what})" for endpoint, trouble in zip(endpoints, met, strict=True))
+    hint = CERTIFICATES if all(trouble.distrust for trouble in met) else _way_out(config.data_dir)
+    raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
 def _way_out(data_dir: Path | None) -> str:
@@ -50,21 +59,41 @@ def _way_out(data_dir: Path | None) -> str:
     return f"start its processes again with `pinnace restart{where}`; `pinnace status{where}` shows which run"
 
 
-async def _accepts(endpoint: str) -> str | None:
-    """None, or why there is no connection."""
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """Why there is no connection. `distrust`: somebody listens, but one of the two does not like the other's certificate."""
+
+    what: str
+    distrust: bool = False
+
+
+async def _accepts(endpoint: str, secure: ssl.SSLContext | None) -> _Trouble | None:
+    """None, or why there is no connection. A server speaks first: so we hear what it has against our certificate, too."""
     host, _, port = endpoint.rpartition(":")
+    connected = False
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=secure)
+            connected = True
+            try:
+                if not await reader.read(1):
+                    return _Trouble("it hangs up on us" if secure else "it hangs up on who speaks without TLS", distrust=True)
+            finally:
+                writer.transport.abort()
     except TimeoutError:
-        return f"no answer in {CONNECT_TIMEOUT:.0f} s"
+        plain = connected and not secure
+        return _Trouble(f"no answer{' without TLS' if plain else ''} in {CONNECT_TIMEOUT:.0f} s", distrust=plain)
     except OSError as error:
-        return _why(error)
-    writer.close()
+        return _Trouble(_why(error), distrust=isinstance(error, ssl.SSLError))
     return None
 
 
 def _why(error: OSError) -> str:
-    """ "connection refused": what the operating system says, whichever of the host's addresses were tried."""
+    """ "connection refused": what the operating system says, whichever of the host's addresses were tried; or why there is no
+    trust."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
     number = re.search(r"\[Errno (\d+)\]", str(error))
     return (os.strerror(int(number[1])) if number else error.strerror or str(error)).lower()

@@ -40,11 +40,16 @@ class TlsFiles:
         """Raises OSError."""
         return tuple((found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in (self.ca, self.cert, self.key)))
 
+    def context(self) -> ssl.SSLContext:
+        """For a client of HTTP/2 that is not gRPC's. Raises OSError as `read`."""
+        context = ssl.create_default_context(cafile=self.ca)
+        context.load_cert_chain(self.cert, self.key)
+        context.set_alpn_protocols(["h2"])
+        return context
+
     def read(self) -> Credentials:
         """Raises OSError, of which ssl.SSLError is one, when they cannot be read or do not belong together."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.cert, self.key)
-        context.load_verify_locations(self.ca)
+        self.context()
         return Credentials(self.ca.read_bytes(), self.cert.read_bytes(), self.key.read_bytes())
 
 

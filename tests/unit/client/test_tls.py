@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,24 +11,12 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
-from pinnace.pki import Subject
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import Folder
 from pinnace.runtime.tls import TlsFiles
+from tests.unit.client.certificates import certificates, files
 from tests.unit.client.fakeserver import FakeServer
 
 GET = "/pinnace.v1.Nodes/Get"
-
-
-def certificates(path: Path, *hosts: str) -> Folder:
-    """A folder with a CA, and of it: `server`, found at the hosts, and `client`."""
-    folder = Folder(path)
-    folder.provide([Wanted("server", Subject("server"), hosts), Wanted("client", Subject("client"))], datetime.now(UTC))
-    return folder
-
-
-def files(folder: Folder, name: str) -> TlsFiles:
-    found = folder.files(name)
-    return TlsFiles(found.ca, found.cert, found.key)
 
 
 @pytest.fixture

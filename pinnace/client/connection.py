@@ -38,6 +38,10 @@ from pinnace.runtime.tls import Renewed, TlsFiles
 
 log = logging.getLogger(__name__)
 
+WRITE_TIMEOUT = 1.0
+"""Seconds in which a request of a stream must have left. gRPC waits for ever when a call ends before its metadata has been sent
+(`_StreamRequestMixin._write` in grpcio)."""
+
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
@@ -90,10 +94,16 @@ class Duplex(Stream[R], Generic[Q, R]):
         self._writing = asyncio.Lock()  # gRPC takes one message at a time
 
     async def write(self, request: Q) -> None:
-        """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended."""
+        """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended. A server
+        that takes nothing for WRITE_TIMEOUT is left for the next: raises Unavailable."""
         async with self._writing:
-            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await self._call.write(request)
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT):
+                    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                        await self._call.write(request)
+            except TimeoutError:
+                self.abandon()
+                raise unavailable(f"API server {self.endpoint} takes no requests") from None
 
 
 class Connection:

@@ -18,6 +18,7 @@ None of this is what keeps a deposed leader from doing harm: the fence is (see F
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client.connection import Connection, Duplex
@@ -124,7 +125,8 @@ class Candidate:
         term = self._end_term()
         try:
             if self._stream is not None:
-                await self._stream.write(RESIGN)  # before all else that the end of a term brings: somebody waits for it
+                with suppress(ApiError):
+                    await self._stream.write(RESIGN)  # before all else that the end of a term brings: somebody waits for it
         finally:
             if term is not None:
                 self._tell_lost(term, "resigned")

@@ -9,6 +9,7 @@ that were taken are given up: `on_evicted` is told. Whoever wants them again add
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.client.connection import Connection, Duplex
@@ -87,7 +88,8 @@ class NodeSession:
         """Ends the session: the leases are removed at once. Takes at most CLOSE_TIMEOUT."""
         self._closing = True
         if self._stream is not None:
-            await self._stream.write(HeartbeatRequest(close=HeartbeatRequest.Close()))
+            with suppress(ApiError):
+                await self._stream.write(HeartbeatRequest(close=HeartbeatRequest.Close()))
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await self._closed.wait()

@@ -1,12 +1,13 @@
 """What a call does when servers fail it: what is repeated, what is not, and where."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
@@ -186,3 +187,20 @@ async def test_addresses_are_their_own() -> None:
     assert await addresses("127.0.0.1:7443") == ["127.0.0.1:7443"]
     assert await addresses("[::1]:7443") == ["[::1]:7443"]
     assert await addresses("no-such-host.invalid:7443") == ["no-such-host.invalid:7443"]
+
+
+async def test_a_server_that_takes_no_requests_is_left(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def deaf(requests: object, context: object) -> AsyncIterator[HeartbeatResponse]:
+        await asyncio.get_running_loop().create_future()
+        yield HeartbeatResponse()
+
+    one, two = await serve(), await serve()
+    one.on_duplex("/a.B/C", HeartbeatRequest, deaf)
+    connection = connect(one, two)
+    monkeypatch.setattr("pinnace.client.connection.WRITE_TIMEOUT", 0.2)
+    stream = await connection.duplex("/a.B/C", HeartbeatRequest, HeartbeatResponse)
+    much = HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["n" * 1000] * 1000))
+    with pytest.raises(errors.Unavailable, match=f"API server {one.address} takes no requests"):
+        for _ in range(100):
+            await stream.write(much)
+    assert connection.endpoint == two.address

@@ -25,6 +25,10 @@ hypothesis.settings.load_profile("pinnace")
 
 READY_TIMEOUT = 20.0
 
+# What a shell runs in its background ignores SIGINT, and so does all that this starts: the programs under test shall hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 free_port = Ports().next
 """A loopback port on which nothing listens, and that no outgoing connection of another test will take before a server does."""

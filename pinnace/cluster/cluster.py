@@ -48,6 +48,7 @@ class Cluster:
         self._fittings = fittings
         self.folder = Folder(spec.data_dir)
         self._state: ClusterState | None = None
+        self._ports = Ports()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._missing = Missing("its processes to start", "")
 
@@ -190,7 +191,7 @@ class Cluster:
             self.folder.remove()
             progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
         made = made or (stale.made if stale else ())
-        plans = plan(self.spec, binary, Ports().next, self._fittings)
+        plans = plan(self.spec, binary, self._ports.next, self._fittings)
         state = planned(self.spec, plans, made, time.time())
         self.folder.claim(state)
         self._state = state

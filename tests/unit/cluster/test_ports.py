@@ -1,14 +1,16 @@
 import random
 import socket
+import subprocess
+import sys
 
-from pinnace.cluster.ports import HIGHEST, LOWEST, Ports, is_free
+from pinnace.cluster.ports import BLOCK, HIGHEST, LOWEST, Ports, is_free
 
 
 def test_ports_are_free_distinct_and_below_those_of_outgoing_connections() -> None:
     ports = Ports(random.Random(1))
     given = [ports.next() for _ in range(50)]
     assert len(set(given)) == 50
-    assert all(LOWEST <= port <= HIGHEST for port in given)
+    assert all(LOWEST <= port < HIGHEST + BLOCK for port in given)
     assert all(is_free(f"127.0.0.1:{port}") for port in given)
 
 
@@ -17,3 +19,22 @@ def test_a_port_that_somebody_listens_on_is_neither_free_nor_given() -> None:
     with socket.create_server(("127.0.0.1", taken)):
         assert not is_free(f"127.0.0.1:{taken}")
         assert Ports(random.Random(1)).next() != taken
+
+
+def test_two_clusters_share_no_block_though_nothing_listens_yet_or_any_more() -> None:
+    one, other = Ports(random.Random(1)), Ports(random.Random(1))
+    first, second = one.next(), other.next()
+    assert first // BLOCK != second // BLOCK
+    script = "import random; from pinnace.cluster.ports import Ports; print(Ports(random.Random(1)).next())"
+    elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True)
+    assert int(elsewhere.stdout) // BLOCK not in (first // BLOCK, second // BLOCK)
+    del one
+    assert Ports(random.Random(1)).next() // BLOCK == first // BLOCK, "who has gone keeps nothing"
+
+
+def test_a_block_of_which_somebody_uses_one_port_is_left_alone() -> None:
+    ports = Ports(random.Random(1))
+    used = ports.next()
+    del ports
+    with socket.create_server(("127.0.0.1", used)):
+        assert Ports(random.Random(1)).next() // BLOCK != used // BLOCK

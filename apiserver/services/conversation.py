@@ -108,8 +108,9 @@ class Conversation(Generic[Q, A]):
 
     @property
     def recent(self) -> bool:
-        """Is the peer well, as far as one can tell: has it said something just now?"""
-        return self._silence.lasts(self._clock.monotonic()) < self._recent
+        """Is the peer well, as far as one can tell: has it said something just now? One that has left is not, even while
+        nobody here has had the time to hear that."""
+        return not self.gone and self._silence.lasts(self._clock.monotonic()) < self._recent
 
     @property
     def was_late(self) -> bool:

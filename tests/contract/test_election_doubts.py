@@ -53,6 +53,21 @@ class RunOut(Severable):
         return await super().renew_lease(lease)
 
 
+class Stuck(Severable):
+    """Renews one lease for ever, without an answer."""
+
+    def __init__(self, inner: Storage, lease: int) -> None:
+        super().__init__(inner)
+        self.asked = asyncio.Event()
+        self._lease = lease
+
+    async def renew_lease(self, lease: int) -> float:
+        if lease == self._lease:
+            self.asked.set()
+            await asyncio.get_running_loop().create_future()
+        return await super().renew_lease(lease)
+
+
 class Overtaken(Severable):
     """Another server, to which the candidate has gone on, puts the key first: the same bytes, over the same version. `answer`
     makes what is said of the attempt here then, of what the store has answered."""
@@ -139,6 +154,16 @@ async def test_the_key_of_a_session_that_runs_out_is_not_carried_into_the_next(s
         assert opened != session and later > token
         assert record is not None
         assert (record.create_revision, record.lease, Election.FromString(record.value).session) == (later, opened, opened)
+
+
+async def test_who_left_while_the_store_was_asked_for_it_keeps_nobody_from_leading(storage: Storage) -> None:
+    """It stands first in the line, and nobody has the time to hear that it has gone."""
+    stuck = Stuck(storage, await storage.grant_lease(HASTY.ttl))
+    async with serving(stuck) as server:
+        first = await Speaker.open(server, "a", stuck._lease)
+        await stuck.asked.wait()
+        first.vanish()
+        assert await hear_elected(await Speaker.open(server, "b"))
 
 
 async def test_a_create_without_an_answer_does_not_end_the_session(storage: Storage) -> None:

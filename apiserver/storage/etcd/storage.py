@@ -22,6 +22,7 @@ from apiserver.storage.etcd import codec
 from apiserver.storage.etcd.errors import RevisionCompacted, Trouble, classify, describe
 from apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdTls, Member, Members
 from apiserver.storage.etcd.space import find_alarms, reclaim
+from apiserver.storage.etcd.streams import send
 from apiserver.storage.etcd.watch import oldest_revision, watch
 from apiserver.storage.interface import (
     Changes,
@@ -218,7 +219,7 @@ async def _keep_alive(member: Member, lease: int, timeout: float) -> int:
     """The lease's TTL in seconds, renewed; 0 when it is gone."""
     call = member.lease.LeaseKeepAlive(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
-        await call.write(LeaseKeepAliveRequest(ID=lease))
+        await send(call, LeaseKeepAliveRequest(ID=lease))
         response = await call.read()
         if response is grpc.aio.EOF:
             raise Unavailable(f"{member.endpoint} ended the stream of renewals")

@@ -29,6 +29,7 @@ from aetcd.rpc import WatchCreateRequest, WatchProgressRequest, WatchRequest
 from apiserver.storage.etcd.codec import ALL_KEYS, decode_event
 from apiserver.storage.etcd.errors import describe
 from apiserver.storage.etcd.members import REQUIRE_LEADER, Member
+from apiserver.storage.etcd.streams import send
 from apiserver.storage.interface import Change, Changes, Compacted, Unavailable
 
 PROBE_INTERVAL = 1.0
@@ -110,7 +111,7 @@ async def oldest_revision(member: Member, timeout: float) -> int | None:
     """The revision etcd was compacted at, which only a watch from before it tells. None: it does not say in time."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
-        await call.write(WatchRequest(create_request=_everything_from(1)))
+        await send(call, WatchRequest(create_request=_everything_from(1)))
         async for response in call:
             if response.canceled:
                 return int(response.compact_revision) or None

@@ -1,0 +1,53 @@
+import asyncio
+
+import grpc
+import pytest
+
+from apiserver.storage.etcd.streams import send
+
+
+class Call:
+    """`write` returns, and the call ends, when they are let."""
+
+    def __init__(self) -> None:
+        self.taken = asyncio.Event()
+        self.over = asyncio.Event()
+        self.written: list[object] = []
+
+    async def write(self, request: object) -> None:
+        await self.taken.wait()
+        self.written.append(request)
+
+    async def code(self) -> grpc.StatusCode:
+        await self.over.wait()
+        return grpc.StatusCode.UNAVAILABLE
+
+
+async def test_what_is_taken_is_sent() -> None:
+    call = Call()
+    call.taken.set()
+    await send(call, "hello")
+    assert call.written == ["hello"]
+
+
+async def test_a_call_that_ends_before_it_takes_anything_is_not_waited_for() -> None:
+    call = Call()
+    sending = asyncio.create_task(send(call, "hello"))
+    await asyncio.sleep(0)
+    assert not sending.done()
+    call.over.set()
+    async with asyncio.timeout(5):
+        await sending
+    assert not call.written
+
+
+async def test_whoever_is_cancelled_leaves_nothing_behind() -> None:
+    call = Call()
+    sending = asyncio.create_task(send(call, "hello"))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    call.taken.set()
+    await asyncio.sleep(0)
+    assert not call.written

@@ -5,14 +5,9 @@ taken from below the range from which the kernel serves outgoing connections: no
 taken in blocks in which nobody else has any: what is dead now, or not yet listening, is safe from other clusters.
 """
 
-import fcntl
-import os
 import random
 import socket
-import tempfile
 import weakref
-from contextlib import suppress
-from pathlib import Path
 
 from pinnace.cluster.errors import ClusterError
 
@@ -24,8 +19,8 @@ ATTEMPTS = 1_000
 
 
 class Ports:
-    """`next()` gives a free port, each time another. As long as this object lives no other gives one of the same block, in this
-    process or another one of the same user."""
+    """`next()` gives a free port, each time another. As long as this object lives no other gives one of the same block, in any
+    process: it sits on the block's first port itself."""
 
     def __init__(self, rng: random.Random | None = None) -> None:
         self._rng = rng or random.Random()
@@ -42,28 +37,27 @@ class Ports:
     def _claim(self) -> list[int]:
         """The ports of a block. Raises ClusterError."""
         for _ in range(ATTEMPTS):
-            block = range(first := self._rng.randrange(LOWEST, HIGHEST, BLOCK), first + BLOCK)
-            lock = _lock(first)
-            if lock is not None and all(is_free(f"127.0.0.1:{port}") for port in block):
-                weakref.finalize(self, os.close, lock)
-                return list(block)
-            if lock is not None:
-                os.close(lock)
+            first, *others = range(start := self._rng.randrange(LOWEST, HIGHEST, BLOCK), start + BLOCK)
+            seat = _sit_on(first)
+            if seat is not None:
+                if all(is_free(f"127.0.0.1:{port}") for port in others):
+                    weakref.finalize(self, seat.close)
+                    return others
+                seat.close()
         raise ClusterError(
             f"no {BLOCK} free ports in a row between {LOWEST} and {HIGHEST} on 127.0.0.1", hint="stop what uses them (ss -ltn)"
         )
 
 
-def _lock(first: int) -> int | None:
-    """A file descriptor: until it is closed nobody else gets the block that begins there. None: somebody has it."""
-    folder = Path(tempfile.gettempdir()) / f"pinnace-ports-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    lock = os.open(folder / str(first), os.O_RDWR | os.O_CREAT, 0o600)
-    with suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return lock
-    os.close(lock)
-    return None
+def _sit_on(port: int) -> socket.socket | None:
+    """Until it is closed the port is nobody else's. None: it is somebody's."""
+    seat = socket.socket()
+    try:
+        seat.bind(("127.0.0.1", port))
+    except OSError:
+        seat.close()
+        return None
+    return seat
 
 
 def is_free(address: str) -> bool:

@@ -62,6 +62,7 @@ class Conversation(Generic[Q, A]):
         self._room = asyncio.Event()
         self._outbox: deque[A] = deque()
         self._said = asyncio.Event()
+        self._gone = False
         self._ended = False
         self._error: Exception | None = None
         self._looked = now
@@ -104,7 +105,7 @@ class Conversation(Generic[Q, A]):
     @property
     def gone(self) -> bool:
         """Is the peer known to have left, whatever is still to be heard from it?"""
-        return Sign.GONE in self._inbox
+        return self._gone
 
     @property
     def recent(self) -> bool:
@@ -118,6 +119,7 @@ class Conversation(Generic[Q, A]):
         return self._clock.monotonic() - self._late < 1.0
 
     def post(self, sign: Sign) -> None:
+        self._gone = self._gone or sign is Sign.GONE
         if not (sign is Sign.NEWS and Sign.NEWS in self._inbox):
             self._inbox.append(sign)
             self._arrived.set()

@@ -9,8 +9,7 @@ PodDisruptionBudget.
 
 What a dry run found is remembered as long as nothing about the node has changed, and no object that plugins look at, for pods
 that are alike, if no filter needs to see everything. So for many pods that are alike, the next one's price is that of the nodes
-that changed. And that nothing helps is told again to whom the very same diagnosis is told again (scheduler.framework.reuse):
-the pods are alike, and nothing has changed at all.
+that changed.
 """
 
 from collections.abc import Sequence
@@ -54,8 +53,6 @@ class Candidates:
         self._bounds = bounds
         self._known: dict[_Key, dict[str, tuple[int, Victims | None]]] = {}
         """By template, what is known of nodes as of some version. The least recently used first."""
-        self._in_vain: tuple[Diagnosis, Diagnosis] | None = None
-        """Of the last search that found nothing: why no node takes the pod, and why preemption does not help."""
 
     def find(
         self,
@@ -67,21 +64,6 @@ class Candidates:
         seed: int,
     ) -> list[Victims] | Diagnosis:
         """At least one candidate; or why there is none. `diagnosis`: why no node takes the pod as things are."""
-        if self._in_vain is not None and self._in_vain[0] is diagnosis:
-            return self._in_vain[1]
-        found = self._search(pod, diagnosis, cache, filters, budgets, seed)
-        self._in_vain = (diagnosis, found) if isinstance(found, Diagnosis) else None
-        return found
-
-    def _search(
-        self,
-        pod: PodInfo,
-        diagnosis: Diagnosis,
-        cache: Cache,
-        filters: Filters,
-        budgets: Sequence[PodDisruptionBudget],
-        seed: int,
-    ) -> list[Victims] | Diagnosis:
         nodes = cache.nodes
         curable = filters.curable(diagnosis)
         lower = cache.below(pod.priority)

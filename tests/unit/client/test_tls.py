@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -28,8 +29,8 @@ def pki(tmp_path: Path) -> Folder:
 async def server(pki: Folder) -> AsyncIterator[FakeServer]:
     """Tells the serial number of the certificate that it was shown."""
 
-    async def answer(request: object, context: object) -> Node:
-        (shown,) = context.auth_context()["x509_pem_cert"]  # type: ignore[attr-defined]
+    async def answer(request: object, context: Any) -> Node:
+        (shown,) = context.auth_context()["x509_pem_cert"]
         return Node(metadata={"name": str(x509.load_pem_x509_certificate(shown).serial_number)})
 
     server = FakeServer()

@@ -37,8 +37,7 @@ def provide(folder: Path, endpoints: Sequence[str], fleets: Sequence[str], hosts
 
 def files(folder: Path, name: str) -> TlsFiles:
     """Of a component that `provide` has made a certificate for."""
-    found = Folder(folder).files(name)
-    return TlsFiles(found.ca, found.cert, found.key)
+    return Folder(folder).files(name)
 
 
 def configuration(folder: Path, name: str) -> Path:

@@ -4,9 +4,6 @@
     apiserver.crt, .key             of every API server, with the names and addresses at which they are found
     admin.crt, .key                 of who may do everything
     <component>.crt, .key           of each client
-    etcd/ca.crt, .key               etcd's own authority: whom it signs, and nobody else, may talk to etcd
-    etcd/server.crt, .key           of etcd's members, to clients and to each other
-    apiserver-etcd-client.crt, .key what the API servers show to etcd
 
 Keys are readable by the owner only. Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 """
@@ -21,12 +18,12 @@ from pathlib import Path
 from cryptography import x509
 
 from pinnace.pki.authority import Authority, Pair, Subject
+from pinnace.runtime.tls import TlsFiles
 
-CA, ETCD_CA = "ca", "etcd/ca"
-APISERVER, ETCD_SERVER, ETCD_CLIENT, ADMIN = "apiserver", "etcd/server", "apiserver-etcd-client", "admin"
+CA, APISERVER, ADMIN = "ca", "apiserver", "admin"
+_AUTHORITY = "pinnace-ca"
 RENEW_BEFORE = timedelta(days=30)
 """A certificate that ends sooner is made anew."""
-_AUTHORITIES = {CA: "pinnace-ca", ETCD_CA: "pinnace-etcd-ca"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,42 +33,31 @@ class Wanted:
     name: str
     subject: Subject
     hosts: tuple[str, ...] = ()
-    signer: str = CA
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Of one certificate: whom it trusts, itself, and its key."""
-
-    ca: Path
-    cert: Path
-    key: Path
 
 
 class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def files(self, name: str, signer: str = CA) -> Files:
-        return Files(self._path(signer, "crt"), self._path(name, "crt"), self._path(name, "key"))
+    def files(self, name: str) -> TlsFiles:
+        return TlsFiles(self._path(CA, "crt"), self._path(name, "crt"), self._path(name, "key"))
 
     def provide(self, wanted: Iterable[Wanted], now: datetime) -> list[str]:
-        """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. Authorities stay.
+        """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays.
         Raises OSError and, when what is there is none of ours, ValueError."""
-        made = []
+        authority, made = self._authority(now), []
         for each in wanted:
-            authority = self._authority(each.signer, now)
             if not self._has(each, authority, now):
                 self._write(each.name, authority.issue(each.subject, now, hosts=each.hosts))
                 made.append(each.name)
         return made
 
-    def _authority(self, name: str, now: datetime) -> Authority:
-        cert, key = self._path(name, "crt"), self._path(name, "key")
+    def _authority(self, now: datetime) -> Authority:
+        cert, key = self._path(CA, "crt"), self._path(CA, "key")
         if cert.exists() or key.exists():
             return Authority(Pair(cert.read_bytes(), key.read_bytes()))
-        authority = Authority.create(_AUTHORITIES[name], now)
-        self._write(name, authority.pair)
+        authority = Authority.create(_AUTHORITY, now)
+        self._write(CA, authority.pair)
         return authority
 
     def _has(self, wanted: Wanted, authority: Authority, now: datetime) -> bool:
@@ -89,8 +75,7 @@ class Folder:
 
     def _write(self, name: str, pair: Pair) -> None:
         """The key first: who sees the new certificate finds its key."""
-        folder = self._path(name, "crt").parent
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace(self._path(name, "key"), pair.key, mode=0o600)
         replace(self._path(name, "crt"), pair.certificate, mode=0o644)
 

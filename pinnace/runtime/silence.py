@@ -24,11 +24,12 @@ class Silence:
         self._looked = now
 
     def lasts(self, now: float) -> float:
-        """For how long the peer has been silent, in seconds."""
-        return self._silent + min(now - self._looked, self._longest)
+        """Looks. For how long has the peer been silent, in seconds? Whoever asks counts as an observer: else one that nobody
+        looks at would never be silent for longer than a step."""
+        self._silent += min(now - self._looked, self._longest)
+        self._looked = now
+        return self._silent
 
     def exceeded(self, now: float) -> bool:
         """Looks. Has the peer been silent for too long?"""
-        self._silent = self.lasts(now)
-        self._looked = now
-        return self._silent >= self._limit
+        return self.lasts(now) >= self._limit

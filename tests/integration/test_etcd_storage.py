@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from apiserver.storage.committer import Committer
-from apiserver.storage.etcd import EtcdStorage, EtcdTls
+from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
 from pinnace.cluster.proxy import Mode, Proxy
+from pinnace.runtime.tls import TlsFiles
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import DEADLINE, done, put, take
 
@@ -294,7 +295,7 @@ class TestTls:
         self, start_etcd: EtcdFactory, certificates: Path, free_port: Callable[[], int]
     ) -> None:
         endpoint = await self.start(start_etcd, certificates, free_port())
-        tls = EtcdTls(certificates / "ca.pem", certificates / "client.pem", certificates / "client.key")
+        tls = TlsFiles(certificates / "ca.pem", certificates / "client.pem", certificates / "client.key")
         storage = EtcdStorage([endpoint], tls=tls)
         await put(storage, "a")
         await storage.close()
@@ -303,7 +304,7 @@ class TestTls:
         self, start_etcd: EtcdFactory, certificates: Path, free_port: Callable[[], int]
     ) -> None:
         endpoint = await self.start(start_etcd, certificates, free_port())
-        tls = EtcdTls(certificates / "client.pem", certificates / "client.pem", certificates / "client.key")
+        tls = TlsFiles(certificates / "client.pem", certificates / "client.pem", certificates / "client.key")
         storage = EtcdStorage([endpoint], tls=tls, timeout=2)
         with pytest.raises(Unavailable):
             await storage.transact([Write("a", b"", 0)])

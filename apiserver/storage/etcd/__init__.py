@@ -11,7 +11,6 @@ Programs of their own, for those who measure and test: calibrate.py (the yardsti
 history), surgery.py (compaction, alarms, leadership).
 """
 
-from apiserver.storage.etcd.members import EtcdTls
 from apiserver.storage.etcd.storage import EtcdStorage
 
-__all__ = ["EtcdStorage", "EtcdTls"]
+__all__ = ["EtcdStorage"]

@@ -5,11 +5,11 @@ are equal, and the one that answers is as good as any.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 from aetcd.rpc import KVStub, LeaseStub, MaintenanceStub, WatchStub
+
+from pinnace.runtime.tls import TlsFiles
 
 REQUIRE_LEADER = (("hasleader", "true"),)
 """Metadata that makes a member without a leader refuse (UNAVAILABLE) before it does anything, and end its watches."""
@@ -34,25 +34,13 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdTls:
-    """Paths of PEM files: the CA that signed etcd's certificate, and our own certificate and key."""
-
-    ca: Path
-    cert: Path
-    key: Path
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        return grpc.ssl_channel_credentials(self.ca.read_bytes(), self.key.read_bytes(), self.cert.read_bytes())
-
-
 class Member:
     """The stubs of one endpoint (host:port). Connects on first use."""
 
-    def __init__(self, endpoint: str, tls: EtcdTls | None) -> None:
+    def __init__(self, endpoint: str, tls: TlsFiles | None) -> None:
         self.endpoint = endpoint
         self._channel = (
-            grpc.aio.secure_channel(endpoint, tls.credentials(), OPTIONS)
+            grpc.aio.secure_channel(endpoint, tls.read().for_channel(), OPTIONS)
             if tls
             else grpc.aio.insecure_channel(endpoint, OPTIONS)
         )
@@ -66,7 +54,7 @@ class Member:
 
 
 class Members:
-    def __init__(self, endpoints: Sequence[str], tls: EtcdTls | None) -> None:
+    def __init__(self, endpoints: Sequence[str], tls: TlsFiles | None) -> None:
         if not endpoints:
             raise ValueError("no etcd endpoint given; expected something like 127.0.0.1:2379")
         self.all = [Member(endpoint, tls) for endpoint in endpoints]

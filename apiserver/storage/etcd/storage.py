@@ -20,7 +20,7 @@ from aetcd.rpc import (
 
 from apiserver.storage.etcd import codec
 from apiserver.storage.etcd.errors import RevisionCompacted, Trouble, classify, describe
-from apiserver.storage.etcd.members import REQUIRE_LEADER, EtcdTls, Member, Members
+from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
 from apiserver.storage.etcd.space import find_alarms, reclaim
 from apiserver.storage.etcd.streams import send
 from apiserver.storage.etcd.watch import oldest_revision, watch
@@ -36,6 +36,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
+from pinnace.runtime.tls import TlsFiles
 
 QUICK = 0.4
 """Seconds that one member has to answer what is answered at once or not at all. While etcd changes its leader a member may sit
@@ -57,7 +58,7 @@ Attempt = Callable[[Member, float], Any]
 class EtcdStorage:
     """Made inside a running event loop; connects on first use. `endpoints` are host:port, `timeout` is for each call."""
 
-    def __init__(self, endpoints: Sequence[str], *, tls: EtcdTls | None = None, timeout: float = 5.0) -> None:
+    def __init__(self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, timeout: float = 5.0) -> None:
         self._members = Members(endpoints, tls)
         self._timeout = timeout
         self._closed = False

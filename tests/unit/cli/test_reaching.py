@@ -10,7 +10,7 @@ from pinnace.cli.reaching import CERTIFICATES, reach
 from pinnace.client.config import ClientConfig
 from pinnace.pki.folder import Folder
 from pinnace.runtime.tls import TlsFiles
-from tests.unit.client.certificates import certificates, files
+from tests.unit.client.certificates import certificates
 from tests.unit.client.fakeserver import FakeServer
 
 
@@ -21,20 +21,20 @@ def pki(tmp_path: Path) -> Folder:
 
 @pytest.fixture
 async def server(pki: Folder) -> AsyncIterator[FakeServer]:
-    server = await FakeServer().start(tls=files(pki, "server"))
+    server = await FakeServer().start(tls=pki.files("server"))
     yield server
     await server.stop()
 
 
 async def test_a_server_answers_with_tls_and_without(server: FakeServer, pki: Folder) -> None:
-    await reach(ClientConfig((server.address,), tls=files(pki, "client")))
+    await reach(ClientConfig((server.address,), tls=pki.files("client")))
     plain = await FakeServer().start()
     await reach(ClientConfig((plain.address,)))
     await plain.stop()
 
 
 async def test_one_that_answers_is_enough(server: FakeServer, pki: Folder) -> None:
-    await reach(ClientConfig(("127.0.0.1:1", server.address), tls=files(pki, "client")))
+    await reach(ClientConfig(("127.0.0.1:1", server.address), tls=pki.files("client")))
 
 
 async def refused(server: FakeServer, tls: TlsFiles | None) -> Failure:
@@ -45,13 +45,13 @@ async def refused(server: FakeServer, tls: TlsFiles | None) -> Failure:
 
 
 async def test_a_server_of_another_authority(server: FakeServer, tmp_path: Path) -> None:
-    failure = await refused(server, files(certificates(tmp_path / "other"), "client"))
+    failure = await refused(server, certificates(tmp_path / "other").files("client"))
     assert "its certificate: unable to get local issuer certificate" in str(failure)
 
 
 async def test_a_certificate_of_another_authority(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
-    stranger = files(certificates(tmp_path / "other"), "client")
-    failure = await refused(server, TlsFiles(files(pki, "client").ca, stranger.cert, stranger.key))
+    stranger = certificates(tmp_path / "other").files("client")
+    failure = await refused(server, TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     assert "it hangs up on us" in str(failure) or "alert" in str(failure)
 
 
@@ -60,7 +60,7 @@ async def test_no_certificate(server: FakeServer) -> None:
 
 
 async def test_a_certificate_that_is_not_there(pki: Folder) -> None:
-    client = files(pki, "client")
+    client = pki.files("client")
     client.key.unlink()
     with pytest.raises(Failure, match="the certificates cannot be used") as caught:
         await reach(ClientConfig(("127.0.0.1:1",), tls=client))

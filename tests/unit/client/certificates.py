@@ -5,7 +5,6 @@ from pathlib import Path
 
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder, Wanted
-from pinnace.runtime.tls import TlsFiles
 
 
 def certificates(path: Path, *hosts: str) -> Folder:
@@ -13,8 +12,3 @@ def certificates(path: Path, *hosts: str) -> Folder:
     folder = Folder(path)
     folder.provide([Wanted("server", Subject("server"), hosts), Wanted("client", Subject("client"))], datetime.now(UTC))
     return folder
-
-
-def files(folder: Folder, name: str) -> TlsFiles:
-    found = folder.files(name)
-    return TlsFiles(found.ca, found.cert, found.key)

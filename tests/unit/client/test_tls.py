@@ -14,7 +14,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
 from pinnace.pki.folder import Folder
 from pinnace.runtime.tls import TlsFiles
-from tests.unit.client.certificates import certificates, files
+from tests.unit.client.certificates import certificates
 from tests.unit.client.fakeserver import FakeServer
 
 GET = "/pinnace.v1.Nodes/Get"
@@ -35,7 +35,7 @@ async def server(pki: Folder) -> AsyncIterator[FakeServer]:
 
     server = FakeServer()
     server.on(GET, GetRequest, answer)
-    await server.start(tls=files(pki, "server"))
+    await server.start(tls=pki.files("server"))
     yield server
     await server.stop()
 
@@ -50,14 +50,14 @@ async def shown(connection: Connection, timeout: float = 5.0) -> str:
 
 
 async def test_each_side_knows_the_other(server: FakeServer, pki: Folder) -> None:
-    client = files(pki, "client")
+    client = pki.files("client")
     connection = Connection([server.address], tls=client)
     assert await shown(connection) == serial(client)
     await connection.close()
 
 
 async def test_a_server_is_known_by_the_name_that_was_looked_up(server: FakeServer, pki: Folder) -> None:
-    connection = Connection([f"localhost:{server.address.rpartition(':')[2]}"], tls=files(pki, "client"))
+    connection = Connection([f"localhost:{server.address.rpartition(':')[2]}"], tls=pki.files("client"))
     assert await shown(connection)
     await connection.close()
 
@@ -71,8 +71,8 @@ async def test_who_shows_nothing_is_not_served(server: FakeServer) -> None:
 
 
 async def test_who_shows_a_certificate_of_somebody_else_is_not_served(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
-    stranger = files(certificates(tmp_path / "other"), "client")
-    connection = Connection([server.address], tls=TlsFiles(files(pki, "client").ca, stranger.cert, stranger.key))
+    stranger = certificates(tmp_path / "other").files("client")
+    connection = Connection([server.address], tls=TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     with pytest.raises(ApiError):
         await shown(connection, timeout=0.5)
     await connection.close()
@@ -80,9 +80,9 @@ async def test_who_shows_a_certificate_of_somebody_else_is_not_served(server: Fa
 
 
 async def test_a_server_of_somebody_else_is_told_nothing(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
-    client = files(pki, "client")
+    client = pki.files("client")
     connection = Connection(
-        [server.address], tls=TlsFiles(files(certificates(tmp_path / "other"), "client").ca, client.cert, client.key)
+        [server.address], tls=TlsFiles(certificates(tmp_path / "other").files("client").ca, client.cert, client.key)
     )
     with pytest.raises(ApiError):
         await shown(connection, timeout=0.5)
@@ -92,8 +92,8 @@ async def test_a_server_of_somebody_else_is_told_nothing(server: FakeServer, pki
 
 async def test_a_server_that_goes_by_another_name_is_told_nothing(tmp_path: Path) -> None:
     pki = certificates(tmp_path / "pki", "apiserver.example")
-    server = await FakeServer().start(tls=files(pki, "server"))
-    connection = Connection([server.address], tls=files(pki, "client"))
+    server = await FakeServer().start(tls=pki.files("server"))
+    connection = Connection([server.address], tls=pki.files("client"))
     with pytest.raises(ApiError):
         await shown(connection, timeout=0.5)
     await connection.close()
@@ -103,7 +103,7 @@ async def test_a_server_that_goes_by_another_name_is_told_nothing(tmp_path: Path
 
 async def test_what_was_renewed_is_shown_with_the_next_connection(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
     """The authority is replaced, and with it everybody's certificate; nobody is restarted."""
-    client = files(pki, "client")
+    client = pki.files("client")
     before = serial(client)
     connection = Connection([server.address], tls=client)
     assert await shown(connection) == before
@@ -119,7 +119,7 @@ async def test_what_was_renewed_is_shown_with_the_next_connection(server: FakeSe
     await server.stop()
     again = FakeServer()
     again._handlers = server._handlers
-    await again.start(address, tls=files(pki, "server"))
+    await again.start(address, tls=pki.files("server"))
     assert await shown(connection) == serial(client), "a client that connects anew, too"
     await connection.close()
     await again.stop()

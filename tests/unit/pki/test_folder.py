@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from pinnace.pki import Subject
-from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, Folder, Wanted
+from pinnace.pki.folder import ADMIN, APISERVER, Folder, Wanted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SERVER = Wanted(APISERVER, Subject("kube-apiserver"), ("localhost", "127.0.0.1"))
 PERSON = Wanted(ADMIN, Subject("kubernetes-admin", ("system:masters",)))
-CLIENT = Wanted(ETCD_CLIENT, Subject("kube-apiserver"), signer=ETCD_CA)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -19,17 +18,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_everything_is_made_once(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "pki")
-    assert folder.provide([SERVER, PERSON, CLIENT], NOW) == [APISERVER, ADMIN, ETCD_CLIENT]
+    assert folder.provide([SERVER, PERSON], NOW) == [APISERVER, ADMIN]
     before = contents(folder.path)
-    assert sorted(before) == sorted(
-        f"{name}.{ending}" for name in ("ca", APISERVER, ADMIN, "etcd/ca", ETCD_CLIENT) for ending in ("crt", "key")
-    )
-    assert folder.provide([SERVER, PERSON, CLIENT], NOW) == [] and contents(folder.path) == before
+    assert sorted(before) == sorted(f"{name}.{ending}" for name in ("ca", APISERVER, ADMIN) for ending in ("crt", "key"))
+    assert folder.provide([SERVER, PERSON], NOW) == [] and contents(folder.path) == before
 
 
 def test_nobody_else_reads_the_keys(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "pki")
-    folder.provide([SERVER, CLIENT], NOW)
+    folder.provide([SERVER], NOW)
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.path.rglob("*.key")} == {0o600}
 

@@ -16,8 +16,7 @@ def certificate(path: Path) -> TlsFiles:
     for ending in ("crt", "key"):
         (path / f"{ADMIN}.{ending}").unlink(missing_ok=True)
     folder.provide([Wanted(ADMIN, Subject("me"))], NOW)
-    files = folder.files(ADMIN)
-    return TlsFiles(files.ca, files.cert, files.key)
+    return folder.files(ADMIN)
 
 
 def test_what_is_replaced_is_taken(tmp_path: Path) -> None:

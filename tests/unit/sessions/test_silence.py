@@ -41,3 +41,9 @@ def test_a_busy_observer_counts_what_it_was_late() -> None:
     """Looks that come half a step late, as on a loaded machine, still add up to the time that has passed."""
     looked = silent_after(*(0.15 * i for i in range(1, 8)))
     assert looked == [False] * 6 + [True]
+
+
+def test_one_that_nobody_but_others_ask_about_is_silent_in_time() -> None:
+    """Who asks how long the silence lasts looks as well: nobody else need."""
+    silence = Silence(LIMIT, STEP, 0.0)
+    assert [silence.lasts(now) for now in steps(0.0, 2.0)][-1] > LIMIT

@@ -48,5 +48,11 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
         "spec.type": lambda service: service.spec.type,
     },
     "poddisruptionbudgets": _NAMESPACED,
+    "resourcequotas": _NAMESPACED,
+    "limitranges": _NAMESPACED,
+    "roles": _NAMESPACED,
+    "clusterroles": _NAME,
+    "rolebindings": _NAMESPACED,
+    "clusterrolebindings": _NAME,
 }
 """By the resource's plural."""

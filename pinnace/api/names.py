@@ -82,6 +82,18 @@ def dns_1035_label(text: str) -> tuple[str, ...]:
     return OK if _match_1035(text) else _NO_1035_LABEL
 
 
+def path_segment(text: str) -> tuple[str, ...]:
+    """Names of roles and their bindings, "system:node" or "Ada Lovelace": what can be a part of a path.
+
+    The bound of their length is ours: Kubernetes has none, but a continue token must have room for the key.
+    """
+    if len(text) > MAX_SUBDOMAIN:
+        return (f"must be no more than {MAX_SUBDOMAIN} characters",)
+    if text in (".", ".."):
+        return (f"may not be '{text}'",)
+    return tuple(f"may not contain '{sign}'" for sign in "/%" if sign in text)
+
+
 def label_key(text: str) -> tuple[str, ...]:
     """Keys of labels, annotations and taints, names of resources: "app", "example.com/gpu" (a "qualified name")."""
     return _label_key(text) if len(text) <= MAX_KEY else (f"must be no more than {MAX_KEY} bytes",)

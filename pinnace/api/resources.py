@@ -9,11 +9,14 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from pinnace.api import (
+    clusterrolebindings_pb2,
+    clusterroles_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
     csinodes_pb2,
     events_pb2,
     leases_pb2,
+    limitranges_pb2,
     namespaces_pb2,
     nodes_pb2,
     persistentvolumeclaims_pb2,
@@ -22,6 +25,10 @@ from pinnace.api import (
     pods_pb2,
     policy_v1_pb2,
     priorityclasses_pb2,
+    rbac_v1_pb2,
+    resourcequotas_pb2,
+    rolebindings_pb2,
+    roles_pb2,
     scheduling_v1_pb2,
     services_pb2,
     storage_v1_pb2,
@@ -135,6 +142,30 @@ POD_DISRUPTION_BUDGETS = Resource(
     "poddisruptionbudgets", "PodDisruptionBudget", "policy/v1", policy_v1_pb2.PodDisruptionBudget,
     "pinnace.v1.PodDisruptionBudgets", poddisruptionbudgets_pb2, namespaced=True, short_names=("pdb",),
 )  # fmt: skip
+RESOURCE_QUOTAS = Resource(
+    "resourcequotas", "ResourceQuota", "v1", core_v1_pb2.ResourceQuota, "pinnace.v1.ResourceQuotas", resourcequotas_pb2,
+    namespaced=True, short_names=("quota",),
+)  # fmt: skip
+LIMIT_RANGES = Resource(
+    "limitranges", "LimitRange", "v1", core_v1_pb2.LimitRange, "pinnace.v1.LimitRanges", limitranges_pb2,
+    namespaced=True, short_names=("limits",),
+)  # fmt: skip
+ROLES = Resource(
+    "roles", "Role", "rbac.authorization.k8s.io/v1", rbac_v1_pb2.Role, "pinnace.v1.Roles", roles_pb2,
+    namespaced=True,
+)  # fmt: skip
+CLUSTER_ROLES = Resource(
+    "clusterroles", "ClusterRole", "rbac.authorization.k8s.io/v1", rbac_v1_pb2.ClusterRole,
+    "pinnace.v1.ClusterRoles", clusterroles_pb2, namespaced=False,
+)  # fmt: skip
+ROLE_BINDINGS = Resource(
+    "rolebindings", "RoleBinding", "rbac.authorization.k8s.io/v1", rbac_v1_pb2.RoleBinding,
+    "pinnace.v1.RoleBindings", rolebindings_pb2, namespaced=True,
+)  # fmt: skip
+CLUSTER_ROLE_BINDINGS = Resource(
+    "clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io/v1", rbac_v1_pb2.ClusterRoleBinding,
+    "pinnace.v1.ClusterRoleBindings", clusterrolebindings_pb2, namespaced=False,
+)  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
     PODS,
@@ -149,6 +180,12 @@ ALL: tuple[Resource[Any], ...] = (
     CSI_NODES,
     SERVICES,
     POD_DISRUPTION_BUDGETS,
+    RESOURCE_QUOTAS,
+    LIMIT_RANGES,
+    ROLES,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    CLUSTER_ROLE_BINDINGS,
 )
 
 

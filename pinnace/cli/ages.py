@@ -4,7 +4,7 @@ Source: k8s.io/apimachinery/pkg/util/duration, HumanDuration.
 """
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
-from pinnace.api.times import to_seconds
+from pinnace.api.times import format_rfc3339, to_seconds
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
 
@@ -45,3 +45,8 @@ def is_set(instant: Time | MicroTime) -> bool:
 def since(instant: Time | MicroTime, now: float) -> str:
     """How long ago an instant was, at Unix time `now`; "<unknown>" when it is not set."""
     return human_duration(now - to_seconds(instant)) if is_set(instant) else "<unknown>"
+
+
+def created_at(instant: Time) -> str:
+    """The instant itself, "2026-01-31T12:00:00Z"; "<unknown>" when it is not set."""
+    return format_rfc3339(instant) if is_set(instant) else "<unknown>"

@@ -6,6 +6,7 @@ from typing import Any
 from apiserver.registry.strategies.csinodes import CSINodeStrategy
 from apiserver.registry.strategies.events import EventStrategy
 from apiserver.registry.strategies.leases import LeaseStrategy
+from apiserver.registry.strategies.limitranges import LimitRangeStrategy
 from apiserver.registry.strategies.namespaces import NamespaceStrategy
 from apiserver.registry.strategies.nodes import NodeStrategy
 from apiserver.registry.strategies.persistentvolumeclaims import PersistentVolumeClaimStrategy
@@ -13,13 +14,19 @@ from apiserver.registry.strategies.persistentvolumes import PersistentVolumeStra
 from apiserver.registry.strategies.poddisruptionbudgets import PodDisruptionBudgetStrategy
 from apiserver.registry.strategies.pods import PodStrategy
 from apiserver.registry.strategies.priorityclasses import PriorityClassStrategy
+from apiserver.registry.strategies.resourcequotas import ResourceQuotaStrategy
+from apiserver.registry.strategies.rolebindings import RoleBindingStrategy
+from apiserver.registry.strategies.roles import RoleStrategy
 from apiserver.registry.strategies.services import ServiceStrategy
 from apiserver.registry.strategies.storageclasses import StorageClassStrategy
 from apiserver.registry.strategy import Strategy
 from pinnace.api.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     CSI_NODES,
     EVENTS,
     LEASES,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -27,6 +34,9 @@ from pinnace.api.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+    ROLES,
     SERVICES,
     STORAGE_CLASSES,
 )
@@ -44,5 +54,11 @@ STRATEGIES: Mapping[str, Strategy[Any]] = {
     CSI_NODES.plural: CSINodeStrategy(),
     SERVICES.plural: ServiceStrategy(),
     POD_DISRUPTION_BUDGETS.plural: PodDisruptionBudgetStrategy(),
+    RESOURCE_QUOTAS.plural: ResourceQuotaStrategy(),
+    LIMIT_RANGES.plural: LimitRangeStrategy(),
+    ROLES.plural: RoleStrategy(),
+    CLUSTER_ROLES.plural: RoleStrategy(),
+    ROLE_BINDINGS.plural: RoleBindingStrategy(),
+    CLUSTER_ROLE_BINDINGS.plural: RoleBindingStrategy(),
 }
 """By plural of the resource."""

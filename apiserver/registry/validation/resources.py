@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
 
+from apiserver.registry.validation.resource_names import COUNTED, HUGE_PAGES, of_container, overcommits
 from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required
 from pinnace.api import names, quantity
 from pinnace.api.core_v1_pb2 import ResourceRequirements
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
 
-HUGE_PAGES = "hugepages-"
-_CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-_COUNTED = frozenset({"pods"})
-"""Resources without a domain that come in whole numbers."""
 MAX_REMEMBERED = 512
 """Bytes of a message that is remembered."""
 
@@ -44,9 +41,9 @@ def _judge(encoded: bytes) -> tuple[Violation, ...]:
     for name, request in requests.items():
         limit = limits.get(name)
         if limit is None:
-            if not _overcommits(name) and name not in resources.limits:
+            if not overcommits(name) and name not in resources.limits:
                 out.append(required(".limits", "Limit must be set for non overcommitable resources"))
-        elif request != limit and not _overcommits(name):
+        elif request != limit and not overcommits(name):
             detail = f"must be equal to {name} limit of {resources.limits[name].string}"
             out.append(invalid(".requests", resources.requests[name].string, detail))
         elif request > limit:
@@ -74,7 +71,7 @@ def _validate_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Viol
     values = {}
     for name, amount in sorted(amounts.items()):
         where = f"{path}[{name[: names.MAX_KEY]}]"
-        out.extend(invalid(where, name, problem) for problem in _container_resource(name))
+        out.extend(invalid(where, name, problem) for problem in of_container(name))
         value = validate_amount(name, amount.string, where, out)
         if value is not None:
             values[name] = value
@@ -90,25 +87,6 @@ def validate_amount(name: str, text: str, path: str, out: list[Violation]) -> De
         return None
     if value < 0:
         out.append(invalid(path, text, NEGATIVE))
-    if (name in _COUNTED or names.is_extended_resource(name)) and value != value.to_integral_value():
+    if (name in COUNTED or names.is_extended_resource(name)) and value != value.to_integral_value():
         out.append(invalid(path, text, "must be an integer"))
     return value
-
-
-def _container_resource(name: str) -> tuple[str, ...]:
-    """What is wrong with the name of a resource that a container asks for."""
-    if name in _CONTAINER_RESOURCES:
-        return names.OK
-    if problems := names.label_key(name):
-        return problems
-    if "/" not in name:
-        if name.startswith(HUGE_PAGES):
-            return names.OK
-        return ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
-    known = names.is_native_resource(name) or names.is_extended_resource(name)
-    return names.OK if known else ("doesn't follow extended resource name standard",)
-
-
-def _overcommits(name: str) -> bool:
-    """May limits exceed requests?"""
-    return names.is_native_resource(name) and not name.startswith(HUGE_PAGES)

@@ -4,7 +4,7 @@ Source: k8s.io/apimachinery/pkg/util/validation/field
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from pinnace.api.status import Violation
 
@@ -14,7 +14,7 @@ NEGATIVE = "must be greater than or equal to 0"
 NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
 
-Value = str | int | bool
+Value = str | int | bool | Sequence[str] | Mapping[str, str]
 
 
 def required(field: str, detail: str = "") -> Violation:
@@ -53,5 +53,12 @@ def _shown(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return json.dumps(value if len(value) <= MAX_SHOWN else value[:MAX_SHOWN] + "...", ensure_ascii=False)
-    return str(value)
+        return json.dumps(_cut(value), ensure_ascii=False)
+    if isinstance(value, int):
+        return str(value)
+    plain = dict(value) if isinstance(value, Mapping) else list(value)
+    return _cut(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."

@@ -8,6 +8,7 @@ from pinnace.cli.printers import (
     csinodes,
     events,
     leases,
+    limitranges,
     namespaces,
     nodes,
     persistentvolumeclaims,
@@ -15,6 +16,9 @@ from pinnace.cli.printers import (
     poddisruptionbudgets,
     pods,
     priorityclasses,
+    resourcequotas,
+    rolebindings,
+    roles,
     services,
     storageclasses,
 )
@@ -33,5 +37,11 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.CSI_NODES.plural: csinodes.COLUMNS,
     resources.SERVICES.plural: services.COLUMNS,
     resources.POD_DISRUPTION_BUDGETS.plural: poddisruptionbudgets.COLUMNS,
+    resources.RESOURCE_QUOTAS.plural: resourcequotas.COLUMNS,
+    resources.LIMIT_RANGES.plural: limitranges.COLUMNS,
+    resources.ROLES.plural: roles.COLUMNS,
+    resources.CLUSTER_ROLES.plural: roles.COLUMNS,
+    resources.ROLE_BINDINGS.plural: rolebindings.COLUMNS,
+    resources.CLUSTER_ROLE_BINDINGS.plural: rolebindings.COLUMNS,
 }
 """By plural name of the resource."""

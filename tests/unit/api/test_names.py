@@ -17,6 +17,7 @@ GOOD: dict[Check, list[str]] = {
     names.port_name: ["http", "a", "p2", "metrics-2", "1a"],
     names.env_name: ["A", "a b", "1A", "my.env-name", "..", "~"],
     names.config_key: ["a", "A.b_c-d", ".hidden", "a" * 253],
+    names.path_segment: ["a", "system:node", "Ada Lovelace", "a,b=c", "...", "ä", "a" * 253],
 }
 BAD: dict[Check, list[str]] = {
     names.dns_subdomain: ["", "A", "a_b", "-a", "a-", ".a", "a.", "a..b", "a/b", "a b", "a\n", "ä", "a" * 254],
@@ -41,6 +42,7 @@ BAD: dict[Check, list[str]] = {
     names.port_name: ["", "80", "A", "a--b", "-a", "a-", "a" * 16, "a_b"],
     names.env_name: ["", "A=B", "ä", "a\n", "\t"],
     names.config_key: ["", ".", "..", "..a", "a/b", "a\n", "a" * 254],
+    names.path_segment: [".", "..", "a/b", "/", "a%2Fb", "a" * 254],
 }
 
 
@@ -85,6 +87,8 @@ def test_bad(check: Check, text: str) -> None:
         ),
         (names.label_key, "/a", "prefix part must be non-empty"),
         (names.label_key, "a/", "name part must be non-empty"),
+        (names.path_segment, "..", "may not be '..'"),
+        (names.path_segment, "a/b", "may not contain '/'"),
     ],
 )
 def test_messages_are_kubernetes(check: Check, text: str, message: str) -> None:

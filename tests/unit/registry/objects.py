@@ -44,14 +44,24 @@ def copy(obj: Pod) -> Pod:
 
 
 def updated(new: Pod, old: Pod) -> list[str]:
+    """What is wrong with an update of a pod's spec and metadata."""
+    return changed(PODS, new, old)
+
+
+def status_updated(new: Pod, old: Pod) -> list[str]:
+    """What is wrong with an update of a pod's status."""
+    return status_changed(PODS, new, old)
+
+
+def changed(resource: Resource[Any], new: Object, old: Object) -> list[str]:
     """What is wrong with an update of spec and metadata."""
-    strategy = STRATEGIES["pods"]
+    strategy = STRATEGIES[resource.plural]
     strategy.prepare_update(new, old)
     return [str(violation) for violation in strategy.validate_update(new, old)]
 
 
-def status_updated(new: Pod, old: Pod) -> list[str]:
+def status_changed(resource: Resource[Any], new: Object, old: Object) -> list[str]:
     """What is wrong with an update of the status."""
-    strategy = STRATEGIES["pods"]
+    strategy = STRATEGIES[resource.plural]
     strategy.prepare_status_update(new, old)
     return [str(violation) for violation in strategy.validate_status_update(new, old)]

@@ -4,10 +4,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
-from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Object, Resource
-from tests.unit.registry.objects import Data, created
+from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from tests.unit.registry.objects import Data, changed, created, status_changed
 
 ALONE = "may not use ReadWriteOncePod with other access modes"
 MODES = '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"'
@@ -30,18 +29,6 @@ def storage_class(**fields: Any) -> Any:
 
 def csi_node(*drivers: Data) -> Any:
     return from_dict(CSI_NODES, {"metadata": {"name": "n"}, "spec": {"drivers": list(drivers)}})
-
-
-def updated(resource: Resource[Any], new: Object, old: Object) -> list[str]:
-    strategy = STRATEGIES[resource.plural]
-    strategy.prepare_update(new, old)
-    return [str(violation) for violation in strategy.validate_update(new, old)]
-
-
-def status_updated(resource: Resource[Any], new: Object, old: Object) -> list[str]:
-    strategy = STRATEGIES[resource.plural]
-    strategy.prepare_status_update(new, old)
-    return [str(violation) for violation in strategy.validate_status_update(new, old)]
 
 
 class TestPersistentVolumes:
@@ -114,15 +101,15 @@ class TestPersistentVolumes:
     def test_update(self, before: Data, after: Data, expected: list[str]) -> None:
         old = volume(**before)
         assert created(PERSISTENT_VOLUMES, old) == []
-        assert updated(PERSISTENT_VOLUMES, volume(**after), old) == expected
+        assert changed(PERSISTENT_VOLUMES, volume(**after), old) == expected
 
     def test_status(self) -> None:
         old, new = volume(), volume()
         new.status.phase, new.spec.storageClassName = "Bound", "other"
-        assert status_updated(PERSISTENT_VOLUMES, new, old) == []
+        assert status_changed(PERSISTENT_VOLUMES, new, old) == []
         assert new.spec == old.spec
         new.status.phase = "x"
-        (violation,) = status_updated(PERSISTENT_VOLUMES, new, old)
+        (violation,) = status_changed(PERSISTENT_VOLUMES, new, old)
         assert violation.startswith('status.phase: Unsupported value: "x": supported values: "Pending", "Available"')
 
 
@@ -184,16 +171,16 @@ class TestClaims:
         if bound:
             old.status.phase = "Bound"
             old.status.capacity["storage"].string = "1Gi"
-        assert updated(PERSISTENT_VOLUME_CLAIMS, claim(**spec), old) == expected
+        assert changed(PERSISTENT_VOLUME_CLAIMS, claim(**spec), old) == expected
 
     def test_status(self) -> None:
         old, new = claim(), claim(volumeName="other")
         new.status.phase = "Bound"
         new.status.capacity["storage"].string = "1Gi"
-        assert status_updated(PERSISTENT_VOLUME_CLAIMS, new, old) == []
+        assert status_changed(PERSISTENT_VOLUME_CLAIMS, new, old) == []
         assert new.spec == old.spec
         new.status.phase = "x"
-        assert status_updated(PERSISTENT_VOLUME_CLAIMS, new, old) == [
+        assert status_changed(PERSISTENT_VOLUME_CLAIMS, new, old) == [
             'status.phase: Unsupported value: "x": supported values: "Pending", "Bound", "Lost"'
         ]
 
@@ -252,10 +239,10 @@ class TestStorageClasses:
     def test_update(self, fields: Data, expected: list[str]) -> None:
         old = storage_class()
         assert created(STORAGE_CLASSES, old) == []
-        assert updated(STORAGE_CLASSES, storage_class(**fields), old) == expected
+        assert changed(STORAGE_CLASSES, storage_class(**fields), old) == expected
 
     def test_there_is_no_status(self) -> None:
-        assert len(status_updated(STORAGE_CLASSES, storage_class(), storage_class())) == 1
+        assert len(status_changed(STORAGE_CLASSES, storage_class(), storage_class())) == 1
 
 
 class TestCSINodes:
@@ -299,4 +286,4 @@ class TestCSINodes:
         ],
     )
     def test_update(self, drivers: list[Data], expected: list[str]) -> None:
-        assert updated(CSI_NODES, csi_node(*drivers), csi_node(self.DRIVER)) == expected
+        assert changed(CSI_NODES, csi_node(*drivers), csi_node(self.DRIVER)) == expected

@@ -1,0 +1,75 @@
+"""Bindings of roles: to whom, and which role, for good.
+
+Source: pkg/apis/rbac/validation of Kubernetes 1.36.
+"""
+
+from typing import TypeAlias
+
+from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
+from apiserver.registry.validation.violations import invalid, required, unsupported
+from pinnace.api import names
+from pinnace.api.rbac_v1_pb2 import ClusterRoleBinding, RoleBinding, RoleRef, Subject
+from pinnace.api.status import Violation
+
+AnyBinding: TypeAlias = RoleBinding | ClusterRoleBinding
+
+GROUP = "rbac.authorization.k8s.io"
+_KINDS = ("ServiceAccount", "User", "Group")
+
+
+def validate_binding(obj: AnyBinding) -> list[Violation]:
+    """Everything that is wrong with a new binding, after defaults."""
+    out: list[Violation] = []
+    validate_metadata(obj.metadata, out, namespaced=isinstance(obj, RoleBinding), name_check=names.path_segment)
+    _validate_contents(obj, out)
+    return out
+
+
+def validate_binding_update(new: AnyBinding, old: AnyBinding) -> list[Violation]:
+    """Everything that is wrong with the change, and with the binding as it would be."""
+    out: list[Violation] = []
+    validate_metadata_update(
+        new.metadata, old.metadata, out, namespaced=isinstance(new, RoleBinding), name_check=names.path_segment
+    )
+    _validate_contents(new, out)
+    if new.roleRef != old.roleRef:
+        shown = {field: getattr(new.roleRef, field) for field in ("apiGroup", "kind", "name")}
+        out.append(invalid("roleRef", shown, "cannot change roleRef"))
+    return out
+
+
+def _validate_contents(obj: AnyBinding, out: list[Violation]) -> None:
+    namespaced = isinstance(obj, RoleBinding)
+    _validate_role_ref(obj.roleRef, ("Role", "ClusterRole") if namespaced else ("ClusterRole",), out)
+    for index, subject in enumerate(obj.subjects):
+        _validate_subject(subject, f"subjects[{index}]", out, namespaced=namespaced)
+
+
+def _validate_role_ref(role: RoleRef, kinds: tuple[str, ...], out: list[Violation]) -> None:
+    if role.apiGroup != GROUP:
+        out.append(unsupported("roleRef.apiGroup", role.apiGroup, (GROUP,)))
+    if role.kind not in kinds:
+        out.append(unsupported("roleRef.kind", role.kind, kinds))
+    if not role.name:
+        out.append(required("roleRef.name"))
+    out.extend(invalid("roleRef.name", role.name, problem) for problem in names.path_segment(role.name))
+
+
+def _validate_subject(subject: Subject, path: str, out: list[Violation], *, namespaced: bool) -> None:
+    """In a namespace, a service account without one is of that namespace."""
+    kind, name = subject.kind, subject.name
+    if not name:
+        out.append(required(f"{path}.name"))
+    match kind:
+        case "ServiceAccount":
+            if name:
+                out.extend(invalid(f"{path}.name", name, problem) for problem in names.dns_subdomain(name))
+            if subject.apiGroup:
+                out.append(unsupported(f"{path}.apiGroup", subject.apiGroup, ("",)))
+            if not namespaced and not subject.namespace:
+                out.append(required(f"{path}.namespace"))
+        case "User" | "Group":
+            if subject.apiGroup != GROUP:
+                out.append(unsupported(f"{path}.apiGroup", subject.apiGroup, (GROUP,)))
+        case _:
+            out.append(unsupported(f"{path}.kind", kind, _KINDS))

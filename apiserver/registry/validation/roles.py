@@ -1,0 +1,61 @@
+"""Roles: what their rules must say, and what only those of a ClusterRole may.
+
+Source: pkg/apis/rbac/validation of Kubernetes 1.36.
+"""
+
+from typing import TypeAlias
+
+from apiserver.registry.validation.labels import validate_selector
+from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
+from apiserver.registry.validation.violations import invalid, required
+from pinnace.api import names
+from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule, Role
+from pinnace.api.status import Violation
+
+AnyRole: TypeAlias = Role | ClusterRole
+
+
+def validate_role(obj: AnyRole) -> list[Violation]:
+    """Everything that is wrong with a new role."""
+    out: list[Violation] = []
+    validate_metadata(obj.metadata, out, namespaced=isinstance(obj, Role), name_check=names.path_segment)
+    _validate_rules(obj, out)
+    return out
+
+
+def validate_role_update(new: AnyRole, old: AnyRole) -> list[Violation]:
+    """Everything that is wrong with the change, and with the role as it would be."""
+    out: list[Violation] = []
+    validate_metadata_update(new.metadata, old.metadata, out, namespaced=isinstance(new, Role), name_check=names.path_segment)
+    _validate_rules(new, out)
+    return out
+
+
+def _validate_rules(obj: AnyRole, out: list[Violation]) -> None:
+    for index, rule in enumerate(obj.rules):
+        _validate_rule(rule, f"rules[{index}]", out, namespaced=isinstance(obj, Role))
+    if isinstance(obj, Role) or not obj.HasField("aggregationRule"):
+        return
+    path = "aggregationRule.clusterRoleSelectors"
+    selectors = obj.aggregationRule.clusterRoleSelectors
+    if not selectors:
+        out.append(required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+    for index, selector in enumerate(selectors):
+        validate_selector(selector, f"{path}[{index}]", out)
+
+
+def _validate_rule(rule: PolicyRule, path: str, out: list[Violation], *, namespaced: bool) -> None:
+    if not rule.verbs:
+        out.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+    if urls := rule.nonResourceURLs:
+        if namespaced:
+            detail = "namespaced rules cannot apply to non-resource URLs"
+            out.append(invalid(f"{path}.nonResourceURLs", urls, detail))
+        if rule.apiGroups or rule.resources or rule.resourceNames:
+            detail = "rules cannot apply to both regular resources and non-resource URLs"
+            out.append(invalid(f"{path}.nonResourceURLs", urls, detail))
+        return
+    if not rule.apiGroups:
+        out.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.resources:
+        out.append(required(f"{path}.resources", "resource rules must supply at least one resource"))

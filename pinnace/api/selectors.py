@@ -23,7 +23,7 @@ from pinnace.api import meta_v1_pb2
 from pinnace.api.fields import Read
 from pinnace.api.names import label_key, label_value
 
-_TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)")
+_TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)", re.DOTALL)
 MAX_LENGTH = {"label": 32 << 10, "field": 512 << 10}
 """Characters of a selector; a megabyte takes a second to parse. Kubelets name all their nodes in a field selector."""
 _LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
@@ -118,6 +118,11 @@ def parse_fields(text: str, allowed: Mapping[str, Read]) -> FieldSelector:
     return FieldSelector(tuple(sorted({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}, key=str)))
 
 
+def one_of(field: str, values: Iterable[str]) -> str:
+    """The text of a field selector: the field has one of the values (at least one), whatever characters these are made of."""
+    return _format(field, frozenset(values), False)
+
+
 def from_message(message: meta_v1_pb2.LabelSelector) -> LabelSelector:
     """A selector as objects hold it. What it must not say (an unknown operator) matches nothing."""
     found = [LabelRequirement(key, frozenset((value,))) for key, value in message.matchLabels.items()]
@@ -155,7 +160,7 @@ def _field(term: _Term, text: str, allowed: Mapping[str, Read]) -> FieldRequirem
     if term.values is None or term.word == "notin":
         problem = f'field "{term.name}" needs "=", "==", "!=" or "in"'
         raise SelectorError(f'field selector "{text[:200]}": {problem}', _FIELD_HINT)
-    values = frozenset(re.sub(r"\\(.)", r"\1", value) for value in term.values)
+    values = frozenset(re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL) for value in term.values)
     return FieldRequirement(term.name, values, term.negated, allowed[term.name])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from pinnace.api import names
 from pinnace.api.manifest import Manifest
 from pinnace.api.resources import NODES, PODS
+from pinnace.api.selectors import one_of
 from pinnace.cli.applying import CONFIGURED, CREATED, UNCHANGED, merged, new_object
 from pinnace.cli.query import AT_ONCE
 from pinnace.client.client import Client
@@ -79,14 +80,12 @@ class Applier:
         by_namespace: defaultdict[str, list[Item]] = defaultdict(list)
         for item in items:
             item.live = None
-            if not names.dns_subdomain(item.manifest.obj.metadata.name):  # what cannot be a name, the server will refuse
+            if not names.path_segment(item.manifest.obj.metadata.name):  # what no kind takes as a name will be refused
                 by_namespace[item.manifest.obj.metadata.namespace].append(item)
         for namespace, group in by_namespace.items():
-            wanted = ",".join({item.manifest.obj.metadata.name: None for item in group})
+            wanted = one_of("metadata.name", (item.manifest.obj.metadata.name for item in group))
             client = self._client.of(group[0].manifest.resource)
-            found = {
-                obj.metadata.name: obj for obj in (await client.list(namespace, fields=f"metadata.name in ({wanted})")).items
-            }
+            found = {obj.metadata.name: obj for obj in (await client.list(namespace, fields=wanted)).items}
             for item in group:
                 item.live = found.get(item.manifest.obj.metadata.name)
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pinnace.api.resources import NODES, PODS, Object, Resource
+from pinnace.api.selectors import one_of
 from pinnace.cli.console import note, out
 from pinnace.cli.query import AT_ONCE
 from pinnace.cli.session import Session
+from pinnace.cli.table import one_line
 from pinnace.cli.targets import reference
 from pinnace.cli.watching import Follower, Selection
 from pinnace.client.client import delete_request
@@ -52,7 +54,7 @@ async def delete_all(session: Session, doomed: Sequence[Doomed], how: How) -> No
             batch = doomed[start : start + BATCH]
             for one, outcome in zip(batch, await _delete(session, batch, how), strict=True):
                 if isinstance(outcome, str):
-                    out(f'{reference(one.resource, "").rstrip("/")} "{one.name}" deleted\n')
+                    out(f'{reference(one.resource, "").rstrip("/")} "{one_line(one.name)}" deleted\n')
                     deleted.append(replace(one, uid=outcome))
                 elif not (isinstance(outcome, NotFound) and how.ignore_not_found):
                     session.failed(outcome)
@@ -99,7 +101,7 @@ async def wait_until_gone(session: Session, deleted: Sequence[Doomed]) -> None:
         if one.uid:
             groups[one.resource, one.namespace].append(one)
     for (resource, namespace), left in groups.items():
-        fields = f"metadata.name in ({','.join(one.name for one in left)})" if len(left) <= SELECTABLE else ""
+        fields = one_of("metadata.name", (one.name for one in left)) if len(left) <= SELECTABLE else ""
         follower = Follower(session.client.of(resource), Selection(namespace, fields=fields), note=note)
 
         def gone(left: list[Doomed] = left, store: Mapping[str, Object] = follower.store) -> bool:

@@ -46,7 +46,7 @@ class Query:
 
     def selection(self, target: Target, session: Session) -> Selection:
         """The same as a list or a watch takes it."""
-        fields = f"metadata.name in ({','.join(target.names)})" if target.names else self.fields
+        fields = selectors.one_of("metadata.name", target.names) if target.names else self.fields
         return Selection(self.namespace(target.resource, session), self.labels, fields)
 
 

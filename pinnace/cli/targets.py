@@ -8,6 +8,7 @@ from pinnace.api import resources
 from pinnace.api.resources import Resource
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.outcomes import usage
+from pinnace.cli.table import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,10 @@ class Target:
 
 
 def reference(resource: Resource[Any], name: str) -> str:
-    """ "pod/a", "priorityclass.scheduling.k8s.io/high": how output names an object, and input may."""
+    """ "pod/a", "priorityclass.scheduling.k8s.io/high": how output names an object, and input may. What the terminal would take
+    for a command is left out of the name: those of roles are made of any characters."""
     group = resource.api_version.rpartition("/")[0]
-    return f"{resource.kind.lower()}{f'.{group}' if group else ''}/{name}"
+    return f"{resource.kind.lower()}{f'.{group}' if group else ''}/{one_line(name)}"
 
 
 def parse_resource(word: str) -> Resource[Any]:

@@ -3,6 +3,7 @@
 import click
 
 from pinnace.api.resources import EVENTS
+from pinnace.api.selectors import one_of
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import usage
@@ -47,7 +48,7 @@ def events(
         if len(targets) != 1 or len(targets[0].names) != 1:
             raise usage(f'--for "{about}": expected one object', hint="as in --for pod/a")
         resource, (name,) = targets[0].resource, targets[0].names
-        fields += [f"involvedObject.kind={resource.kind}", f"involvedObject.name={name}"]
+        fields += [f"involvedObject.kind={resource.kind}", one_of("involvedObject.name", (name,))]
         all_namespaces = all_namespaces or not resource.namespaced
     query = Query.of([EVENTS.plural], all_namespaces=all_namespaces, fields=",".join(fields))
     style = Style(None if output == "wide" else output, View(wide=output == "wide"), headers=not no_headers)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pinnace.api.fields import FIELDS
 from pinnace.api.meta_v1_pb2 import LabelSelector
-from pinnace.api.selectors import SelectorError, from_message, parse_fields, parse_labels
+from pinnace.api.selectors import SelectorError, from_message, one_of, parse_fields, parse_labels
 from tests.builders import make_pod
 
 POD_FIELDS = FIELDS["pods"]
@@ -169,6 +169,11 @@ def test_the_text_of_a_field_selector_is_that_selector(values: list[str]) -> Non
     selector = parse_fields(f"spec.nodeName in ({escaped})", POD_FIELDS)
     assert selector.allowed("spec.nodeName") == frozenset(values)
     assert parse_fields(str(selector), POD_FIELDS) == selector
+
+
+@given(st.lists(st.text(max_size=9), min_size=1, max_size=3))
+def test_a_field_selector_can_ask_for_any_value(values: list[str]) -> None:
+    assert parse_fields(one_of("metadata.name", values), POD_FIELDS).allowed("metadata.name") == frozenset(values)
 
 
 @given(st.text("abn=!,() \\'\n\x00é", max_size=30))

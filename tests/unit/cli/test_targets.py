@@ -1,6 +1,6 @@
 import pytest
 
-from pinnace.api.resources import NODES, PODS, PRIORITY_CLASSES
+from pinnace.api.resources import CLUSTER_ROLES, LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.targets import Target, parse, reference
 
@@ -16,6 +16,8 @@ from pinnace.cli.targets import Target, parse, reference
         (["pc.scheduling.k8s.io", "x"], [Target(PRIORITY_CLASSES, ("x",))]),
         (["priorityclasses.v1.scheduling.k8s.io"], [Target(PRIORITY_CLASSES)]),
         (["pods.v1"], [Target(PODS)]),
+        (["clusterrole/system:node"], [Target(CLUSTER_ROLES, ("system:node",))]),
+        (["quota,limits"], [Target(RESOURCE_QUOTAS), Target(LIMIT_RANGES)]),
     ],
 )
 def test_parse(words: list[str], targets: list[Target]) -> None:
@@ -45,3 +47,7 @@ def test_a_reference_can_be_typed_again() -> None:
     for resource in (PODS, PRIORITY_CLASSES):
         assert parse([reference(resource, "a")]) == [Target(resource, ("a",))]
     assert reference(PODS, "a") == "pod/a"
+
+
+def test_a_name_of_others_sends_the_terminal_no_commands() -> None:
+    assert reference(CLUSTER_ROLES, "a\x1b[2J\nb") == "clusterrole.rbac.authorization.k8s.io/a[2J b"

@@ -7,11 +7,15 @@ from pinnace.api import merge
 from pinnace.api.codec import from_dict, to_dict
 from pinnace.api.manifest import Manifest
 from pinnace.api.resources import (
+    CLUSTER_ROLES,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    ROLES,
     STORAGE_CLASSES,
     Object,
 )
@@ -21,8 +25,11 @@ CHUNK = 200
 CHUNK_BYTES = 1 << 20
 CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
 
-_FIRST = (NAMESPACES, PRIORITY_CLASSES, STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, NODES)
-"""What others need is applied before them, whatever the order of the files."""
+_FIRST = (
+    NAMESPACES, CLUSTER_ROLES, ROLES, RESOURCE_QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES, STORAGE_CLASSES, PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS, NODES,
+)  # fmt: skip
+"""What others need, or are bounded by, is applied before them, whatever the order of the files."""
 
 
 def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:

@@ -5,8 +5,19 @@ from collections.abc import Iterable
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.cli.describe.text import Rows
+from pinnace.cli.describe.text import NONE, Rows, Value, instant, pairs
 from pinnace.cli.printers import events as event_columns
+
+
+def head(meta: ObjectMeta) -> dict[str, Value]:
+    """What the description of any object may begin with."""
+    return {
+        "Name": meta.name,
+        **({"Namespace": meta.namespace} if meta.namespace else {}),
+        "Labels": pairs(meta.labels),
+        "Annotations": annotations(meta),
+        "CreationTimestamp": instant(meta.creationTimestamp) or NONE,
+    }
 
 
 def annotations(meta: ObjectMeta) -> list[str]:

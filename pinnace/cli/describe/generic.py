@@ -6,21 +6,13 @@ from typing import Any
 
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import Object
-from pinnace.cli.describe.common import annotations, events_table
-from pinnace.cli.describe.text import NONE, Fields, Value, instant, pairs
+from pinnace.cli.describe.common import events_table, head
+from pinnace.cli.describe.text import Fields, Value
 
 
 def describe(obj: Object, document: Mapping[str, Any], events: Sequence[Event], now: float) -> Fields:
     """`document`: the object as JSON has it."""
-    meta = obj.metadata
-    fields: dict[str, Value] = {"Name": meta.name}
-    if meta.namespace:
-        fields["Namespace"] = meta.namespace
-    fields |= {
-        "Labels": pairs(meta.labels),
-        "Annotations": annotations(meta),
-        "CreationTimestamp": instant(meta.creationTimestamp) or NONE,
-    }
+    fields = head(obj.metadata)
     fields |= {_label(key): _value(value) for key, value in document.items() if key not in ("apiVersion", "kind", "metadata")}
     fields["Events"] = events_table(events, now)
     return fields

@@ -8,10 +8,11 @@ from pinnace.api.codec import to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node
 from pinnace.api.resources import NODE_LEASE_NAMESPACE, NODES, PODS, Object, Resource
+from pinnace.api.selectors import one_of
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
-from pinnace.cli.describe import generic, nodes, pods
+from pinnace.cli.describe import DESCRIPTIONS, generic, nodes, pods
 from pinnace.cli.describe.text import Fields, render
 from pinnace.cli.query import AT_ONCE, Query, fetch
 from pinnace.cli.session import Session, run
@@ -59,12 +60,14 @@ async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fiel
     if resource is NODES:
         on_node = await session.client.pods.list(fields=f"spec.nodeName={obj.metadata.name}")
         return nodes.describe(obj, await lease_of(session, obj), on_node.items, events, now)
+    if resource.plural in DESCRIPTIONS:
+        return DESCRIPTIONS[resource.plural](obj, events, now)
     return generic.describe(obj, to_dict(obj), events, now)
 
 
 async def events_about(session: Session, resource: Resource[Any], obj: Object) -> list[Event]:
     """Those of this very object, not of an earlier namesake. (A node is its name: it comes back as the same.)"""
-    selected = [f"involvedObject.kind={resource.kind}", f"involvedObject.name={obj.metadata.name}"]
+    selected = [f"involvedObject.kind={resource.kind}", one_of("involvedObject.name", (obj.metadata.name,))]
     if resource is not NODES:
         selected.append(f"involvedObject.uid={obj.metadata.uid}")
     return (await session.client.events.list(obj.metadata.namespace, fields=",".join(selected))).items

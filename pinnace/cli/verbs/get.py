@@ -45,7 +45,8 @@ def get(
     """Show objects in a table, or as YAML or JSON.
 
     Kinds: pods, nodes, namespaces, events, priorityclasses, leases, persistentvolumes, persistentvolumeclaims, storageclasses,
-    csinodes, services, poddisruptionbudgets. Singular and short names (po, no, ns, ev, pc, pv, pvc, sc, svc, pdb) do too.
+    csinodes, services, poddisruptionbudgets, resourcequotas, limitranges, roles, clusterroles, rolebindings,
+    clusterrolebindings. Singular and short names (po, no, ns, ev, pc, pv, pvc, sc, svc, pdb, quota, limits) do too.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     view = View(wide=output == "wide", labels=show_labels)

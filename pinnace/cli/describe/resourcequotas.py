@@ -1,0 +1,27 @@
+"""All about a quota: what is used of what there is.
+
+Source: kubectl, pkg/describe, ResourceQuotaDescriber.
+"""
+
+from collections.abc import Sequence
+
+from pinnace.api.core_v1_pb2 import Event, ResourceQuota, ScopedResourceSelectorRequirement
+from pinnace.cli.describe.common import events_table, head
+from pinnace.cli.describe.text import Fields, Rows
+from pinnace.cli.printers.resourcequotas import usage
+
+
+def describe(quota: ResourceQuota, events: Sequence[Event], now: float) -> Fields:
+    fields = head(quota.metadata)
+    if quota.spec.scopes:
+        fields["Scopes"] = ", ".join(sorted(quota.spec.scopes))
+    if requirements := quota.spec.scopeSelector.matchExpressions:
+        fields["Scope Selector"] = [_requirement(requirement) for requirement in requirements]
+    fields["Resources"] = Rows(("Resource", "Used", "Hard"), usage(quota))
+    fields["Events"] = events_table(events, now)
+    return fields
+
+
+def _requirement(requirement: ScopedResourceSelectorRequirement) -> str:
+    """ "PriorityClass In high, low", "BestEffort Exists"."""
+    return f"{requirement.scopeName} {requirement.operator} {', '.join(requirement.values)}".rstrip()

@@ -4,6 +4,10 @@
     apiserver.crt, .key             of every API server, with the names and addresses at which they are found
     admin.crt, .key                 of who may do everything
     <component>.crt, .key           of each client
+    etcd/ca.crt, .key               etcd's authority: of its members, and of the API servers; nobody else has anything of it
+    etcd/server.crt, .key           of every member, as its clients find it
+    etcd/peer.crt, .key             of every member, as the others find it
+    apiserver-etcd-client.crt, .key of every API server, as it shows itself to etcd
 
 Keys are readable by the owner only. Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 """
@@ -20,10 +24,21 @@ from cryptography import x509
 from pinnace.pki.authority import Authority, Pair, Subject
 from pinnace.runtime.tls import TlsFiles
 
-CA, APISERVER, ADMIN = "ca", "apiserver", "admin"
-_AUTHORITY = "pinnace-ca"
+APISERVER, ADMIN = "apiserver", "admin"
+ETCD_SERVER, ETCD_PEER, ETCD_CLIENT = "etcd/server", "etcd/peer", "apiserver-etcd-client"
 RENEW_BEFORE = timedelta(days=30)
 """A certificate that ends sooner is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ca:
+    """An authority that is in the folder. `name`: its path there, without the ending; `subject`: what it is called."""
+
+    name: str
+    subject: str
+
+
+CLUSTER_CA, ETCD_CA = Ca("ca", "pinnace-ca"), Ca("etcd/ca", "etcd-ca")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +51,14 @@ class Wanted:
 
 
 class Folder:
-    def __init__(self, path: Path) -> None:
+    """One authority, and what it signs."""
+
+    def __init__(self, path: Path, ca: Ca = CLUSTER_CA) -> None:
         self.path = path
+        self._ca = ca
 
     def files(self, name: str) -> TlsFiles:
-        return TlsFiles(self._path(CA, "crt"), self._path(name, "crt"), self._path(name, "key"))
+        return TlsFiles(self._path(self._ca.name, "crt"), self._path(name, "crt"), self._path(name, "key"))
 
     def provide(self, wanted: Iterable[Wanted], now: datetime) -> list[str]:
         """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays.
@@ -53,11 +71,11 @@ class Folder:
         return made
 
     def _authority(self, now: datetime) -> Authority:
-        cert, key = self._path(CA, "crt"), self._path(CA, "key")
+        cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")
         if cert.exists() or key.exists():
             return Authority(Pair(cert.read_bytes(), key.read_bytes()))
-        authority = Authority.create(_AUTHORITY, now)
-        self._write(CA, authority.pair)
+        authority = Authority.create(self._ca.subject, now)
+        self._write(self._ca.name, authority.pair)
         return authority
 
     def _has(self, wanted: Wanted, authority: Authority, now: datetime) -> bool:
@@ -75,7 +93,8 @@ class Folder:
 
     def _write(self, name: str, pair: Pair) -> None:
         """The key first: who sees the new certificate finds its key."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.path, self._path(name, "crt").parent):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace(self._path(name, "key"), pair.key, mode=0o600)
         replace(self._path(name, "crt"), pair.certificate, mode=0o644)
 

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from pinnace.pki import Subject
-from pinnace.pki.folder import ADMIN, APISERVER, Folder, Wanted
+from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_SERVER, Folder, Wanted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SERVER = Wanted(APISERVER, Subject("kube-apiserver"), ("localhost", "127.0.0.1"))
+STORE = Wanted(ETCD_SERVER, Subject("kube-etcd"), ("localhost",))
+ITS_CLIENT = Wanted(ETCD_CLIENT, Subject("kube-apiserver-etcd-client"))
 PERSON = Wanted(ADMIN, Subject("kubernetes-admin", ("system:masters",)))
 
 
@@ -27,7 +29,8 @@ def test_everything_is_made_once(tmp_path: Path) -> None:
 def test_nobody_else_reads_the_keys(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "pki")
     folder.provide([SERVER], NOW)
-    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    Folder(tmp_path / "pki", ETCD_CA).provide([STORE], NOW)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder.path, folder.path / "etcd")} == {0o700}
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.path.rglob("*.key")} == {0o600}
 
 
@@ -60,3 +63,12 @@ def test_a_new_authority_signs_everything_anew(tmp_path: Path) -> None:
     for ending in ("crt", "key"):
         (tmp_path / f"ca.{ending}").unlink()
     assert folder.provide([SERVER, PERSON], NOW) == [APISERVER, ADMIN]
+
+
+def test_two_authorities_share_a_folder_and_no_certificate(tmp_path: Path) -> None:
+    cluster, etcd = Folder(tmp_path / "pki"), Folder(tmp_path / "pki", ETCD_CA)
+    assert etcd.provide([STORE, ITS_CLIENT], NOW) == [ETCD_SERVER, ETCD_CLIENT]
+    assert cluster.provide([SERVER, PERSON], NOW) == [APISERVER, ADMIN]
+    assert etcd.provide([STORE, ITS_CLIENT], NOW) == cluster.provide([SERVER, PERSON], NOW) == []
+    assert etcd.files(ETCD_CLIENT).ca == tmp_path / "pki/etcd/ca.crt" != cluster.files(ADMIN).ca
+    assert cluster.provide([ITS_CLIENT], NOW) == [ETCD_CLIENT], "what another authority has signed will not do"

@@ -10,6 +10,7 @@ import click
 
 from apiserver.server import ApiServer
 from apiserver.storage.etcd import EtcdStorage
+from apiserver.storage.etcd.credentials import credentials
 from pinnace.runtime import logs, process
 from pinnace.runtime.http import StatusServer, parse_address
 from pinnace.runtime.tls import TlsFiles
@@ -24,6 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--listen", default="127.0.0.1:7443", help="Address of the gRPC API.")
 @click.option("--http", default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
 @click.option("--etcd", default="127.0.0.1:2379", help="etcd's client addresses, separated by commas.")
+@credentials
 @click.option("--tls-cert-file", "cert", type=_FILE, help="The certificate of this server, PEM.")
 @click.option("--tls-private-key-file", "key", type=_FILE, help="Its key.")
 @click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
@@ -34,6 +36,7 @@ def main(
     listen: str,
     http: str,
     etcd: str,
+    etcd_tls: TlsFiles | None,
     cert: Path | None,
     key: Path | None,
     ca: Path | None,
@@ -60,12 +63,19 @@ def main(
     else:
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
-    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints, tls)))
+    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints, etcd_tls, tls)))
 
 
-async def serve(stop: asyncio.Event, listen: str, http: tuple[str, int], etcd: list[str], tls: TlsFiles | None) -> None:
-    """Serves until `stop` is set."""
-    storage = EtcdStorage(etcd)
+async def serve(
+    stop: asyncio.Event,
+    listen: str,
+    http: tuple[str, int],
+    etcd: list[str],
+    etcd_tls: TlsFiles | None,
+    tls: TlsFiles | None,
+) -> None:
+    """Serves until `stop` is set. Raises OSError."""
+    storage = EtcdStorage(etcd, tls=etcd_tls)
     server = ApiServer(storage)
     status = StatusServer(*http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()

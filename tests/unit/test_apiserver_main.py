@@ -13,6 +13,8 @@ from apiserver.main import main
         (["--listen", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--etcd", ","], "name at least one address"),
+        (["--etcd-cafile", __file__], "name all of --etcd-cafile, --etcd-certfile and --etcd-keyfile"),
+        (["--etcd-cafile", "/nowhere/ca.crt"], "'/nowhere/ca.crt' does not exist"),
         ([], "or serve without TLS with --insecure"),
         (
             ["--tls-cert-file", __file__, "--client-ca-file", __file__],

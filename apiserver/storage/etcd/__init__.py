@@ -6,6 +6,7 @@ errors.py      etcd's errors -> StorageError, once
 codec.py       messages <-> the interface's values (pure)
 watch.py       the watch stream: whole revisions, compaction, silence
 space.py       getting out of NOSPACE after a compaction
+credentials.py the options by which a program is told what to show to etcd
 
 Programs of their own, for those who measure and test: calibrate.py (the yardstick), record.py (all that ever changes, as a
 history), surgery.py (compaction, alarms, leadership).

@@ -12,6 +12,9 @@ import click
 import grpc.aio
 from aetcd.rpc import Compare, DeleteRangeRequest, KVStub, PutRequest, RequestOp, TxnRequest
 
+from apiserver.storage.etcd.credentials import credentials
+from pinnace.runtime.tls import TlsFiles
+
 PREFIX = b"/calibration/"
 VALUE = b"x" * 256
 CALL_TIMEOUT = 10.0
@@ -19,17 +22,18 @@ CALL_TIMEOUT = 10.0
 
 @click.command(context_settings={"show_default": True})
 @click.option("--etcd", required=True, metavar="HOST:PORT", help="The member to measure.")
+@credentials
 @click.option("--callers", type=click.IntRange(min=1), default=64, help="Transactions in flight.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="How long.")
-def main(etcd: str, callers: int, seconds: float) -> None:
+def main(etcd: str, etcd_tls: TlsFiles | None, callers: int, seconds: float) -> None:
     """Measure single-operation transactions per second, and leave nothing in etcd."""
-    rate, cpu = asyncio.run(calibrate(etcd, callers, seconds))
+    rate, cpu = asyncio.run(calibrate(etcd, etcd_tls, callers, seconds))
     click.echo(json.dumps({"transactions_per_s": round(rate, 1), "client_cpu_us": round(cpu * 1e6, 1), "callers": callers}))
 
 
-async def calibrate(endpoint: str, callers: int, seconds: float) -> tuple[float, float]:
+async def calibrate(endpoint: str, tls: TlsFiles | None, callers: int, seconds: float) -> tuple[float, float]:
     """Transactions per second, and CPU seconds of this client for each."""
-    async with grpc.aio.insecure_channel(endpoint, options=(("grpc.enable_http_proxy", 0),)) as channel:
+    async with _channel(endpoint, tls) as channel:
         etcd = KVStub(channel)
         await asyncio.gather(*(_create(etcd, caller, 0) for caller in range(callers)))  # connected, and warm
         started, cpu = time.monotonic(), time.process_time()
@@ -37,6 +41,13 @@ async def calibrate(endpoint: str, callers: int, seconds: float) -> tuple[float,
         elapsed, cpu = time.monotonic() - started, time.process_time() - cpu
         await etcd.DeleteRange(DeleteRangeRequest(key=PREFIX, range_end=PREFIX[:-1] + b"0"), timeout=CALL_TIMEOUT)
     return sum(counts) / elapsed, cpu / sum(counts)
+
+
+def _channel(endpoint: str, tls: TlsFiles | None) -> grpc.aio.Channel:
+    options = (("grpc.enable_http_proxy", 0),)
+    if tls is None:
+        return grpc.aio.insecure_channel(endpoint, options)
+    return grpc.aio.secure_channel(endpoint, tls.read().for_channel(), options)
 
 
 async def _create_until(etcd: KVStub, caller: int, deadline: float) -> int:

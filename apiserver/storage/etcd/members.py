@@ -2,6 +2,9 @@
 
 Calls go to the current member. Whoever finds it failing says `leave(member)`, and everybody goes to the next one: the members
 are equal, and the one that answers is as good as any.
+
+A channel shows the certificate that it was made with, for as long as it lives. So when a member fails, and the files have been
+replaced since, there are new channels to all members; what is under way on the old ones ends there.
 """
 
 from collections.abc import Sequence
@@ -9,7 +12,7 @@ from collections.abc import Sequence
 import grpc
 from aetcd.rpc import KVStub, LeaseStub, MaintenanceStub, WatchStub
 
-from pinnace.runtime.tls import TlsFiles
+from pinnace.runtime.tls import Credentials, Renewed, TlsFiles
 
 REQUIRE_LEADER = (("hasleader", "true"),)
 """Metadata that makes a member without a leader refuse (UNAVAILABLE) before it does anything, and end its watches."""
@@ -37,11 +40,11 @@ OPTIONS = (
 class Member:
     """The stubs of one endpoint (host:port). Connects on first use."""
 
-    def __init__(self, endpoint: str, tls: TlsFiles | None) -> None:
+    def __init__(self, endpoint: str, shown: Credentials | None) -> None:
         self.endpoint = endpoint
         self._channel = (
-            grpc.aio.secure_channel(endpoint, tls.read().for_channel(), OPTIONS)
-            if tls
+            grpc.aio.secure_channel(endpoint, shown.for_channel(), OPTIONS)
+            if shown
             else grpc.aio.insecure_channel(endpoint, OPTIONS)
         )
         self.kv = KVStub(self._channel)
@@ -55,16 +58,27 @@ class Member:
 
 class Members:
     def __init__(self, endpoints: Sequence[str], tls: TlsFiles | None) -> None:
+        """Raises OSError when the files cannot be used."""
         if not endpoints:
             raise ValueError("no etcd endpoint given; expected something like 127.0.0.1:2379")
-        self.all = [Member(endpoint, tls) for endpoint in endpoints]
+        self._endpoints = endpoints
+        self._tls = Renewed(tls) if tls is not None else None
+        self._former: list[Member] = []
+        self.all = self._connected()
         self.current = self.all[0]
 
     def leave(self, member: Member) -> None:
         """`member` failed: go to the next one, unless somebody has done so already."""
         if member is self.current:
-            self.current = self.all[(self.all.index(member) + 1) % len(self.all)]
+            number = self.all.index(member)
+            if self._tls is not None and self._tls.renew():
+                self._former += self.all
+                self.all = self._connected()
+            self.current = self.all[(number + 1) % len(self.all)]
 
     async def close(self) -> None:
-        for member in self.all:
+        for member in (*self._former, *self.all):
             await member.close()
+
+    def _connected(self) -> list[Member]:
+        return [Member(endpoint, self._tls.current if self._tls else None) for endpoint in self._endpoints]

@@ -26,6 +26,7 @@ import click
 import grpc
 from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest
 
+from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.etcd.errors import RevisionCompacted, classify, describe
 from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
 from apiserver.storage.etcd.watch import oldest_revision
@@ -33,6 +34,7 @@ from pinnace.check.facts import digest_of, facts_of
 from pinnace.check.files import encode
 from pinnace.check.history import Compaction, Record, Stored
 from pinnace.runtime import logs, process
+from pinnace.runtime.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -187,16 +189,17 @@ class Output:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--etcd", required=True, metavar="HOST:PORT,...", help="The members to follow.")
+@credentials
 @click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the history goes.")
-def main(etcd: str, output: Path) -> None:
+def main(etcd: str, etcd_tls: TlsFiles | None, output: Path) -> None:
     """Record every change in etcd since revision 1, until SIGTERM."""
     logs.configure("recorder", 0)
-    sys.exit(process.run(lambda stop: record(stop, etcd.split(","), output)))
+    sys.exit(process.run(lambda stop: record(stop, etcd.split(","), etcd_tls, output)))
 
 
-async def record(stop: asyncio.Event, endpoints: Sequence[str], path: Path) -> None:
+async def record(stop: asyncio.Event, endpoints: Sequence[str], tls: TlsFiles | None, path: Path) -> None:
     """Raises Overtaken, OSError."""
-    members = Members(endpoints, None)
+    members = Members(endpoints, tls)
     try:
         with path.open("w") as file:
             output = Output(path, file)

@@ -16,9 +16,11 @@ import click
 import grpc.aio
 from aetcd.rpc import NOSPACE, AlarmRequest, CompactionRequest, MoveLeaderRequest, StatusRequest, StatusResponse
 
+from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.etcd.errors import describe
 from apiserver.storage.etcd.members import Member
 from pinnace.runtime import lines
+from pinnace.runtime.tls import TlsFiles
 
 R = TypeVar("R")
 
@@ -28,8 +30,9 @@ _DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
 
 
 class Surgeon:
-    def __init__(self, endpoints: list[str]) -> None:
-        self._members = [Member(endpoint, None) for endpoint in endpoints]
+    def __init__(self, endpoints: list[str], tls: TlsFiles | None) -> None:
+        shown = tls.read() if tls else None
+        self._members = [Member(endpoint, shown) for endpoint in endpoints]
 
     async def leader(self) -> str | None:
         statuses = await self._statuses()
@@ -97,13 +100,14 @@ async def _call(call: Awaitable[R]) -> R:
 
 @click.command()
 @click.option("--etcd", required=True, metavar="HOST:PORT,...", help="All members.")
-def main(etcd: str) -> None:
+@credentials
+def main(etcd: str, etcd_tls: TlsFiles | None) -> None:
     """Operate on etcd, as told on stdin."""
-    asyncio.run(_serve(etcd.split(",")))
+    asyncio.run(_serve(etcd.split(","), etcd_tls))
 
 
-async def _serve(endpoints: list[str]) -> None:
-    surgeon = Surgeon(endpoints)
+async def _serve(endpoints: list[str], tls: TlsFiles | None) -> None:
+    surgeon = Surgeon(endpoints, tls)
     commands = (surgeon.leader, surgeon.transfer, surgeon.compact, surgeon.alarm)
     try:
         await lines.serve({command.__name__: command for command in commands})

@@ -16,7 +16,7 @@ import pytest
 from aetcd.rpc import CompactionRequest, DeleteRangeRequest, KVStub, LeaseLeasesRequest, LeaseRevokeRequest, LeaseStub
 
 from apiserver.storage.etcd import EtcdStorage
-from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command, etcd_environment, find_etcd, is_healthy
+from pinnace.cluster.etcd import EtcdBinary, EtcdMember, EtcdTls, etcd_command, etcd_environment, find_etcd, is_healthy
 from pinnace.cluster.ports import Ports
 
 # How fast a busy machine makes examples says nothing about the code.
@@ -47,13 +47,20 @@ def dying_with_us(command: Sequence[str]) -> list[str]:
 
 
 class EtcdServer:
-    """One running etcd member. `endpoint` is host:port."""
+    """One running etcd member. `endpoint` is where clients find it, `http` where it says how it is, both host:port."""
 
-    def __init__(self, binary: EtcdBinary, member: EtcdMember, members: Sequence[EtcdMember], flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        binary: EtcdBinary,
+        member: EtcdMember,
+        members: Sequence[EtcdMember],
+        flags: Sequence[str],
+        tls: EtcdTls | None,
+    ) -> None:
         self.endpoint = member.endpoint
+        self.http = member.http
         self.version = binary.version
-        more = [flag.replace("{endpoint}", member.endpoint) for flag in flags]
-        self._command = [*etcd_command(binary, member, members, fsync=False), *more]
+        self._command = [*etcd_command(binary, member, members, tls=tls, fsync=False), *flags]
         self._log = member.data_dir.parent / f"{member.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -69,7 +76,7 @@ class EtcdServer:
         assert process is not None
         try:
             async with asyncio.timeout(READY_TIMEOUT):
-                while not await asyncio.to_thread(is_healthy, self.endpoint):
+                while not await asyncio.to_thread(is_healthy, self.http):
                     assert process.poll() is None, "etcd ended while it was starting"
                     await asyncio.sleep(0.02)
         except Exception as error:
@@ -93,16 +100,16 @@ class EtcdServer:
 
 
 class EtcdFactory(Protocol):
-    def __call__(self, count: int, *flags: str) -> Awaitable[list[EtcdServer]]:
-        """Starts a new cluster of `count` members, with more flags of etcd, and waits until it is healthy. "{endpoint}" in a
-        flag stands for the member's."""
+    def __call__(self, count: int, *flags: str, tls: EtcdTls | None = None) -> Awaitable[list[EtcdServer]]:
+        """Starts a new cluster of `count` members, with more flags of etcd, and waits until it is healthy. Without `tls` it is
+        spoken to in the clear."""
         ...
 
 
-async def start_members(folder: Path, count: int, *flags: str) -> list[EtcdServer]:
+async def start_members(folder: Path, count: int, *flags: str, tls: EtcdTls | None = None) -> list[EtcdServer]:
     binary = find_etcd()
-    members = [EtcdMember(f"etcd-{i}", folder / f"etcd-{i}", free_port(), free_port()) for i in range(count)]
-    servers = [EtcdServer(binary, member, members, flags) for member in members]
+    members = [EtcdMember(f"etcd-{i}", folder / f"etcd-{i}", free_port(), free_port(), free_port()) for i in range(count)]
+    servers = [EtcdServer(binary, member, members, flags, tls) for member in members]
     for server in servers:
         server.start()
     for server in servers:
@@ -125,10 +132,10 @@ async def start_etcd(tmp_path: Path) -> AsyncIterator[EtcdFactory]:
         pytest.skip("this etcd loses committed writes when it is killed; install a newer one")
     started: list[EtcdServer] = []
 
-    async def start(count: int, *flags: str) -> list[EtcdServer]:
+    async def start(count: int, *flags: str, tls: EtcdTls | None = None) -> list[EtcdServer]:
         folder = tmp_path / f"etcd-cluster-{len(started)}"
         folder.mkdir()
-        servers = await start_members(folder, count, *flags)
+        servers = await start_members(folder, count, *flags, tls=tls)
         started.extend(servers)
         return servers
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -11,11 +11,12 @@ from pinnace.bench.errors import BenchError
 from pinnace.bench.scratch import scratch_cluster
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
+from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.fittings import PLAIN, Fittings, Wiring
 from pinnace.cluster.links import Links
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ETCD, SCHEDULER, ClusterSpec
+from pinnace.cluster.spec import ETCD, SCHEDULER, ClusterSpec, pki_folder
 from pinnace.cluster.state import ClusterState
 
 SECONDS = 2.0
@@ -48,7 +49,8 @@ async def calibrated_cluster(spec: ClusterSpec, progress: Progress, *, linked: b
 
     async def measure(state: ClusterState) -> None:
         progress.waiting(f"the calibration of etcd ({SECONDS:g} s)")
-        found.append(await calibrate(state.of(ETCD)[0].plan.address))
+        shown = certificates.etcd_arguments(pki_folder(state.spec.data_dir))
+        found.append(await calibrate(state.of(ETCD)[0].plan.address, shown))
 
     async with AsyncExitStack() as stack:
         links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
@@ -67,10 +69,11 @@ def _of_schedulers(links: Links) -> Wiring:
     return wire
 
 
-async def calibrate(etcd: str) -> Calibration:
-    """Runs in a process of its own: nothing here knows etcd, only the API server does. Raises BenchError."""
+async def calibrate(etcd: str, shown: Sequence[str]) -> Calibration:
+    """Runs in a process of its own: nothing here knows etcd, only the API server does. `shown`: arguments that say which
+    certificates etcd is shown. Raises BenchError."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "apiserver.storage.etcd.calibrate", "--etcd", etcd, "--seconds", str(SECONDS),
+        sys.executable, "-m", "apiserver.storage.etcd.calibrate", "--etcd", etcd, *shown, "--seconds", str(SECONDS),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

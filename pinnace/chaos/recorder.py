@@ -15,7 +15,8 @@ END_TIMEOUT = 30.0
 
 
 class Recorder:
-    """An async context manager. What it writes to stderr goes to `log`."""
+    """An async context manager. What it writes to stderr goes to `log`. `etcd`: arguments that say where etcd is, and what it
+    is shown."""
 
     def __init__(self, etcd: Sequence[str], output: Path, log: Path) -> None:
         self.output = output
@@ -25,7 +26,7 @@ class Recorder:
 
     async def __aenter__(self) -> Self:
         with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "apiserver.storage.etcd.record", "--etcd", ",".join(self._etcd)]
+            command = [sys.executable, "-m", "apiserver.storage.etcd.record", *self._etcd]
             self._process = await asyncio.create_subprocess_exec(
                 *dying_with_us(command), "--output", self.output,
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,

@@ -15,12 +15,13 @@ from pinnace.chaos.recorder import Recorder
 from pinnace.chaos.world import World
 from pinnace.check import files
 from pinnace.check.history import Record
+from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.fittings import Fittings
 from pinnace.cluster.helper import Helper
 from pinnace.cluster.links import Links
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, ClusterSpec
+from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, ClusterSpec, pki_folder
 
 CATCH_UP = 30.0
 """Seconds that the recorder may take to get to the present, at the start."""
@@ -56,11 +57,12 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
         cluster = Cluster(replace(spec, data_dir=data_dir), Fittings(links.wire, arguments, environment))
         await cluster.up(progress, timeout=START_TIMEOUT)
         try:
-            etcd = [record.plan.address for record in cluster.state.of(ETCD)]
+            addresses = ",".join(record.plan.address for record in cluster.state.of(ETCD))
+            etcd = ("--etcd", addresses, *certificates.etcd_arguments(pki_folder(data_dir)))
             async with (
                 cluster.client() as client,
                 Recorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
-                Helper("apiserver.storage.etcd.surgery", "--etcd", ",".join(etcd)) as surgeon,
+                Helper("apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
                 world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision)

@@ -1,5 +1,7 @@
 """Who the parts of a cluster are to each other: their certificates, and how each finds the API servers.
 
+There are two authorities: etcd trusts only its own, so that no certificate of a client of the API servers opens etcd.
+
     <folder>/                        see pinnace.pki.folder
     <folder>/<component>.conf        of each client, in the kubeconfig format, as kubeadm calls it
 
@@ -12,23 +14,38 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pinnace.client.config import ClientConfig, write_context
+from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
-from pinnace.pki.folder import ADMIN, APISERVER, Folder, Wanted
+from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_PEER, ETCD_SERVER, Folder, Wanted
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SCHEDULER = "scheduler"
 _SERVER = Subject("kube-apiserver")
 _CLIENTS = {ADMIN: Subject("kubernetes-admin", ("system:masters",)), SCHEDULER: Subject("system:kube-scheduler")}
+_ETCD_SERVER, _ETCD_PEER, _ETCD_CLIENT = map(Subject, ("kube-etcd", "kube-etcd-peer", "kube-apiserver-etcd-client"))
 _CONTEXT = "pinnace"
 
 
-def provide(folder: Path, endpoints: Sequence[str], fleets: Sequence[str], hosts: Sequence[str] = LOOPBACK) -> list[str]:
+def provide(
+    folder: Path,
+    endpoints: Sequence[str],
+    fleets: Sequence[str],
+    hosts: Sequence[str] = LOOPBACK,
+    etcd_hosts: Sequence[str] = LOOPBACK,
+) -> list[str]:
     """Makes all that is missing or ends soon; the names of the certificates that were made. `endpoints`: the API servers as
-    clients reach them, `hosts`: what these are called. Raises OSError, and ValueError when what is there is none of ours."""
+    clients reach them, `hosts`: what these are called, `etcd_hosts`: what etcd's members are called, by the API servers and by
+    each other. Raises OSError, and ValueError when what is there is none of ours."""
+    now = datetime.now(UTC)
     clients = _CLIENTS | {fleet: Subject(f"system:node:{fleet}", ("system:nodes",)) for fleet in fleets}
     wanted = [Wanted(APISERVER, _SERVER, tuple(hosts)), *(Wanted(name, subject) for name, subject in clients.items())]
-    made = Folder(folder).provide(wanted, datetime.now(UTC))
+    of_etcd = [
+        Wanted(ETCD_SERVER, _ETCD_SERVER, tuple(etcd_hosts)),
+        Wanted(ETCD_PEER, _ETCD_PEER, tuple(etcd_hosts)),
+        Wanted(ETCD_CLIENT, _ETCD_CLIENT),
+    ]
+    made = Folder(folder).provide(wanted, now) + Folder(folder, ETCD_CA).provide(of_etcd, now)
     for name in clients:
         files = TlsFiles(Path("ca.crt"), Path(f"{name}.crt"), Path(f"{name}.key"))
         write_context(_CONTEXT, ClientConfig(tuple(endpoints), tls=files), file=configuration(folder, name))
@@ -38,6 +55,23 @@ def provide(folder: Path, endpoints: Sequence[str], fleets: Sequence[str], hosts
 def files(folder: Path, name: str) -> TlsFiles:
     """Of a component that `provide` has made a certificate for."""
     return Folder(folder).files(name)
+
+
+def etcd_member(folder: Path) -> EtcdTls:
+    """Of each member of etcd."""
+    of_etcd = Folder(folder, ETCD_CA)
+    return EtcdTls(of_etcd.files(ETCD_SERVER), of_etcd.files(ETCD_PEER))
+
+
+def etcd_client(folder: Path) -> TlsFiles:
+    """Of whoever may talk to etcd: the API servers, and who stands in for one."""
+    return Folder(folder, ETCD_CA).files(ETCD_CLIENT)
+
+
+def etcd_arguments(folder: Path) -> tuple[str, ...]:
+    """By which a program is told what to show to etcd, as kube-apiserver is."""
+    shown = etcd_client(folder)
+    return ("--etcd-cafile", f"{shown.ca}", "--etcd-certfile", f"{shown.cert}", "--etcd-keyfile", f"{shown.key}")
 
 
 def configuration(folder: Path, name: str) -> Path:

@@ -81,6 +81,11 @@ class Cluster:
         return certificates.files(pki_folder(self.spec.data_dir), ADMIN)
 
     @property
+    def etcd_tls(self) -> TlsFiles:
+        """Of an API server, before etcd."""
+        return certificates.etcd_client(pki_folder(self.spec.data_dir))
+
+    @property
     def config(self) -> ClientConfig:
         """How its administrator finds it."""
         return ClientConfig(tuple(self.endpoints), data_dir=self.spec.data_dir, tls=self.tls)

@@ -15,6 +15,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from pinnace.runtime.tls import TlsFiles
+
 Version = tuple[int, int, int]
 
 SNAPSHOT_COUNT = 100_000
@@ -66,6 +68,7 @@ class EtcdMember:
     data_dir: Path
     client_port: int
     peer_port: int
+    metrics_port: int
 
     @property
     def endpoint(self) -> str:
@@ -73,8 +76,34 @@ class EtcdMember:
         return f"127.0.0.1:{self.client_port}"
 
     @property
-    def peer_url(self) -> str:
-        return f"http://127.0.0.1:{self.peer_port}"
+    def http(self) -> str:
+        """Where it says how it is, host:port. As with kubeadm nobody has to show a certificate there: it tells no keys."""
+        return f"127.0.0.1:{self.metrics_port}"
+
+    @property
+    def peer(self) -> str:
+        """What the other members connect to, host:port."""
+        return f"127.0.0.1:{self.peer_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdTls:
+    """What a member shows to its clients, and to the other members. Both must show a certificate of the same authority."""
+
+    server: TlsFiles
+    peer: TlsFiles
+
+    def flags(self) -> list[str]:
+        return [
+            f"--cert-file={self.server.cert}",
+            f"--key-file={self.server.key}",
+            f"--trusted-ca-file={self.server.ca}",
+            "--client-cert-auth",
+            f"--peer-cert-file={self.peer.cert}",
+            f"--peer-key-file={self.peer.key}",
+            f"--peer-trusted-ca-file={self.peer.ca}",
+            "--peer-client-cert-auth",
+        ]
 
 
 def find_etcd(environ: Mapping[str, str] | None = None) -> EtcdBinary:
@@ -121,21 +150,31 @@ def read_version(path: Path) -> Version | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def etcd_command(binary: EtcdBinary, member: EtcdMember, members: Sequence[EtcdMember], *, fsync: bool = True) -> list[str]:
-    """The argv of `member` in a cluster of `members` (one or three, itself included).
+def etcd_command(
+    binary: EtcdBinary,
+    member: EtcdMember,
+    members: Sequence[EtcdMember],
+    *,
+    tls: EtcdTls | None = None,
+    fsync: bool = True,
+) -> list[str]:
+    """The argv of `member` in a cluster of `members` (one or three, itself included). Without `tls` everybody who can connect
+    may do everything.
 
     History is compacted by the API servers, not by etcd. Without `fsync` etcd is faster and loses data with the machine, not
     with the process; versions that cannot leave it out do it anyway.
     """
+    scheme = "https" if tls else "http"
     command = [
         str(binary.path),
         f"--name={member.name}",
         f"--data-dir={member.data_dir}",
-        f"--listen-client-urls=http://{member.endpoint}",
-        f"--advertise-client-urls=http://{member.endpoint}",
-        f"--listen-peer-urls={member.peer_url}",
-        f"--initial-advertise-peer-urls={member.peer_url}",
-        "--initial-cluster=" + ",".join(f"{each.name}={each.peer_url}" for each in members),
+        f"--listen-client-urls={scheme}://{member.endpoint}",
+        f"--advertise-client-urls={scheme}://{member.endpoint}",
+        f"--listen-metrics-urls=http://{member.http}",
+        f"--listen-peer-urls={scheme}://{member.peer}",
+        f"--initial-advertise-peer-urls={scheme}://{member.peer}",
+        "--initial-cluster=" + ",".join(f"{each.name}={scheme}://{each.peer}" for each in members),
         f"--initial-cluster-token=pinnace-{members[0].peer_port}",
         f"--heartbeat-interval={HEARTBEAT_MS}",
         f"--election-timeout={ELECTION_MS}",
@@ -143,6 +182,7 @@ def etcd_command(binary: EtcdBinary, member: EtcdMember, members: Sequence[EtcdM
         f"--snapshot-count={SNAPSHOT_COUNT}",
         "--logger=zap",
         "--log-level=warn",
+        *(tls.flags() if tls else ()),
     ]
     return command if fsync or not binary.can_skip_fsync else [*command, "--unsafe-no-fsync"]
 
@@ -152,10 +192,10 @@ def etcd_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("ETCD_")}
 
 
-def is_healthy(endpoint: str, timeout: float = 1.0) -> bool:
-    """Whether the member at host:port has a leader and answers linearizable reads. Blocks up to `timeout` seconds."""
+def is_healthy(http: str, timeout: float = 1.0) -> bool:
+    """Whether the member that says so at `http` has a leader and answers linearizable reads. Blocks up to `timeout` seconds."""
     try:
-        with _direct.open(f"http://{endpoint}/health", timeout=timeout) as answer:
+        with _direct.open(f"http://{http}/health", timeout=timeout) as answer:
             return bool(json.load(answer)["health"] == "true")
     except (URLError, OSError, ValueError, KeyError):
         return False

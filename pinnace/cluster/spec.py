@@ -62,7 +62,7 @@ class ClusterSpec:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One process that is to run. `name` is unique in the cluster: it names the log and, of a scheduler, the candidate.
-    `address` is where its clients find it, `http` where it says whether it is ready; they differ for API servers only.
+    `address` is where its clients find it, `http` where it says whether it is ready; who has no clients has one for both.
     `environment`: variables that it gets beside those of whoever starts it."""
 
     component: str
@@ -82,18 +82,20 @@ def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fitting
     def reaching(source: str, targets: Sequence[tuple[str, str]]) -> str:
         return ",".join(fittings.wiring(source, target, address) for target, address in targets)
 
+    pki = pki_folder(spec.data_dir)
+    tls = certificates.etcd_member(pki)
     names = [f"{ETCD}-{i}" for i in range(spec.etcd_members)]
-    members = [EtcdMember(name, etcd_folder(spec.data_dir) / name, port(), port()) for name in names]
-    plans = [Plan(ETCD, m.name, m.endpoint, m.endpoint, tuple(etcd_command(binary, m, members))) for m in members]
+    members = [EtcdMember(name, etcd_folder(spec.data_dir) / name, port(), port(), port()) for name in names]
+    plans = [Plan(ETCD, m.name, m.endpoint, m.http, tuple(etcd_command(binary, m, members, tls=tls))) for m in members]
     stores = [(member.name, member.endpoint) for member in members]
 
-    pki = pki_folder(spec.data_dir)
     shown = certificates.files(pki, APISERVER)
     serving = ("--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}")
     servers = [(f"{APISERVER}-{i}", address(), address()) for i in range(spec.apiservers)]
     for name, listen, http in servers:
         argv = _module(
-            APISERVER, "--name", name, "--listen", listen, "--http", http, "--etcd", reaching(name, stores), *serving,
+            APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
+            "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki),
         )  # fmt: skip
         plans.append(Plan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]

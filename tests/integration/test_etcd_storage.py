@@ -1,10 +1,11 @@
 """EtcdStorage when etcd, or the way to it, is in trouble. What it does on good days is in tests/contract."""
 
 import asyncio
-import subprocess
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 from apiserver.storage.committer import Committer
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
+from pinnace.cluster import certificates
 from pinnace.cluster.proxy import Mode, Proxy
-from pinnace.runtime.tls import TlsFiles
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import DEADLINE, done, put, take
 
@@ -259,53 +260,35 @@ async def test_closing_ends_what_is_under_way(etcd_storage: EtcdStorage, etcd: E
             await storage.get("a")
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a CA (ca.pem), and server.pem, client.pem with their keys (.key), signed by it."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"]
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=etcd-ca", "-days", "2")
-    for name in ("server", "client"):
-        openssl(
-            "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "2",
-            "-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1",
-            "-addext", "basicConstraints=critical,CA:FALSE",
-        )  # fmt: skip
-    return folder
-
-
 class TestTls:
-    async def start(self, start_etcd: EtcdFactory, certificates: Path, port: int) -> str:
-        """An etcd that asks for certificates on a port of its own; its endpoint there."""
-        await start_etcd(
-            1,
-            f"--listen-client-urls=http://{{endpoint}},https://127.0.0.1:{port}",
-            "--client-cert-auth",
-            f"--trusted-ca-file={certificates}/ca.pem",
-            f"--cert-file={certificates}/server.pem",
-            f"--key-file={certificates}/server.key",
-        )
-        return f"127.0.0.1:{port}"
+    @pytest.fixture
+    async def server(self, start_etcd: EtcdFactory, tmp_path: Path) -> EtcdServer:
+        """An etcd that asks for certificates of the authority in `pki`."""
+        certificates.provide(tmp_path / "pki", [], [])
+        (server,) = await start_etcd(1, tls=certificates.etcd_member(tmp_path / "pki"))
+        return server
 
-    async def test_both_sides_show_a_certificate(
-        self, start_etcd: EtcdFactory, certificates: Path, free_port: Callable[[], int]
-    ) -> None:
-        endpoint = await self.start(start_etcd, certificates, free_port())
-        tls = TlsFiles(certificates / "ca.pem", certificates / "client.pem", certificates / "client.key")
-        storage = EtcdStorage([endpoint], tls=tls)
+    async def test_both_sides_show_a_certificate(self, server: EtcdServer, tmp_path: Path) -> None:
+        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
         await put(storage, "a")
         await storage.close()
 
-    async def test_without_the_right_ca_there_is_no_connection(
-        self, start_etcd: EtcdFactory, certificates: Path, free_port: Callable[[], int]
-    ) -> None:
-        endpoint = await self.start(start_etcd, certificates, free_port())
-        tls = TlsFiles(certificates / "client.pem", certificates / "client.pem", certificates / "client.key")
-        storage = EtcdStorage([endpoint], tls=tls, timeout=2)
+    async def test_without_the_right_ca_there_is_no_connection(self, server: EtcdServer, tmp_path: Path) -> None:
+        shown = certificates.etcd_client(tmp_path / "pki")
+        storage = EtcdStorage([server.endpoint], tls=replace(shown, ca=tmp_path / "pki/ca.crt"), timeout=2)
         with pytest.raises(Unavailable):
             await storage.transact([Write("a", b"", 0)])
+        await storage.close()
+
+    async def test_what_was_renewed_is_shown_with_the_next_connection(self, server: EtcdServer, tmp_path: Path) -> None:
+        """All of it, the authority included: what was there before opens nothing any more."""
+        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
+        await put(storage, "a")
+        certificates.provide(tmp_path / "new", [], [])
+        shutil.copytree(tmp_path / "new", tmp_path / "pki", dirs_exist_ok=True)
+        assert await storage.get("a"), "what is connected stays so"
+        server.kill()
+        server.start()
+        await server.wait_ready()
+        assert await put_again(storage, "a", b"")
         await storage.close()

@@ -14,26 +14,34 @@ from pinnace.cli.settings import Settings
     "pki",
     examples="""
         pinnace pki ./pki --server 10.0.0.1:7443,10.0.0.2:7443 --host 10.0.0.1 --host 10.0.0.2
-        pinnace pki ./pki --server apiserver:7443 --host apiserver --fleet kubelet
+        pinnace pki ./pki --server apiserver:7443 --host apiserver --etcd-host etcd --fleet kubelet
         PINNACE_CONFIG=./pki/admin.conf pinnace get nodes
     """,
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--server", "servers", metavar="HOST:PORT[,...]", required=True, help="The API servers, as clients reach them.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name or address of API servers. Can be given again.")
+@click.option("--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="One of etcd members. Can be given again.")
 @click.option("--fleet", "fleets", metavar="NAME", multiple=True, help="A fleet of nodes. Can be given again.")
-def pki(settings: Settings, folder: Path, servers: str, hosts: tuple[str, ...], fleets: tuple[str, ...]) -> None:
+def pki(
+    settings: Settings,
+    folder: Path,
+    servers: str,
+    hosts: tuple[str, ...],
+    etcd_hosts: tuple[str, ...],
+    fleets: tuple[str, ...],
+) -> None:
     """Make the certificates of a cluster, and a configuration for each of its clients.
 
     What is there already and does not end within 30 days stays; the rest is made anew, and is taken up by processes that run.
-    The API servers' certificate is always good for this machine, too.
+    The certificates of API servers and of etcd are always good for this machine, too. etcd's are of an authority of its own.
     """
     from pinnace.client.config import ConfigError, parse_endpoints
     from pinnace.cluster.certificates import LOOPBACK, configuration, provide
     from pinnace.pki.folder import ADMIN
 
     try:
-        made = provide(folder, parse_endpoints(servers), fleets, (*LOOPBACK, *hosts))
+        made = provide(folder, parse_endpoints(servers), fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts))
     except ConfigError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE) from None
     except (OSError, ValueError) as error:

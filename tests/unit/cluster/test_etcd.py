@@ -8,6 +8,7 @@ from pinnace.cluster.etcd import (
     EtcdBinary,
     EtcdMember,
     EtcdMissing,
+    EtcdTls,
     etcd_command,
     etcd_environment,
     find_etcd,
@@ -15,9 +16,11 @@ from pinnace.cluster.etcd import (
     loses_writes,
     read_version,
 )
+from pinnace.runtime.tls import TlsFiles
 from tests.conftest import EtcdServer, free_port
 
-MEMBERS = [EtcdMember(f"etcd-{i}", Path(f"/data/etcd-{i}"), 2379 + 10 * i, 2380 + 10 * i) for i in range(3)]
+MEMBERS = [EtcdMember(f"etcd-{i}", Path(f"/data/etcd-{i}"), 2379 + 10 * i, 2380 + 10 * i, 2381 + 10 * i) for i in range(3)]
+SERVER, PEER = (TlsFiles(Path("ca.crt"), Path(f"{name}.crt"), Path(f"{name}.key")) for name in ("server", "peer"))
 OLD = EtcdBinary(Path("/usr/bin/etcd"), (3, 4, 23), fallback=False)
 NEW = EtcdBinary(Path("/usr/bin/etcd"), (3, 6, 1), fallback=False)
 
@@ -106,6 +109,12 @@ class TestCommand:
         everybody = "etcd-0=http://127.0.0.1:2380,etcd-1=http://127.0.0.1:2390,etcd-2=http://127.0.0.1:2400"
         assert f"--initial-cluster={everybody}" in command
 
+    def test_with_certificates_nothing_but_its_health_is_told_in_the_clear(self) -> None:
+        command = etcd_command(NEW, MEMBERS[1], MEMBERS, tls=EtcdTls(SERVER, PEER))
+        assert [flag for flag in command if "http://" in flag] == ["--listen-metrics-urls=http://127.0.0.1:2391"]
+        assert {"--client-cert-auth", "--cert-file=server.crt", "--key-file=server.key"} <= set(command)
+        assert {"--peer-client-cert-auth", "--peer-cert-file=peer.crt", "--peer-key-file=peer.key"} <= set(command)
+
     def test_members_agree_on_the_cluster(self) -> None:
         tokens = {
             flag for member in MEMBERS for flag in etcd_command(NEW, member, MEMBERS) if "--initial-cluster-token" in flag
@@ -121,5 +130,5 @@ class TestCommand:
 
 
 def test_health(etcd: EtcdServer) -> None:
-    assert is_healthy(etcd.endpoint)
+    assert is_healthy(etcd.http)
     assert not is_healthy(f"127.0.0.1:{free_port()}")

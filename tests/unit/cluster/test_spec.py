@@ -53,6 +53,15 @@ def test_every_part_knows_all_of_what_it_talks_to() -> None:
     assert argument(by_name["kubelet-0"].argv, "--server").split(",") == servers
 
 
+def test_etcd_and_the_api_servers_trust_one_authority_that_nobody_else_trusts() -> None:
+    plans = plan(ClusterSpec(data_dir=Path("/d")), BINARY, ports())
+    by_name = {p.name: p.argv for p in plans}
+    authority = "/d/pki/etcd/ca.crt"
+    assert {f"--trusted-ca-file={authority}", f"--peer-trusted-ca-file={authority}"} <= set(by_name["etcd-0"])
+    assert argument(by_name["apiserver-1"], "--etcd-cafile") == authority
+    assert argument(by_name["apiserver-1"], "--client-ca-file") == "/d/pki/ca.crt"
+
+
 def test_fittings_stand_between_the_processes() -> None:
     fittings = Fittings(
         wiring=lambda source, target, address: f"{source}>{target}",

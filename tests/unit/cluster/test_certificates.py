@@ -1,0 +1,64 @@
+"""The certificates of a whole cluster, laid out as kubeadm does."""
+
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.pki import pki
+from pinnace.cluster import certificates
+from pinnace.pki import Subject
+
+OF_ETCD = {"etcd/server": "kube-etcd", "etcd/peer": "kube-etcd-peer", "apiserver-etcd-client": "kube-apiserver-etcd-client"}
+OTHERS = {
+    "apiserver": "kube-apiserver",
+    "admin": "kubernetes-admin",
+    "scheduler": "system:kube-scheduler",
+    "kubelet": "system:node:kubelet",
+}
+
+
+def provide(folder: Path) -> list[str]:
+    return certificates.provide(folder, ["apiserver:7443"], ["kubelet"], ["apiserver"], ["etcd", "10.0.0.7"])
+
+
+def load(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def hosts(certificate: x509.Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def test_everybody_has_a_certificate_and_etcd_an_authority_of_its_own(tmp_path: Path) -> None:
+    assert sorted(provide(tmp_path)) == sorted([*OF_ETCD, *OTHERS])
+    for authority, names in (("ca", OTHERS), ("etcd/ca", OF_ETCD)):
+        issuer = load(tmp_path / f"{authority}.crt")
+        for name, user in names.items():
+            certificate = load(tmp_path / f"{name}.crt")
+            certificate.verify_directly_issued_by(issuer)
+            assert Subject.of(certificate).user == user
+    assert load(tmp_path / "etcd/ca.crt").subject.rfc4514_string() == "CN=etcd-ca"
+    for name in ("server", "peer"):
+        assert hosts(load(tmp_path / f"etcd/{name}.crt")) == ["etcd", "10.0.0.7"]
+
+
+def test_a_folder_from_before_etcd_had_certificates_is_completed(tmp_path: Path) -> None:
+    provide(tmp_path)
+    kept = (tmp_path / "apiserver.crt").read_bytes()
+    for path in (*tmp_path.glob("etcd/*"), *tmp_path.glob("apiserver-etcd-client.*")):
+        path.unlink()
+    assert sorted(provide(tmp_path)) == sorted(OF_ETCD)
+    assert (tmp_path / "apiserver.crt").read_bytes() == kept
+
+
+def test_the_command_makes_them_for_the_hosts_that_are_named_and_for_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(tmp_path), "--server", "apiserver:7443", "--etcd-host", "etcd", "--etcd-host", "etcd-2"]
+    pki.main(arguments, standalone_mode=False, obj=Settings())
+    assert f"{tmp_path}/etcd/server.crt made\n" in capsys.readouterr().out
+    for name in ("server", "peer"):
+        assert hosts(load(tmp_path / f"etcd/{name}.crt")) == [*certificates.LOOPBACK, "etcd", "etcd-2"]

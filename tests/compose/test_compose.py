@@ -82,6 +82,14 @@ def test_only_api_servers_reach_etcd(stack: Stack) -> None:
             stack.compose("exec", "-T", service, "python", "-c", look)
 
 
+def test_etcd_opens_to_its_own_authority_only(stack: Stack) -> None:
+    look = ("etcdctl", "--command-timeout", "2s", "get", "/", "--prefix", "--keys-only", "--limit", "1")
+    assert stack.compose("exec", "-T", "etcd", *look).strip()
+    shown = ("-e", "ETCDCTL_CERT=/pki/admin.crt", "-e", "ETCDCTL_KEY=/pki/admin.key")
+    with pytest.raises(AssertionError, match="deadline exceeded"):
+        stack.compose("exec", "-T", *shown, "etcd", *look)
+
+
 def test_the_command_line_works_inside_of_the_containers_too(stack: Stack) -> None:
     leader = eventually("there is a leader", stack.leader, RUNNING)
     assert leader["holder"] in stack.compose("exec", "-T", "scheduler", "pinnace", "leader")

@@ -160,7 +160,8 @@ class Storage(Protocol):
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forgets versions before `revision`. Raises Compacted when that has happened already."""
+        """Forgets versions before `revision`; the last version of a key that exists stays as it is. Raises Compacted when that
+        has happened already. A store that is out of space does it too, and takes puts again if that was enough."""
         ...
 
     async def grant_lease(self, ttl: int) -> int:

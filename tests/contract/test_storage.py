@@ -236,6 +236,19 @@ class TestCompaction:
                 await storage.compact(again)
             assert error.value.compact_revision == revision
 
+    async def test_compares_and_guards_hold_or_fail_as_before(self, storage: Storage) -> None:
+        token = await put(storage, A, b"elected")
+        renewed = await put(storage, A, b"renewed", expected=token)
+        other = await put(storage, B, b"1")
+        gone = await done(storage, Write(C, None, await put(storage, C)))
+        await storage.compact(gone)
+        assert await storage.get(A) == KeyValue(A, b"renewed", token, renewed, 2)
+        await refused(storage, Write(B, b"2", other, guards=(Guard(A, renewed),)))
+        await refused(storage, Write(B, b"2", other, guards=(Guard(C, gone - 1),)))
+        await refused(storage, Write(A, b"again", token))
+        await done(storage, Write(B, b"2", other, guards=(Guard(A, token),)))
+        assert await put(storage, C) > gone + 1
+
     async def test_the_future_cannot_be_compacted(self, storage: Storage) -> None:
         with pytest.raises(StorageError, match="future"):
             await storage.compact(await storage.current_revision() + 100)

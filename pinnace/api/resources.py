@@ -238,4 +238,8 @@ def commit_key(server: str, chain: int) -> str:
     return f"{COMMITS_PREFIX}{server}/{chain}"
 
 
+COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
+"""Likewise outside. The API servers agree by it on who compacts (apiserver.storage.compactor); the name is Kubernetes'."""
+
+
 NODE_LEASE_NAMESPACE = "kube-node-lease"

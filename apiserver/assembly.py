@@ -34,6 +34,7 @@ from apiserver.services.pods import PodService
 from apiserver.services.resource import READ_TIMEOUT, ResourceService
 from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
+from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
 from apiserver.storage.sweeper import Sweeper
 from pinnace.api import elections_pb2, version_pb2
@@ -51,7 +52,14 @@ BOOTSTRAP_INTERVAL = 0.5
 class Assembly:
     """`run` until cancelled; `drain` before that, when there is time. `bootstrapped`: the permanent namespaces exist."""
 
-    def __init__(self, storage: Storage, *, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        compaction_interval: float = INTERVAL,
+    ) -> None:
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -59,6 +67,7 @@ class Assembly:
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
         """Lanes of its own: however many writes of objects wait, an election does not."""
         self._sweeper = Sweeper(storage, clock)
+        self._compactor = Compactor(storage, clock, compaction_interval)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
         self._elections = ElectionsService(storage, self._elections_committer, self._committer, self.cacher, clock=clock)
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, clock=clock, rng=self._rng)
@@ -75,6 +84,7 @@ class Assembly:
             for committer in (self._committer, self._elections_committer):
                 tasks.create_task(committer.keep_lanes(), name="lanes")
             tasks.create_task(self._sweeper.run(), name="sweeper")
+            tasks.create_task(self._compactor.run(), name="compactor")
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._elections.run(), name="elections")
             tasks.create_task(self._bootstrap(), name="bootstrap")

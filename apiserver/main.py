@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from apiserver.server import ApiServer
+from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
 from pinnace.runtime import logs, process
@@ -26,6 +27,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--http", default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
 @click.option("--etcd", default="127.0.0.1:2379", help="etcd's client addresses, separated by commas.")
 @credentials
+@click.option(
+    "--etcd-compaction-interval",
+    "compaction_interval",
+    default=INTERVAL,
+    type=click.FloatRange(min=0),
+    help="Seconds between compactions of etcd's history, of which one to two intervals are kept; 0: none by this server.",
+)
 @click.option("--tls-cert-file", "cert", type=_FILE, help="The certificate of this server, PEM.")
 @click.option("--tls-private-key-file", "key", type=_FILE, help="Its key.")
 @click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
@@ -37,6 +45,7 @@ def main(
     http: str,
     etcd: str,
     etcd_tls: TlsFiles | None,
+    compaction_interval: float,
     cert: Path | None,
     key: Path | None,
     ca: Path | None,
@@ -63,7 +72,7 @@ def main(
     else:
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
-    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints, etcd_tls, tls)))
+    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints, etcd_tls, compaction_interval, tls)))
 
 
 async def serve(
@@ -72,11 +81,12 @@ async def serve(
     http: tuple[str, int],
     etcd: list[str],
     etcd_tls: TlsFiles | None,
+    compaction_interval: float,
     tls: TlsFiles | None,
 ) -> None:
     """Serves until `stop` is set. Raises OSError."""
     storage = EtcdStorage(etcd, tls=etcd_tls)
-    server = ApiServer(storage)
+    server = ApiServer(storage, compaction_interval=compaction_interval)
     status = StatusServer(*http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:

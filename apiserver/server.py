@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 from apiserver.assembly import Assembly
 from apiserver.cacher.cacher import Cacher
 from apiserver.services.handlers import MethodHandlers
+from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tls import TlsFiles, server_credentials
@@ -40,9 +41,9 @@ OPTIONS: Sequence[tuple[str, int]] = (
 class ApiServer:
     """`start`, then `run` until cancelled, then `stop`."""
 
-    def __init__(self, storage: Storage, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, storage: Storage, *, clock: Clock = SYSTEM_CLOCK, compaction_interval: float = INTERVAL) -> None:
         self._clock = clock
-        self._assembly = Assembly(storage, clock=clock)
+        self._assembly = Assembly(storage, clock=clock, compaction_interval=compaction_interval)
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods

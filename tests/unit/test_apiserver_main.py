@@ -15,6 +15,7 @@ from apiserver.main import main
         (["--etcd", ","], "name at least one address"),
         (["--etcd-cafile", __file__], "name all of --etcd-cafile, --etcd-certfile and --etcd-keyfile"),
         (["--etcd-cafile", "/nowhere/ca.crt"], "'/nowhere/ca.crt' does not exist"),
+        (["--etcd-compaction-interval", "-1"], "is not in the range x>=0"),
         ([], "or serve without TLS with --insecure"),
         (
             ["--tls-cert-file", __file__, "--client-ca-file", __file__],

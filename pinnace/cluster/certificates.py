@@ -9,7 +9,7 @@ The users and groups are Kubernetes': https://kubernetes.io/docs/setup/best-prac
 https://kubernetes.io/docs/reference/access-authn-authz/node/ (a fleet is called like one node).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,15 +30,18 @@ _CONTEXT = "pinnace"
 def provide(
     folder: Path,
     endpoints: Sequence[str],
-    fleets: Sequence[str],
+    fleets: Mapping[str, Sequence[str]],
     hosts: Sequence[str] = LOOPBACK,
     etcd_hosts: Sequence[str] = LOOPBACK,
 ) -> list[str]:
     """Makes all that is missing or ends soon; the names of the certificates that were made. `endpoints`: the API servers as
     clients reach them, `hosts`: what these are called, `etcd_hosts`: what etcd's members are called, by the API servers and by
-    each other. Raises OSError, and ValueError when what is there is none of ours."""
+    each other; `fleets`: each with the names of its nodes (pinnace.api.nodenames). Raises OSError, and ValueError when what is
+    there is none of ours."""
     now = datetime.now(UTC)
-    clients = _CLIENTS | {fleet: Subject(f"system:node:{fleet}", ("system:nodes",)) for fleet in fleets}
+    clients = _CLIENTS | {
+        fleet: Subject(f"system:node:{fleet}", ("system:nodes",), tuple(nodes)) for fleet, nodes in fleets.items()
+    }
     wanted = [Wanted(APISERVER, _SERVER, tuple(hosts)), *(Wanted(name, subject) for name, subject in clients.items())]
     of_etcd = [
         Wanted(ETCD_SERVER, _ETCD_SERVER, tuple(etcd_hosts)),

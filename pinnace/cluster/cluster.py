@@ -25,7 +25,7 @@ from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.progress import SILENT, Progress
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ClusterSpec, pki_folder, plan
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ClusterSpec, fleets, pki_folder, plan
 from pinnace.cluster.startup import Missing
 from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
@@ -200,8 +200,7 @@ class Cluster:
         state = planned(self.spec, plans, made, time.time())
         self.folder.claim(state)
         self._state = state
-        fleets = [record.name for record in state.of(KUBELET)]
-        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets)
+        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec))
 
     async def _start_all(self, progress: Progress, with_etcd: Hook | None) -> None:
         etcd, *others = STAGES

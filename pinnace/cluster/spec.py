@@ -132,6 +132,14 @@ def pki_folder(data_dir: Path) -> Path:
     return data_dir / "pki"
 
 
+def fleets(spec: ClusterSpec) -> dict[str, list[str]]:
+    """The names of each fleet's own nodes, as its certificate has them."""
+    return {
+        f"{KUBELET}-{i}": [f"{NODE_PREFIX}{first}..{first + count - 1}"] if count else []
+        for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets))
+    }
+
+
 def shares(total: int, parts: int) -> list[tuple[int, int]]:
     """`total` things dealt out to `parts` as evenly as can be: (index of the first, count) of each part."""
     bounds = [total * i // parts for i in range(parts + 1)] if parts else []

@@ -22,14 +22,17 @@ SKEW = timedelta(minutes=5)
 """A certificate is good from so long before it is made: clocks differ."""
 CA_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
+_NODES = "urn:pinnace:nodes:"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who somebody is. `user` is not empty."""
+    """Who somebody is. `user` is not empty. `nodes`: the names of a fleet's nodes, as patterns (pinnace.api.nodenames); they
+    stand among the alternative names, each as the URI urn:pinnace:nodes:<pattern>."""
 
     user: str
     groups: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
 
     def name(self) -> x509.Name:
         organisations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in self.groups]
@@ -42,7 +45,8 @@ class Subject:
         if len(users) != 1:
             raise ValueError("the certificate's subject has no common name")
         groups = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-        return cls(str(users[0].value), tuple(str(group.value) for group in groups))
+        nodes = (uri.removeprefix(_NODES) for uri in _uris(certificate) if uri.startswith(_NODES))
+        return cls(str(users[0].value), tuple(str(group.value) for group in groups), tuple(nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,9 @@ class Authority:
         builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName(map(_general_name, hosts)), critical=False)
+        names = [*map(_general_name, hosts), *(x509.UniformResourceIdentifier(_NODES + each) for each in subject.nodes)]
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return _signed(builder.add_extension(issuer, critical=False), key, self._key)
 
@@ -144,3 +149,12 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
+
+
+def _uris(certificate: x509.Certificate) -> list[str]:
+    """Among its alternative names."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.UniformResourceIdentifier)

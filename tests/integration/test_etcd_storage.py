@@ -264,7 +264,7 @@ class TestTls:
     @pytest.fixture
     async def server(self, start_etcd: EtcdFactory, tmp_path: Path) -> EtcdServer:
         """An etcd that asks for certificates of the authority in `pki`."""
-        certificates.provide(tmp_path / "pki", [], [])
+        certificates.provide(tmp_path / "pki", [], {})
         (server,) = await start_etcd(1, tls=certificates.etcd_member(tmp_path / "pki"))
         return server
 
@@ -284,7 +284,7 @@ class TestTls:
         """All of it, the authority included: what was there before opens nothing any more."""
         storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
         await put(storage, "a")
-        certificates.provide(tmp_path / "new", [], [])
+        certificates.provide(tmp_path / "new", [], {})
         shutil.copytree(tmp_path / "new", tmp_path / "pki", dirs_exist_ok=True)
         assert await storage.get("a"), "what is connected stays so"
         server.kill()

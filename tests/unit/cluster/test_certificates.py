@@ -20,7 +20,7 @@ OTHERS = {
 
 
 def provide(folder: Path) -> list[str]:
-    return certificates.provide(folder, ["apiserver:7443"], ["kubelet"], ["apiserver"], ["etcd", "10.0.0.7"])
+    return certificates.provide(folder, ["apiserver:7443"], {"kubelet": ["kubelet-*"]}, ["apiserver"], ["etcd", "10.0.0.7"])
 
 
 def load(path: Path) -> x509.Certificate:

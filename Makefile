@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn soak simulate simulate-bugs check format proto up down bench chaos scenarios compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn soak simulate simulate-bugs check security-table format proto up down bench chaos scenarios compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -38,6 +38,9 @@ simulate-bugs: setup ## Plant bugs in the code, one at a time: each must be foun
 
 soak: setup ## Roll the API servers 20 times; lose etcd's quorum for 30 s, ten times (ten minutes)
 	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 $(BIN)/pytest -s tests/integration/test_rolling.py tests/integration/test_etcd_trouble.py
+
+security-table: setup ## Write who may call what into docs/security.md
+	@$(BIN)/python -m tests.unit.auth.matrix
 
 check: setup ## Check form, types, import rules and generated code
 	$(BIN)/ruff format --check .

@@ -7,7 +7,6 @@ in-process) passes the same gate and gets the same refusals. Time and chance com
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -17,18 +16,25 @@ from google.protobuf.descriptor import ServiceDescriptor
 from apiserver.admission import Chain
 from apiserver.admission.default_storage_class import DefaultStorageClass
 from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
+from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.admission.priority import Priority
+from apiserver.admission.role_escalation import RoleEscalation
+from apiserver.auth.authorizer import Policy
+from apiserver.auth.nodes import NodeAuthorizer
+from apiserver.auth.rbac import Rbac
+from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.events import EventLeases, EventRegistry
 from apiserver.registry.mutation import Mutator
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
+from apiserver.services.authorization import AuthorizationService
 from apiserver.services.elections import ElectionsService
 from apiserver.services.errors import not_loaded, shutting_down
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.methods import Gate, Method, methods_of
-from apiserver.services.namespaces import PERMANENT, NamespaceService
+from apiserver.services.namespaces import NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import READ_TIMEOUT, ResourceService
@@ -37,20 +43,27 @@ from apiserver.storage.committer import Committer
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
 from apiserver.storage.sweeper import Sweeper
-from pinnace.api import elections_pb2, version_pb2
-from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, Resource
-from pinnace.api.status import Code, Refusal
+from pinnace.api import authorization_pb2, elections_pb2, version_pb2
+from pinnace.api.resources import (
+    ALL,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    STORAGE_CLASSES,
+    Resource,
+)
+from pinnace.api.status import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-
-log = logging.getLogger(__name__)
-
-BOOTSTRAP_INTERVAL = 0.5
-"""Seconds between attempts to make the permanent namespaces."""
 
 
 class Assembly:
-    """`run` until cancelled; `drain` before that, when there is time. `bootstrapped`: the permanent namespaces exist."""
+    """`run` until cancelled; `drain` before that, when there is time. `bootstrapped`: what every cluster has is there."""
 
     def __init__(
         self,
@@ -69,9 +82,17 @@ class Assembly:
         self._sweeper = Sweeper(storage, clock)
         self._compactor = Compactor(storage, clock, compaction_interval)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
-        self._elections = ElectionsService(storage, self._elections_committer, self._committer, self.cacher, clock=clock)
-        self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, clock=clock, rng=self._rng)
-        self._namespaces: Store[Namespace]
+        of = self.cacher.of
+        self._nodes = NodeAuthorizer(of(NODES), of(PODS))
+        self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
+        self._policy = Policy(self._rbac, self._nodes, self._refresh)
+        self._elections = ElectionsService(
+            storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
+        )
+        self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng)
+        admission = self._admission()
+        self._stores = {resource: self._store(resource, admission) for resource in ALL}
+        self._bootstrap = Bootstrap(self._stores, self.cacher, clock)
         self.bootstrapped = asyncio.Event()
         self._stopping = False
         self.methods = self._methods()
@@ -87,7 +108,7 @@ class Assembly:
             tasks.create_task(self._compactor.run(), name="compactor")
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._elections.run(), name="elections")
-            tasks.create_task(self._bootstrap(), name="bootstrap")
+            tasks.create_task(self._provide(), name="bootstrap")
 
     async def drain(self) -> None:
         """Takes no more calls, and sends everybody on to another server: watches, candidates and fleets."""
@@ -100,13 +121,13 @@ class Assembly:
         """Why the server is not ready; None: it is."""
         if not self.cacher.ready:
             return "the watch cache is not loaded, or its watch of etcd is broken"
-        return None if self.bootstrapped.is_set() else "the permanent namespaces are not made yet"
+        return None if self.bootstrapped.is_set() else "the default namespaces and roles are not made yet"
 
     def _closed(self) -> Refusal | None:
         """Why no call is taken now."""
         if self._stopping:
             return shutting_down()
-        return None if self.cacher.revision else not_loaded()
+        return None if self.bootstrapped.is_set() else not_loaded()
 
     def _methods(self) -> Mapping[str, Method]:
         services: list[tuple[ServiceDescriptor, object, Gate]] = [
@@ -114,10 +135,13 @@ class Assembly:
             for resource, service in self._services().items()
         ]
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, self._closed))
+        services.append((
+            authorization_pb2.DESCRIPTOR.services_by_name["Authorization"], AuthorizationService(self._policy), self._closed
+        ))  # fmt: skip
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), self._closed))
         methods: dict[str, Method] = {}
         for descriptor, service, gate in services:
-            methods.update(methods_of(descriptor, service, gate))
+            methods.update(methods_of(descriptor, service, gate, self._policy))
         return methods
 
     def _gate(self, resource: Resource[Any]) -> Gate:
@@ -126,13 +150,7 @@ class Assembly:
         return lambda: self._closed() or (None if cache.loaded else not_loaded())
 
     def _services(self) -> Mapping[Resource[Any], object]:
-        admission = Chain([
-            NamespaceLifecycle(self.cacher.of(NAMESPACES)),
-            Priority(self.cacher.of(PRIORITY_CLASSES)),
-            DefaultStorageClass(self.cacher.of(STORAGE_CLASSES)),
-        ])  # fmt: skip
-        stores = {resource: self._store(resource, admission) for resource in ALL}
-        self._namespaces = stores[NAMESPACES]
+        stores = self._stores
         events = EventRegistry(stores[EVENTS], EventLeases(self._storage, self._clock))
         special: Mapping[Resource[Any], object] = {
             PODS: PodService(stores[PODS], self.cacher, self._clock),
@@ -142,6 +160,15 @@ class Assembly:
         }
         return {resource: special.get(resource) or ResourceService(stores[resource], self.cacher) for resource in ALL}
 
+    def _admission(self) -> Chain:
+        of = self.cacher.of
+        mutating = (
+            NamespaceLifecycle(of(NAMESPACES)),
+            Priority(of(PRIORITY_CLASSES)),
+            DefaultStorageClass(of(STORAGE_CLASSES)),
+        )
+        return Chain(mutating, (NodeRestriction(self._nodes.owns), RoleEscalation(self._rbac)))
+
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, self._committer)
         return Store(resource, STRATEGIES[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
@@ -149,20 +176,7 @@ class Assembly:
     async def _refresh(self) -> None:
         await self.cacher.fresh(READ_TIMEOUT)
 
-    async def _bootstrap(self) -> None:
-        """Makes the permanent namespaces, as soon as etcd can be reached."""
-        missing = list(PERMANENT)
-        while missing:
-            objs = [Namespace() for _ in missing]
-            for obj, name in zip(objs, missing, strict=True):
-                obj.metadata.name = name
-            outcomes = await self._namespaces.create(objs)
-            missing = [
-                name
-                for name, outcome in zip(missing, outcomes, strict=True)
-                if isinstance(outcome, Refusal) and outcome.code is not Code.ALREADY_EXISTS
-            ]
-            if missing:
-                log.warning("cannot make the namespaces %s yet", ", ".join(missing))
-                await self._clock.sleep(BOOTSTRAP_INTERVAL)
+    async def _provide(self) -> None:
+        """Makes what every cluster has, as soon as etcd can be reached."""
+        await self._bootstrap.run()
         self.bootstrapped.set()

@@ -4,15 +4,20 @@ import asyncio
 import logging
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from apiserver.auth.authentication import Authenticator
+from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
+from apiserver.services.handlers import anybody, by_certificate
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
 from pinnace.runtime import logs, process
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer, parse_address
 from pinnace.runtime.tls import TlsFiles
 
@@ -37,6 +42,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-cert-file", "cert", type=_FILE, help="The certificate of this server, PEM.")
 @click.option("--tls-private-key-file", "key", type=_FILE, help="Its key.")
 @click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
+@click.option("--token-auth-file", "tokens", type=_FILE, help='Tokens of people: lines of token,user,uid,"groups".')
+@click.option("--token-listen", metavar="ADDRESS", help="Where to listen to those who send a token instead of a certificate.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
@@ -49,6 +56,8 @@ def main(
     cert: Path | None,
     key: Path | None,
     ca: Path | None,
+    tokens: Path | None,
+    token_listen: str | None,
     insecure: bool,
     verbose: int,
 ) -> None:
@@ -61,37 +70,54 @@ def main(
         status = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
-    try:
-        parse_address(listen)  # gRPC takes port 99999 to be 34463
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--listen") from None
+    for option, address in (("--listen", listen), ("--token-listen", token_listen)):
+        try:
+            if address is not None:
+                parse_address(address)  # gRPC takes port 99999 to be 34463
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint=option) from None
+    if (tokens is None) != (token_listen is None):
+        raise click.UsageError("--token-auth-file and --token-listen go together")
     if insecure:
         tls = None
+        if tokens:
+            raise click.UsageError("with --insecure nobody is told apart: leave out --token-auth-file")
     elif cert and key and ca:
         tls = TlsFiles(ca, cert, key)
     else:
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
-    sys.exit(process.run(lambda stop: serve(stop, listen, status, endpoints, etcd_tls, compaction_interval, tls)))
+    options = Options(listen, status, tuple(endpoints), etcd_tls, compaction_interval, tls, tokens, token_listen)
+    sys.exit(process.run(lambda stop: serve(stop, options)))
 
 
-async def serve(
-    stop: asyncio.Event,
-    listen: str,
-    http: tuple[str, int],
-    etcd: list[str],
-    etcd_tls: TlsFiles | None,
-    compaction_interval: float,
-    tls: TlsFiles | None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says. `tls`: None without."""
+
+    listen: str
+    http: tuple[str, int]
+    etcd: tuple[str, ...]
+    etcd_tls: TlsFiles | None
+    compaction_interval: float
+    tls: TlsFiles | None
+    tokens: Path | None
+    tokens_at: str | None
+
+
+async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serves until `stop` is set. Raises OSError."""
-    storage = EtcdStorage(etcd, tls=etcd_tls)
-    server = ApiServer(storage, compaction_interval=compaction_interval)
-    status = StatusServer(*http, {"cache": server.readiness}, asyncio.get_running_loop())
+    storage = EtcdStorage(options.etcd, tls=options.etcd_tls)
+    tokens = TokenFile(options.tokens) if options.tokens is not None else None
+    who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
+    server = ApiServer(storage, who, compaction_interval=options.compaction_interval)
+    status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:
-        address = await server.start(listen, tls)
-        log.info("serving on %s, status on %s, etcd at %s", address, status.address, ",".join(etcd))
+        if options.tls is not None and options.tokens_at is not None:
+            server.listen_for_tokens(options.tokens_at, options.tls)
+        address = await server.start(options.listen, options.tls)
+        log.info("serving on %s, status on %s, etcd at %s", address, status.address, ",".join(options.etcd))
         async with asyncio.TaskGroup() as group:
             running = group.create_task(server.run())
             await stop.wait()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
@@ -11,7 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from apiserver.assembly import Assembly
 from apiserver.cacher.cacher import Cacher
-from apiserver.services.handlers import MethodHandlers
+from apiserver.services.handlers import MethodHandlers, Who, anybody
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -39,15 +40,17 @@ OPTIONS: Sequence[tuple[str, int]] = (
 
 
 class ApiServer:
-    """`start`, then `run` until cancelled, then `stop`."""
+    """`start`, then `run` until cancelled, then `stop`. `who` says who calls; by default anybody may do everything."""
 
-    def __init__(self, storage: Storage, *, clock: Clock = SYSTEM_CLOCK, compaction_interval: float = INTERVAL) -> None:
+    def __init__(
+        self, storage: Storage, who: Who = anybody, *, clock: Clock = SYSTEM_CLOCK, compaction_interval: float = INTERVAL
+    ) -> None:
         self._clock = clock
         self._assembly = Assembly(storage, clock=clock, compaction_interval=compaction_interval)
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods
-        self._server.add_generic_rpc_handlers((MethodHandlers(methods),))
+        self._server.add_generic_rpc_handlers((MethodHandlers(methods, who),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         services = sorted({method.name.partition("/")[0] for method in methods.values()})
         reflection.enable_server_reflection([*services, HEALTH, reflection.SERVICE_NAME], self._server)
@@ -56,10 +59,19 @@ class ApiServer:
     def cacher(self) -> Cacher:
         return self._assembly.cacher
 
+    def listen_for_tokens(self, address: str, tls: TlsFiles) -> str:
+        """Before the start: another port, where nobody is asked for a certificate, and who wants to do anything shows a token.
+        (A port of gRPC's in Python either demands a certificate or does not ask.) As `start`."""
+        return self._listen(address, server_credentials(tls, ask=False))
+
     async def start(self, address: str, tls: TlsFiles | None = None) -> str:
         """Listens; the address with the real port. With `tls` only to those who show a certificate of its authority. Raises
         OSError when it cannot."""
-        credentials = server_credentials(tls) if tls is not None else None
+        listening = self._listen(address, server_credentials(tls) if tls is not None else None)
+        await self._server.start()
+        return listening
+
+    def _listen(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -67,7 +79,6 @@ class ApiServer:
                 port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
-        await self._server.start()
         return f"{address.rpartition(':')[0]}:{port}"
 
     async def run(self) -> None:

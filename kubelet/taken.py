@@ -28,7 +28,7 @@ INTERVAL = 3.0
 class LeaseReader(Protocol):
     """What this needs of the client of leases."""
 
-    async def list(self, namespace: str = "") -> Listing[Lease]: ...
+    async def list(self, namespace: str = "", *, fields: str = "") -> Listing[Lease]: ...
 
 
 class Taken:
@@ -59,7 +59,8 @@ class Taken:
     async def _look(self) -> None:
         await self._some.wait()
         await self._clock.sleep(INTERVAL)
-        held = {lease.metadata.name for lease in (await self._leases.list(NODE_LEASE_NAMESPACE)).items}
+        names = f"metadata.name in ({','.join(sorted(self._nodes))})"
+        held = {lease.metadata.name for lease in (await self._leases.list(NODE_LEASE_NAMESPACE, fields=names)).items}
         absent = self._nodes - held
         free, self._absent = absent & self._absent, absent - self._absent
         if free:

@@ -1,27 +1,84 @@
-"""Admission: what the cluster, rather than the object itself, has to say about a new object.
+"""Admission: what the cluster, rather than the object itself, has to say about a write.
 
-An ordered chain of small plugins. Each may change the object or refuse it (`Rejected`). They see the caches, do no I/O, and run
-before defaults and validation of the resource's own strategy.
+    create  --mutating plugins--> defaults of the resource --> its validation --> validating plugins --> stored
+    others  ----------------------------------------------> its validation --> validating plugins --> stored
+
+Plugins are small, see the caches, and do no I/O: they may be called several times for one write, each time with a later version
+of the object. Each says what it is asked about, so that what concerns nobody costs nothing.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple, Protocol
 
-from pinnace.api.resources import Object, Resource
+from apiserver.auth.user import User
+from pinnace.api.resources import ALL, Object, Resource
 
 
-class Plugin(Protocol):
-    def admit(self, resource: Resource[Object], obj: Object) -> None:
-        """Looks at an object that is to be created; may complete it. Raises Rejected."""
+class Operation(Enum):
+    CREATE = auto()
+    UPDATE = auto()
+    """Of metadata and spec."""
+    UPDATE_STATUS = auto()
+    DELETE = auto()
+
+
+class Request(NamedTuple):
+    """Who writes, and whether it is for show only."""
+
+    user: User
+    dry_run: bool = False
+
+
+class Mutating(Protocol):
+    """Completes new objects, or refuses them."""
+
+    @property
+    def resources(self) -> Collection[Resource[Any]]:
+        """Those whose objects it completes."""
+        ...
+
+    def admit(self, request: Request, obj: Any) -> None:
+        """`obj` may be changed. Raises Rejected."""
+        ...
+
+
+class Validating(Protocol):
+    """Refuses writes."""
+
+    @property
+    def asked(self) -> Collection[tuple[Operation, Resource[Any]]]:
+        """About what."""
+        ...
+
+    def validate(self, request: Request, operation: Operation, obj: Any, old: Any) -> None:
+        """`obj`: as it is to be (None: deleted), `old`: as it is (None: created); neither may be changed. Raises Rejected."""
         ...
 
 
 class Chain:
-    """The plugins, one after another."""
+    """The plugins, one after another, in the order in which they are given."""
 
-    def __init__(self, plugins: Sequence[Plugin]) -> None:
-        self._plugins = tuple(plugins)
+    def __init__(self, mutating: Sequence[Mutating], validating: Sequence[Validating]) -> None:
+        self._mutating: Mapping[Resource[Any], Sequence[Mutating]] = {
+            resource: tuple(plugin for plugin in mutating if resource in plugin.resources) for resource in ALL
+        }
+        self._validating: Mapping[tuple[Operation, Resource[Any]], Sequence[Validating]] = {
+            (operation, resource): tuple(plugin for plugin in validating if (operation, resource) in plugin.asked)
+            for operation in Operation
+            for resource in ALL
+        }
 
-    def admit(self, resource: Resource[Object], obj: Object) -> None:
-        for plugin in self._plugins:
-            plugin.admit(resource, obj)
+    def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:
+        """Completes an object that is to be created. Raises Rejected."""
+        for plugin in self._mutating[resource]:
+            plugin.admit(request, obj)
+
+    def validate(
+        self, request: Request, operation: Operation, resource: Resource[Any], obj: Object | None, old: Object | None
+    ) -> None:
+        """Raises Rejected."""
+        for plugin in self._validating[operation, resource]:
+            plugin.validate(request, operation, obj, old)

@@ -3,10 +3,11 @@
 Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass
 """
 
+from apiserver.admission import Request
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
-from pinnace.api.resources import STORAGE_CLASSES, Object, Resource
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
 
 IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
@@ -14,14 +15,14 @@ _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 class DefaultStorageClass:
+    resources = (PERSISTENT_VOLUME_CLAIMS,)
+
     def __init__(self, classes: ResourceCache[StorageClass]) -> None:
         self._classes = classes
         self._everything = Selection.parse(STORAGE_CLASSES, "", "", "")
 
-    def admit(self, resource: Resource[Object], obj: Object) -> None:
+    def admit(self, request: Request, obj: PersistentVolumeClaim) -> None:
         """A class that is named, be it the empty one, stays."""
-        if not isinstance(obj, PersistentVolumeClaim):
-            return
         if obj.spec.HasField("storageClassName") or _OLD_CLASS in obj.metadata.annotations:
             return
         if default := self._default():

@@ -1,19 +1,20 @@
 """NamespaceLifecycle: objects are created only in namespaces that exist and are not ending."""
 
+from apiserver.admission import Request
 from apiserver.cacher.resource import ResourceCache
 from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import NAMESPACES, Object, Resource
+from pinnace.api.resources import ALL, NAMESPACES, Object
 from pinnace.api.status import Code, Refusal
 
 
 class NamespaceLifecycle:
+    resources = tuple(resource for resource in ALL if resource.namespaced)
+
     def __init__(self, namespaces: ResourceCache[Namespace]) -> None:
         self._namespaces = namespaces
 
-    def admit(self, resource: Resource[Object], obj: Object) -> None:
-        if not resource.namespaced:
-            return
+    def admit(self, request: Request, obj: Object) -> None:
         name = obj.metadata.namespace
         entry = self._namespaces.get(NAMESPACES.key("", name))
         if entry is None:

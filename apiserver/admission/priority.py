@@ -3,13 +3,14 @@
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
+from apiserver.admission import Request
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.validation.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS, PRIORITY_CLASSES, Object, Resource
+from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Violation
 
@@ -17,15 +18,15 @@ DEFAULT_POLICY = "PreemptLowerPriority"
 
 
 class Priority:
+    resources = (PODS,)
+
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
         self._classes = classes
         self._everything = Selection.parse(PRIORITY_CLASSES, "", "", "")
         self._known: tuple[int, PriorityClass | None] = (0, None)
         """The default class, and before it the version of the classes of which it is the default."""
 
-    def admit(self, resource: Resource[Object], obj: Object) -> None:
-        if not isinstance(obj, Pod):
-            return
+    def admit(self, request: Request, obj: Pod) -> None:
         spec = obj.spec
         value, policy = self._resolve(obj)
         if spec.HasField("priority") and spec.priority != value:

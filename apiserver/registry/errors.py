@@ -53,6 +53,10 @@ def bad_request(message: str) -> Refusal:
     return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message)
 
 
+def forbidden(message: str) -> Refusal:
+    return Refusal(Code.PERMISSION_DENIED, "Forbidden", message)
+
+
 def fenced(election: str, token: int) -> Refusal:
     message = f'token {token} does not lead election "{election}" any more: stand down'
     return Refusal(Code.FAILED_PRECONDITION, "Fenced", message)

@@ -9,13 +9,14 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 from collections.abc import Sequence
 
+from apiserver.admission import Request
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Outcome, Put, Version
 from apiserver.registry.store import Store
 from apiserver.storage.interface import Storage, StorageError
 from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.resources import EVENTS
+from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS
 from pinnace.api.times import to_seconds
 from pinnace.runtime.clock import Clock
 
@@ -50,22 +51,22 @@ class EventRegistry:
         self._store = store
         self._leases = leases
 
-    async def record(self, events: Sequence[Event]) -> list[Outcome]:
+    async def record(self, events: Sequence[Event], by: Request) -> list[Outcome]:
         try:
             lease = await self._leases.current()
         except StorageError as error:
             return [errors.from_storage(error)] * len(events)
-        return await self._store.mutate([self._mutation(event, lease) for event in events])
+        return await self._store.mutate([self._mutation(event, lease, by) for event in events])
 
-    def _mutation(self, event: Event, lease: int) -> Mutation[Event]:
-        event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or "default"
+    def _mutation(self, event: Event, lease: int, by: Request) -> Mutation[Event]:
+        event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
         name = event.metadata.name
 
         def step(version: Version[Event] | None) -> Put[Event]:
             new = Event()
             new.CopyFrom(event)
             if version is None:
-                self._store.complete(new)
+                self._store.complete(new, by)
             else:
                 merge(new, version.obj)
                 if violations := self._store.strategy.validate_update(new, version.obj):

@@ -6,15 +6,15 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from apiserver.admission import Chain
+from apiserver.admission import Chain, Operation, Request
+from apiserver.auth.user import User
 from apiserver.registry import errors
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.strategy import Strategy
 from apiserver.uids import new_uid
-from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.resources import Object, Resource
+from pinnace.api.resources import DEFAULT_NAMESPACE, Object, Resource
 from pinnace.api.status import Refusal, Violation
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DeleteRequest
@@ -50,33 +50,32 @@ class Store(Generic[T]):
         self._clock = clock
         self._rng = rng
 
-    async def create(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
-        items = [self._creation(obj) for obj in objs]
+    async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+        items = [self._creation(obj, by) for obj in objs]
         if any(isinstance(item, Refusal) for item in items):
             await self._refresh()  # admission looks into the cache, which may have been behind
-            items = [self._creation(obj) if isinstance(item, Refusal) else item for obj, item in zip(objs, items, strict=True)]
-        return await self.mutate(items, dry_run=dry_run)
+            again = zip(objs, items, strict=True)
+            items = [self._creation(obj, by) if isinstance(item, Refusal) else item for obj, item in again]
+        return await self.mutate(items, dry_run=by.dry_run)
 
-    async def update(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
+    async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces spec and metadata."""
-        return await self.mutate([self._update(obj, status=False) for obj in objs], dry_run=dry_run)
+        return await self.mutate([self._update(obj, by, Operation.UPDATE) for obj in objs], dry_run=by.dry_run)
 
-    async def update_status(self, objs: Sequence[T], *, dry_run: bool = False) -> list[Outcome]:
+    async def update_status(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces status; nothing else of the objects is looked at but name, uid and resourceVersion."""
-        return await self.mutate([self._update(obj, status=True) for obj in objs], dry_run=dry_run)
+        return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
-    async def delete(self, requests: Sequence[DeleteRequest]) -> list[Outcome]:
-        return await self.mutate(
-            [self._deletion(request.namespace, request.name, request.options) for request in requests],
-            dry_run=bool(requests) and all(request.options.dryRun for request in requests),
-        )
+    async def delete(self, requests: Sequence[DeleteRequest], user: User) -> list[Outcome]:
+        by = Request(user, bool(requests) and all(request.options.dryRun for request in requests))
+        return await self.mutate([self._deletion(request, by) for request in requests], dry_run=by.dry_run)
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
         """Runs the mutations among the items, and puts their outcomes in place."""
         done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]
 
-    def complete(self, obj: T) -> None:
+    def complete(self, obj: T, by: Request) -> None:
         """Makes a client's object one of ours: admission, defaults, validation, identity. Raises Rejected."""
         metadata = obj.metadata
         if metadata.resourceVersion:
@@ -84,23 +83,24 @@ class Store(Generic[T]):
         if not self.resource.namespaced:
             metadata.namespace = ""
         elif not metadata.namespace:
-            metadata.namespace = "default"
+            metadata.namespace = DEFAULT_NAMESPACE
         if not metadata.name and metadata.generateName:
             suffix = "".join(self._rng.choices(NAME_ALPHABET, k=5))
             metadata.name = metadata.generateName[:MAX_GENERATED_PREFIX] + suffix
-        self._admission.admit(self.resource, obj)
+        self._admission.admit(by, self.resource, obj)
         self.strategy.prepare_create(obj)
         if violations := self.strategy.validate(obj):
             raise Rejected(errors.invalid(self.resource, metadata.name or metadata.generateName, violations))
+        self._admission.validate(by, Operation.CREATE, self.resource, obj, None)
         metadata.uid = new_uid(self._rng)
         metadata.generation = 1
         metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
         metadata.ClearField("deletionTimestamp")
         metadata.ClearField("deletionGracePeriodSeconds")
 
-    def _creation(self, obj: T) -> Mutation[T] | Refusal:
+    def _creation(self, obj: T, by: Request) -> Mutation[T] | Refusal:
         try:
-            self.complete(obj)
+            self.complete(obj, by)
         except Rejected as rejected:
             return rejected.refusal
         name = obj.metadata.name
@@ -112,13 +112,13 @@ class Store(Generic[T]):
 
         return Mutation(self.resource.key_of(obj), name, step)
 
-    def _update(self, obj: T, *, status: bool) -> Mutation[T] | Refusal:
+    def _update(self, obj: T, by: Request, operation: Operation) -> Mutation[T] | Refusal:
         wanted = obj.metadata
         name = wanted.name
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
         if self.resource.namespaced and not wanted.namespace:
-            wanted.namespace = "default"
+            wanted.namespace = DEFAULT_NAMESPACE
 
         def step(version: Version[T] | None) -> Next[T]:
             if version is None:
@@ -128,12 +128,12 @@ class Store(Generic[T]):
                 raise Rejected(errors.uid_mismatch(self.resource, name, wanted.uid, old.metadata.uid))
             if wanted.resourceVersion and wanted.resourceVersion != str(version.revision):
                 raise Rejected(errors.stale(self.resource, name, wanted.resourceVersion, version.revision))
-            return self._next(copy(self.resource, obj), old, status=status)
+            return self._next(copy(self.resource, obj), old, by, operation)
 
         return Mutation(self.resource.key_of(obj), name, step)
 
-    def _next(self, new: T, old: T, *, status: bool) -> Next[T]:
-        if status:
+    def _next(self, new: T, old: T, by: Request, operation: Operation) -> Next[T]:
+        if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
             violations = self.strategy.validate_status_update(new, old)
         else:
@@ -142,19 +142,26 @@ class Store(Generic[T]):
             violations = self.strategy.validate_update(new, old)
         if violations:
             raise Rejected(errors.invalid(self.resource, old.metadata.name, violations))
+        self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
         if new == old:
             return Sign.KEEP
         new.metadata.resourceVersion = ""
         if _released(new):
             return Sign.REMOVE
-        if not status and getattr(new, "spec", None) != getattr(old, "spec", None):
+        if operation is Operation.UPDATE and getattr(new, "spec", None) != getattr(old, "spec", None):
             new.metadata.generation = old.metadata.generation + 1
         return Put(new)
 
-    def _deletion(self, namespace: str, name: str, options: DeleteOptions) -> Mutation[T]:
-        key = self.resource.key(namespace or "default", name)
-        return Mutation(key, name, lambda version: delete_step(self.resource, name, options, version, self._clock.time()))
+    def _deletion(self, request: DeleteRequest, by: Request) -> Mutation[T]:
+        name = request.name
+
+        def step(version: Version[T] | None) -> Next[T]:
+            if version is not None:
+                self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
+            return delete_step(self.resource, name, request.options, version, self._clock.time())
+
+        return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
 
 def single(outcomes: list[Outcome]) -> Stored:

@@ -6,6 +6,10 @@ The story of one candidate is in campaign.py.
 from collections.abc import AsyncIterator
 from typing import Any
 
+from apiserver.auth.attributes import Target
+from apiserver.auth.authorizer import Authorizer
+from apiserver.auth.permissions import CAMPAIGN
+from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
@@ -52,6 +56,7 @@ class ElectionsService:
         committer: Committer,
         notes: Committer,
         cacher: Cacher,
+        authorizer: Authorizer,
         *,
         clock: Clock = SYSTEM_CLOCK,
         timing: Timing = TIMING,
@@ -60,6 +65,7 @@ class ElectionsService:
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
+        self._authorizer = authorizer
         self._clock = clock
         self._timing = timing
         self._contests: dict[str, Contest] = {}
@@ -74,7 +80,7 @@ class ElectionsService:
 
     async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Any) -> AsyncIterator[CampaignResponse]:
         conversation = Conversation[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
-        async for response in self._conversations.hold(conversation, lambda: self._campaign(conversation)):
+        async for response in self._conversations.hold(conversation, lambda: self._campaign(conversation, context.user)):
             yield response
 
     async def get(self, request: GetElectionRequest, context: Any) -> Election:
@@ -102,7 +108,7 @@ class ElectionsService:
         """The server is stopping: candidates go on elsewhere, and leaders lead on."""
         self._conversations.drain()
 
-    async def _campaign(self, conversation: Conversation[CampaignRequest, CampaignResponse]) -> None:
+    async def _campaign(self, conversation: Conversation[CampaignRequest, CampaignResponse], user: User) -> None:
         request = await conversation.hear()
         if isinstance(request, Sign):
             return
@@ -110,6 +116,7 @@ class ElectionsService:
         if dns_subdomain(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
             message = f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
             raise Rejected(errors.bad_request(message))
+        await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", opening.election),))
         contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher, self._clock))
         leadership = Leadership(
             contest, opening.holder, self._storage, self._committer, self._terms, self._timing.ttl, self._clock

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from apiserver.admission import Request
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.events import EventRegistry
 from apiserver.registry.store import Store
@@ -17,4 +18,4 @@ class EventService(ResourceService[Event]):
         self._events = events
 
     async def record(self, request: CreateEventBatchRequest, context: Any) -> BatchResponse:
-        return batch(await self._events.record(bounded(request.items)))
+        return batch(await self._events.record(bounded(request.items), Request(context.user)))

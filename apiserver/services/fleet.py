@@ -13,7 +13,7 @@ another (see nodelease.py); a node that nobody holds is anybody's.
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 
 from apiserver.cacher.cacher import Cacher
@@ -47,6 +47,7 @@ class Fleet:
         self,
         conversation: Conversation[HeartbeatRequest, HeartbeatResponse],
         opening: HeartbeatRequest.Open,
+        permit: Callable[[Iterable[str]], Awaitable[None]],
         storage: Storage,
         committer: Committer,
         cacher: Cacher,
@@ -54,8 +55,10 @@ class Fleet:
         clock: Clock,
         rng: random.Random,
     ) -> None:
+        """`permit` raises Rejected when these nodes are not the fleet's."""
         self._conversation = conversation
         self._opening = opening
+        self._permit = permit
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
@@ -115,6 +118,7 @@ class Fleet:
                 self._beat(request.beat.sequence)
                 return True
             case HeartbeatRequest() as request if request.HasField("add") and not misnamed(request.add.nodes):
+                await self._permit(request.add.nodes)
                 self._wanted.update(dict.fromkeys(request.add.nodes))
                 return True
             case HeartbeatRequest() as request if request.HasField("close"):

@@ -1,12 +1,14 @@
-"""Methods as gRPC handlers: a refusal becomes the call's status, its details go in the trailers."""
+"""Methods as gRPC handlers: the caller becomes a User, a refusal the call's status; its details go in the trailers."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
 
+from apiserver.auth.authentication import Authenticator
+from apiserver.auth.user import UNSECURED, User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from pinnace.api.status import Code, Refusal, Violation, encode
@@ -17,38 +19,68 @@ MAX_DETAILS = 5000
 MAX_MESSAGE = 1000
 
 
+Who = Callable[["grpc.aio.ServicerContext"], User]
+"""Says who makes a call. Raises Rejected."""
+
+
+class Call:
+    """What a service may ask about a call: an apiserver.services.methods.Context."""
+
+    __slots__ = ("time_remaining", "user")
+
+    def __init__(self, context: "grpc.aio.ServicerContext", user: User) -> None:
+        self.user = user
+        self.time_remaining: Callable[[], float | None] = context.time_remaining
+
+
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """All methods of a server, by path."""
 
-    def __init__(self, methods: Mapping[str, Method]) -> None:
-        self._handlers = {path: _handler(method) for path, method in methods.items()}
+    def __init__(self, methods: Mapping[str, Method], who: Who) -> None:
+        self._handlers = {path: _handler(method, who) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         return self._handlers.get(handler_call_details.method)
 
 
-def _handler(method: Method) -> grpc.RpcMethodHandler:
+def by_certificate(authenticator: Authenticator) -> Who:
+    """Of servers that talk TLS: by the client's certificate, or, where none was asked for, by its token."""
+
+    def who(context: "grpc.aio.ServicerContext") -> User:
+        if shown := context.auth_context().get("x509_pem_cert"):
+            return authenticator.certificate(shown[0])
+        return authenticator.authorization(dict(context.invocation_metadata() or ()).get("authorization"))
+
+    return who
+
+
+def anybody(context: "grpc.aio.ServicerContext") -> User:
+    """Of servers without TLS."""
+    return UNSECURED
+
+
+def _handler(method: Method, who: Who) -> grpc.RpcMethodHandler:
     if not method.server_streaming:
-        return grpc.unary_unary_rpc_method_handler(_unary(method), method.parse)
+        return grpc.unary_unary_rpc_method_handler(_unary(method, who), method.parse)
     if not method.client_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(method), method.parse)
-    return grpc.stream_stream_rpc_method_handler(_stream(method), method.parse)
+        return grpc.unary_stream_rpc_method_handler(_stream(method, who), method.parse)
+    return grpc.stream_stream_rpc_method_handler(_stream(method, who), method.parse)
 
 
-def _unary(method: Method) -> Any:
+def _unary(method: Method, who: Who) -> Any:
     async def call(request: Any, context: Any) -> bytes:
         try:
-            return await method.call(request, context)
+            return await method.call(request, Call(context, who(context)))
         except Rejected as rejected:
             await _abort(context, rejected.refusal)
 
     return call
 
 
-def _stream(method: Method) -> Any:
+def _stream(method: Method, who: Who) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[bytes]:
         try:
-            async with aclosing(method.stream(request, context)) as responses:
+            async with aclosing(method.stream(request, Call(context, who(context)))) as responses:
                 async for response in responses:
                     yield response
         except Rejected as rejected:

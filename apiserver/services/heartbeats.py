@@ -1,9 +1,14 @@
 """Nodes.Heartbeat: the fleets whose sessions this server holds. The story of one fleet is in fleet.py."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from apiserver.auth.attributes import Target
+from apiserver.auth.authorizer import Authorizer
+from apiserver.auth.nodes import is_fleet
+from apiserver.auth.permissions import HEARTBEAT
+from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
@@ -14,6 +19,7 @@ from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 TIMING = Timing(interval=0.5, silence=1.5, ttl=3)
@@ -25,6 +31,7 @@ class HeartbeatsService:
         storage: Storage,
         committer: Committer,
         cacher: Cacher,
+        authorizer: Authorizer,
         *,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
@@ -33,6 +40,7 @@ class HeartbeatsService:
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
+        self._authorizer = authorizer
         self._clock = clock
         self._rng = rng or random.Random()
         self._timing = timing
@@ -40,14 +48,14 @@ class HeartbeatsService:
 
     async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Any) -> AsyncIterator[HeartbeatResponse]:
         conversation = Conversation[HeartbeatRequest, HeartbeatResponse](requests, self._timing, self._clock)
-        async for response in self._conversations.hold(conversation, lambda: self._keep(conversation)):
+        async for response in self._conversations.hold(conversation, lambda: self._keep(conversation, context.user)):
             yield response
 
     def drain(self) -> None:
         """The server is stopping: fleets go on elsewhere, and their leases live on."""
         self._conversations.drain()
 
-    async def _keep(self, conversation: Conversation[HeartbeatRequest, HeartbeatResponse]) -> None:
+    async def _keep(self, conversation: Conversation[HeartbeatRequest, HeartbeatResponse], user: User) -> None:
         request = await conversation.hear()
         if isinstance(request, Sign):
             return
@@ -55,6 +63,15 @@ class HeartbeatsService:
         if not 0 < len(opening.holder) <= MAX_HOLDER or misnamed(opening.nodes):
             message = f"open a session with a holder of at most {MAX_HOLDER} characters, and nodes whose names are DNS names"
             raise Rejected(errors.bad_request(message))
+        if user.fleet is not None and not is_fleet(user, opening.holder):
+            raise Rejected(
+                errors.forbidden(f'User "{user.name}" cannot hold leases as "{opening.holder}": that is another fleet')
+            )
+
+        async def permit(nodes: Iterable[str]) -> None:
+            await self._authorizer.check(user, HEARTBEAT, lambda: [Target(NODE_LEASE_NAMESPACE, node) for node in nodes])
+
+        await permit(opening.nodes)
         await Fleet(
-            conversation, opening, self._storage, self._committer, self._cacher, self._timing, self._clock, self._rng
+            conversation, opening, permit, self._storage, self._committer, self._cacher, self._timing, self._clock, self._rng
         ).run()

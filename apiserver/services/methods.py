@@ -3,8 +3,8 @@
 A service object has a coroutine or async generator for each method, named in snake case: `Pods.CreateBatch` is `create_batch`.
 A method without one fails at start-up. Responses may be messages or bytes that are encoded already.
 
-    bytes --parse--> message --call--> gate --> service --> bytes
-                        '-----stream-'   '----------'-----> Rejected, whatever went wrong (apiserver.services.errors)
+    bytes --parse--> message --call--> gate --> permission --> service --> bytes
+                        '-----stream-'   '------------'-----------'---> Rejected (see apiserver.services.errors)
 """
 
 import asyncio
@@ -13,12 +13,16 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Protocol
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from apiserver.auth.authorizer import Authorizer
+from apiserver.auth.permissions import permission_of
+from apiserver.auth.user import User
 from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
 from apiserver.services.errors import to_refusal
@@ -29,7 +33,12 @@ Gate = Callable[[], Refusal | None]
 
 
 class Context(Protocol):
-    """What a service may ask about the call that it answers; grpc.aio's ServicerContext is one."""
+    """What a service may ask about the call that it answers."""
+
+    @property
+    def user(self) -> User:
+        """Who calls."""
+        ...
 
     def time_remaining(self) -> float | None:
         """Seconds that the caller still waits; None: without end."""
@@ -39,8 +48,9 @@ class Context(Protocol):
 class Method:
     """`path` is gRPC's: "/pinnace.v1.Pods/Get"."""
 
-    def __init__(self, descriptor: MethodDescriptor, service: object, gate: Gate) -> None:
-        """Raises TypeError when the service has no such method, or one of another form."""
+    def __init__(self, descriptor: MethodDescriptor, service: object, gate: Gate, authorizer: Authorizer) -> None:
+        """Raises TypeError when the service has no such method, or one of another form, and LookupError when nobody has said
+        what permission it needs (apiserver.auth.permissions)."""
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", descriptor.name).lower()
         self.name = f"{descriptor.containing_service.full_name}/{descriptor.name}"
         self.path = f"/{self.name}"
@@ -48,6 +58,8 @@ class Method:
         self.server_streaming: bool = descriptor.server_streaming
         self._message = message_factory.GetMessageClass(descriptor.input_type)
         self._gate = gate
+        self._authorizer = authorizer
+        self.permission = permission_of(descriptor)
         self._function: Any = getattr(service, name, None)
         if self._function is None:
             raise TypeError(f"{type(service).__name__} has no {name}() for {self.name}")
@@ -70,7 +82,7 @@ class Method:
         started = time.perf_counter()
         code = Code.OK
         try:
-            self._admit(request)
+            await self._admit(request, context)
             return _encode(await self._function(request, context))
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
@@ -87,23 +99,31 @@ class Method:
         Raises Rejected."""
         with metrics.STREAMS.labels(self.name).track_inprogress():
             try:
-                self._admit(request)
+                await self._admit(request, context)
                 async with aclosing(self._function(request, context)) as responses:
                     async for response in responses:
                         yield _encode(response)
             except Exception as error:
                 raise Rejected(to_refusal(error, self.name)) from error
 
-    def _admit(self, request: object) -> None:
+    async def _admit(self, request: object, context: Context) -> None:
+        """A stream of requests is let in: its service asks what they need as it hears them."""
         if refusal := self._gate():
             raise Rejected(refusal)
         if request is None:
             raise Rejected(bad_request("the request is no message of this method's type: compare with proto/"))
+        action, find, more = self.permission
+        if find is None:
+            return
+        targets = partial(find, request)
+        await self._authorizer.check(context.user, action, targets)
+        if more is not None and (other := more(request)) is not None:
+            await self._authorizer.check(context.user, other, targets)
 
 
-def methods_of(descriptor: ServiceDescriptor, service: object, gate: Gate) -> Mapping[str, Method]:
-    """By path. Raises TypeError when the service lacks a method of the descriptor."""
-    methods = (Method(each, service, gate) for each in descriptor.methods)
+def methods_of(descriptor: ServiceDescriptor, service: object, gate: Gate, authorizer: Authorizer) -> Mapping[str, Method]:
+    """By path. Raises TypeError when the service lacks a method of the descriptor, LookupError when one has no permission."""
+    methods = (Method(each, service, gate, authorizer) for each in descriptor.methods)
     return {method.path: method for method in methods}
 
 

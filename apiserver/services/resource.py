@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Generic, TypeVar
 
+from apiserver.admission import Request
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
 from apiserver.cacher.selection import Selection
@@ -11,7 +12,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, single
 from pinnace.api.meta_v1_pb2 import ListOptions
-from pinnace.api.resources import Object
+from pinnace.api.resources import DEFAULT_NAMESPACE, Object
 from pinnace.api.status import Refusal, encode
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteBatchRequest, DeleteRequest, GetRequest, ListRequest, WatchRequest
 
@@ -30,17 +31,17 @@ class ResourceService(Generic[T]):
         self._cache = cacher.of(store.resource)
 
     async def create(self, request: Any, context: Any) -> bytes:
-        outcomes = await self.store.create([request.object], dry_run=bool(request.options.dryRun))
+        outcomes = await self.store.create([request.object], _by(request, context))
         return single(outcomes).encoded
 
     async def create_batch(self, request: Any, context: Any) -> BatchResponse:
-        return batch(await self.store.create(bounded(request.items), dry_run=bool(request.options.dryRun)))
+        return batch(await self.store.create(bounded(request.items), _by(request, context)))
 
     async def get(self, request: GetRequest, context: Any) -> bytes:
         if not request.name:
             raise Rejected(errors.bad_request("name: which one? A get needs a name"))
         await self._reach(request.options.resourceVersion, context)
-        entry = self._cache.get(self._resource.key(request.namespace or "default", request.name))
+        entry = self._cache.get(self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name))
         if entry is None:
             raise Rejected(errors.not_found(self._resource, request.name))
         return entry.stamped
@@ -72,21 +73,21 @@ class ResourceService(Generic[T]):
             watcher.close()
 
     async def update(self, request: Any, context: Any) -> bytes:
-        outcomes = await self.store.update([request.object], dry_run=bool(request.options.dryRun))
+        outcomes = await self.store.update([request.object], _by(request, context))
         return single(outcomes).encoded
 
     async def update_status(self, request: Any, context: Any) -> bytes:
-        outcomes = await self.store.update_status([request.object], dry_run=bool(request.options.dryRun))
+        outcomes = await self.store.update_status([request.object], _by(request, context))
         return single(outcomes).encoded
 
     async def update_status_batch(self, request: Any, context: Any) -> BatchResponse:
-        return batch(await self.store.update_status(bounded(request.items), dry_run=bool(request.options.dryRun)))
+        return batch(await self.store.update_status(bounded(request.items), _by(request, context)))
 
     async def delete(self, request: DeleteRequest, context: Any) -> bytes:
-        return single(await self.store.delete([request])).encoded
+        return single(await self.store.delete([request], context.user)).encoded
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Any) -> BatchResponse:
-        return batch(await self.store.delete(bounded(request.items)))
+        return batch(await self.store.delete(bounded(request.items), context.user))
 
     async def _reach(self, resource_version: str, context: Any) -> None:
         """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
@@ -97,6 +98,10 @@ class ResourceService(Generic[T]):
 
     def _selection(self, namespace: str, options: ListOptions) -> Selection:
         return Selection.parse(self._resource, namespace, options.labelSelector, options.fieldSelector)
+
+
+def _by(request: Any, context: Any) -> Request:
+    return Request(context.user, bool(request.options.dryRun))
 
 
 def batch(outcomes: Iterable[Outcome]) -> BatchResponse:

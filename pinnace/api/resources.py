@@ -72,6 +72,11 @@ class Resource(Generic[T_co]):
         return found
 
     @property
+    def group(self) -> str:
+        """The API group, without its version; "" is the core's."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
     def watch_response(self) -> type[Message]:
         return self.request("", "WatchResponse")
 
@@ -242,4 +247,5 @@ COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
 """Likewise outside. The API servers agree by it on who compacts (apiserver.storage.compactor); the name is Kubernetes'."""
 
 
+DEFAULT_NAMESPACE = "default"
 NODE_LEASE_NAMESPACE = "kube-node-lease"

@@ -42,6 +42,7 @@ SECTIONS = {
         "logs": "Show the log of a component of a local cluster.",
     },
     "Other": {
+        "auth": "Ask who one is for the server, and what one may do.",
         "pki": "Make the certificates of a cluster.",
         "version": "Show the version of this program and of the server.",
         "completion": "Print a script that completes commands in a shell.",

@@ -59,6 +59,8 @@ def _refusal(error: errors.ApiError) -> Report:
 def _hint(error: errors.ApiError) -> str:
     if error.reason in _HINTS:
         return _HINTS[error.reason]
+    if (told := dict(error.metadata).get("hint")) is not None:
+        return told
     match error:
         case errors.NotFound():
             word = re.match(r'(\w+) "', error.message)

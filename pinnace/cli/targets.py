@@ -22,8 +22,7 @@ class Target:
 def reference(resource: Resource[Any], name: str) -> str:
     """ "pod/a", "priorityclass.scheduling.k8s.io/high": how output names an object, and input may. What the terminal would take
     for a command is left out of the name: those of roles are made of any characters."""
-    group = resource.api_version.rpartition("/")[0]
-    return f"{resource.kind.lower()}{f'.{group}' if group else ''}/{one_line(name)}"
+    return f"{resource.kind.lower()}{f'.{resource.group}' if resource.group else ''}/{one_line(name)}"
 
 
 def parse_resource(word: str) -> Resource[Any]:

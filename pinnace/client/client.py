@@ -12,6 +12,16 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from google.protobuf.message import Message
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from pinnace.api.authorization_pb2 import (
+    AccessReview,
+    ResourceAttributes,
+    RulesReview,
+    SelfSubjectAccessReviewRequest,
+    SelfSubjectReviewRequest,
+    SelfSubjectRulesReviewRequest,
+    SubjectAccessReviewRequest,
+    UserInfo,
+)
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Binding, Event, Namespace, Node, Pod
 from pinnace.api.elections_pb2 import (
@@ -27,6 +37,7 @@ from pinnace.api.elections_pb2 import (
 )
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import BindBatchRequest, Fence
+from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.verbs_pb2 import (
@@ -43,6 +54,7 @@ from pinnace.client.connection import Connection, Stream
 from pinnace.client.errors import Conflict, Expired, unavailable
 
 T = TypeVar("T", bound=Object)
+M = TypeVar("M", bound=Message)
 
 Outcomes: TypeAlias = list[BatchItem]
 """One item for each of the request, in order: `item.HasField("error")`, see errors.from_status."""
@@ -258,6 +270,33 @@ class ElectionClient:
         return await self._connection.call("/pinnace.v1.Elections/Transfer", request, TransferElectionResponse, retry=False)
 
 
+class AuthorizationClient:
+    """Who one is, and what somebody may do."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def who_am_i(self) -> UserInfo:
+        """Whom the server takes us for."""
+        return await self._call("SelfSubjectReview", SelfSubjectReviewRequest(), UserInfo)
+
+    async def can_i(self, attributes: ResourceAttributes) -> AccessReview:
+        return await self._call("SelfSubjectAccessReview", SelfSubjectAccessReviewRequest(attributes=attributes), AccessReview)
+
+    async def can(self, user: str, groups: Sequence[str], attributes: ResourceAttributes) -> AccessReview:
+        """About somebody else, which not everybody may ask."""
+        request = SubjectAccessReviewRequest(user=user, groups=groups, attributes=attributes)
+        return await self._call("SubjectAccessReview", request, AccessReview)
+
+    async def rules(self, namespace: str) -> Sequence[PolicyRule]:
+        """All that roles allow us in the namespace."""
+        request = SelfSubjectRulesReviewRequest(namespace=namespace)
+        return (await self._call("SelfSubjectRulesReview", request, RulesReview)).rules
+
+    async def _call(self, method: str, request: Message, response: type[M]) -> M:
+        return await self._connection.call(f"/pinnace.v1.Authorization/{method}", request, response)
+
+
 class Client:
     """All of the API over one connection."""
 
@@ -270,6 +309,7 @@ class Client:
         self.priority_classes: ResourceClient[PriorityClass] = ResourceClient(connection, PRIORITY_CLASSES)
         self.leases: ResourceClient[Lease] = ResourceClient(connection, LEASES)
         self.elections = ElectionClient(connection)
+        self.authorization = AuthorizationClient(connection)
 
     def of(self, resource: Resource[T]) -> ResourceClient[T]:
         """The client of any resource."""

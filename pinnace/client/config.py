@@ -12,6 +12,7 @@ for servers that are named otherwise; with the scheme http:// there is no TLS.
     users: [{name: pinnace, user: {client-certificate: admin.crt, client-key: admin.key}}]
     current-context: pinnace
 
+A user may have a `token` or a `tokenFile` instead of a certificate; its `server` is then where the API servers take tokens.
 Paths are relative to the file. A cluster without `certificate-authority` is talked to without TLS.
 
 A cluster that `pinnace up` started has `extensions`: [{name: pinnace, extension: {dataDir: ...}}] that say where it lives.
@@ -92,8 +93,21 @@ def _in_context(document: Mapping[str, Any], context: str | None, path: Path) ->
     if "certificate-authority" in cluster and not servers.startswith(_PLAIN):
         user = _named(document, "users", "user", entry.get("user", ""), path)
         ca = _path(cluster, "certificate-authority", path)
-        tls = TlsFiles(ca, _path(user, "client-certificate", path), _path(user, "client-key", path))
+        if token := _token(user, path):
+            tls = TlsFiles(ca, token=token)
+        else:
+            tls = TlsFiles(ca, _path(user, "client-certificate", path), _path(user, "client-key", path))
     return ClientConfig(parse_endpoints(servers), entry.get("namespace") or "default", _data_dir(cluster), tls)
+
+
+def _token(user: Mapping[str, Any], path: Path) -> str:
+    """The bearer token of the user, from the file that is named, or as it stands there; "" when there is none."""
+    if "tokenFile" not in user:
+        return str(user.get("token") or "")
+    try:
+        return _path(user, "tokenFile", path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the token cannot be read: {error}", f"repair {path}") from None
 
 
 def _path(entry: Mapping[str, Any], key: str, path: Path) -> Path:
@@ -136,7 +150,10 @@ def write_context(
     user: dict[str, Any] = {}
     if config.tls is not None:
         cluster["certificate-authority"] = str(config.tls.ca)
-        user = {"client-certificate": str(config.tls.cert), "client-key": str(config.tls.key)}
+        if config.tls.token:
+            user = {"token": config.tls.token}
+        else:
+            user = {"client-certificate": str(config.tls.cert), "client-key": str(config.tls.key)}
     if config.data_dir is not None:
         cluster["extensions"] = [{"name": EXTENSION, "extension": {"dataDir": str(config.data_dir)}}]
     _put(document, "clusters", name, {"cluster": cluster})

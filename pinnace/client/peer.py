@@ -40,6 +40,7 @@ class Peer:
         self._host = host
         self._tls = tls
         self._shown: Credentials | None = None
+        self._doubted = False
         self._channel: grpc.aio.Channel | None = None
 
     @property
@@ -51,8 +52,9 @@ class Peer:
     async def connect(self) -> bool:
         """Is there a connection? Waits for one that is being made, at most CONNECT_TIMEOUT."""
         state = self.channel.get_state(try_to_connect=True)
-        if state is grpc.ChannelConnectivity.READY:
+        if state is grpc.ChannelConnectivity.READY and not self._doubted:
             return True
+        self._doubted = False
         if self._tls is not None and (self._tls.renew() or self._shown is not self._tls.current):
             await self.close()
             state = self.channel.get_state(try_to_connect=True)
@@ -64,6 +66,10 @@ class Peer:
         except (TimeoutError, grpc.aio.UsageError):  # the latter when another caller has closed it, to show what is new
             return False
         return state is grpc.ChannelConnectivity.READY
+
+    def doubt(self) -> None:
+        """The server does not take what it was shown any more: if there is something new, the next `connect` shows that."""
+        self._doubted = True
 
     async def close(self) -> None:
         if self._channel is not None:

@@ -2,7 +2,7 @@
 
 import logging
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
@@ -15,14 +15,19 @@ Stamp = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The bytes of PEM files as they were at some moment: a certificate, the key that belongs to it, and whom to trust."""
+    """The bytes of PEM files as they were at some moment: a certificate, the key that belongs to it, and whom to trust. One who
+    shows a token has neither certificate nor key."""
 
     ca: bytes
-    cert: bytes
-    key: bytes
+    cert: bytes | None
+    key: bytes | None
+    token: str = ""
 
     def for_channel(self) -> grpc.ChannelCredentials:
-        return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
+        credentials = grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
+        if not self.token:
+            return credentials
+        return grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(self.token))
 
     def for_server(self) -> grpc.ServerCertificateConfiguration:
         return grpc.ssl_server_certificate_configuration([(self.key, self.cert)], self.ca)
@@ -30,27 +35,32 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of PEM files: the authority that the other side's certificate must be from, and our own certificate and key."""
+    """Paths of PEM files: the authority that the other side's certificate must be from, and our own certificate and key; or,
+    of a client that has none, a bearer token."""
 
     ca: Path
-    cert: Path
-    key: Path
+    cert: Path | None = None
+    key: Path | None = None
+    token: str = field(default="", repr=False)
 
     def stamp(self) -> Stamp:
         """Raises OSError."""
-        return tuple((found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in (self.ca, self.cert, self.key)))
+        paths = (path for path in (self.ca, self.cert, self.key) if path is not None)
+        return tuple((found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in paths))
 
     def context(self) -> ssl.SSLContext:
         """For a client of HTTP/2 that is not gRPC's. Raises OSError as `read`."""
         context = ssl.create_default_context(cafile=self.ca)
-        context.load_cert_chain(self.cert, self.key)
+        if self.cert is not None:
+            context.load_cert_chain(self.cert, self.key)
         context.set_alpn_protocols(["h2"])
         return context
 
     def read(self) -> Credentials:
         """Raises OSError, of which ssl.SSLError is one, when they cannot be read or do not belong together."""
         self.context()
-        return Credentials(self.ca.read_bytes(), self.cert.read_bytes(), self.key.read_bytes())
+        cert, key = (path.read_bytes() if path is not None else None for path in (self.cert, self.key))
+        return Credentials(self.ca.read_bytes(), cert, key, self.token)
 
 
 class Renewed:
@@ -71,18 +81,18 @@ class Renewed:
             self._seen = stamp
             self.current = self._files.read()
         except OSError as error:  # perhaps one of them is about to be replaced, too
-            log.error("%s cannot be used, going on with what it was: %s", self._files.cert, error)
+            log.error("%s cannot be used, going on with what it was: %s", self._files.cert or self._files.ca, error)
             return False
-        log.info("%s was renewed", self._files.cert)
+        log.info("%s was renewed", self._files.cert or self._files.ca)
         return True
 
 
-def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """Each handshake uses the files as they are then; whoever shows no certificate of the authority is refused. Raises
-    OSError."""
+def server_credentials(files: TlsFiles, *, ask: bool = True) -> grpc.ServerCredentials:
+    """Each handshake uses the files as they are then; whoever shows no certificate of the authority is refused, unless nobody
+    is asked for one. Raises OSError."""
     renewed = Renewed(files)
     return grpc.dynamic_ssl_server_credentials(
         renewed.current.for_server(),
         lambda: renewed.current.for_server() if renewed.renew() else None,
-        require_client_authentication=True,
+        require_client_authentication=ask,
     )

@@ -8,10 +8,11 @@ from typing import Any
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
+from apiserver.auth.authorizer import AlwaysAllow
 from apiserver.cacher.cacher import Cacher
 from apiserver.services.elections import TIMING as ELECTION_TIMING
 from apiserver.services.elections import ElectionsService
-from apiserver.services.handlers import MethodHandlers
+from apiserver.services.handlers import MethodHandlers, anybody
 from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.methods import methods_of
@@ -81,8 +82,9 @@ class Server:
         self.storage = Severable(storage)
         self.committer = Committer(self.storage)
         self.cacher = Cacher(self.storage)
-        self.elections = ElectionsService(self.storage, self.committer, self.committer, self.cacher, timing=elections)
-        self.heartbeats = HeartbeatsService(self.storage, self.committer, self.cacher, timing=heartbeats)
+        allow = AlwaysAllow()
+        self.elections = ElectionsService(self.storage, self.committer, self.committer, self.cacher, allow, timing=elections)
+        self.heartbeats = HeartbeatsService(self.storage, self.committer, self.cacher, allow, timing=heartbeats)
         self.address = ""
         self._grpc = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         self._running: list[asyncio.Task[None]] = []
@@ -91,7 +93,9 @@ class Server:
         elections = elections_pb2.DESCRIPTOR.services_by_name["Elections"]
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
-        handlers = tuple(MethodHandlers(methods_of(each, service, lambda: None)) for each, service in services)
+        handlers = tuple(
+            MethodHandlers(methods_of(each, service, lambda: None, AlwaysAllow()), anybody) for each, service in services
+        )
         self._grpc.add_generic_rpc_handlers(handlers)
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher, self.elections)]

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from typing import Any
 
+from apiserver.admission import Operation, Request
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.dispatch import Dispatcher
 from apiserver.cacher.event import Event
@@ -249,13 +250,13 @@ def _unknown_is_refused(surgery: Surgery) -> None:
 def _stale_update(surgery: Surgery) -> None:
     """An update does not compare the resourceVersion that its sender had read: it undoes what others did."""
 
-    def update(self: Store[Any], obj: Any, *, status: bool) -> Any:
-        if not status:
+    def update(self: Store[Any], obj: Any, by: Request, operation: Operation) -> Any:
+        if operation is Operation.UPDATE:
             blind = type(obj)()
             blind.CopyFrom(obj)
             blind.metadata.resourceVersion = ""
             obj = blind
-        return original(self, obj, status=status)
+        return original(self, obj, by, operation)
 
     original = surgery.replace(Store, "_update", update)
 

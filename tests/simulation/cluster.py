@@ -20,10 +20,10 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.network import Network
 from tests.simulation.process import Process
 from tests.simulation.server import SimServer
+from tests.simulation.users import FLEET
 
 MEMORY = 500
 """MiB that a pod of an owner takes."""
-FLEET = "fleet"
 
 Main = Callable[[Process, "Member"], Awaitable[None]]
 """What a process runs."""

@@ -11,11 +11,13 @@ from contextlib import aclosing
 from typing import Any
 
 from apiserver.assembly import Assembly
+from apiserver.auth.user import User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from pinnace.api.status import encode
 from tests.simulation.network import CLOSED, Frame, Network, Socket
 from tests.simulation.process import Process
+from tests.simulation.users import user_of
 
 FAREWELL = 0.2
 """As apiserver.server's."""
@@ -46,14 +48,15 @@ class SimServer:
     def _accept(self, socket: Socket) -> None:
         self._sockets = [each for each in self._sockets if each.open]
         self._sockets.append(socket)
-        socket.receive = _Session(socket, self.assembly.methods).receive
+        socket.receive = _Session(socket, self.assembly.methods, user_of(socket.peer.owner)).receive
 
 
 class _Session:
     """The calls of one connection."""
 
-    def __init__(self, socket: Socket, methods: Mapping[str, Method]) -> None:
+    def __init__(self, socket: Socket, methods: Mapping[str, Method], user: User) -> None:
         self._socket = socket
+        self._user = user
         self._methods = methods
         self._calls: dict[int, _ServerCall] = {}
 
@@ -66,7 +69,7 @@ class _Session:
         kind, number, *payload = frame
         if kind == "call":
             path, request, timeout = payload
-            call = self._calls[number] = _ServerCall(self._socket, number, self._methods[path], timeout)
+            call = self._calls[number] = _ServerCall(self._socket, self._user, number, self._methods[path], timeout)
             call.task = asyncio.create_task(self._serve(call, request))
             if timeout is not None:
                 call.alarm = asyncio.get_running_loop().call_later(timeout, call.cancel)
@@ -100,7 +103,8 @@ class _Session:
 class _ServerCall:
     """One call, and the context that services get of it."""
 
-    def __init__(self, socket: Socket, number: int, method: Method, timeout: float | None) -> None:
+    def __init__(self, socket: Socket, user: User, number: int, method: Method, timeout: float | None) -> None:
+        self.user = user
         self.number = number
         self.method = method
         self.task: asyncio.Task[None]

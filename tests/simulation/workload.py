@@ -23,10 +23,11 @@ from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.client.errors import AlreadyExists, ApiError
 from scheduler.scheduler import Scheduler
-from tests.simulation.cluster import FLEET, Cluster, Member
+from tests.simulation.cluster import Cluster, Member
 from tests.simulation.journal import RecordedInformer
 from tests.simulation.plan import ROOM, Kind, Plan
 from tests.simulation.process import Process
+from tests.simulation.users import FLEET
 
 ELECTION = "scheduler"
 STUBBORN = 2.5

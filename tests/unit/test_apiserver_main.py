@@ -16,6 +16,12 @@ from apiserver.main import main
         (["--etcd-cafile", __file__], "name all of --etcd-cafile, --etcd-certfile and --etcd-keyfile"),
         (["--etcd-cafile", "/nowhere/ca.crt"], "'/nowhere/ca.crt' does not exist"),
         (["--etcd-compaction-interval", "-1"], "is not in the range x>=0"),
+        (["--token-listen", "nowhere"], '"nowhere" is not HOST:PORT'),
+        (["--token-listen", "127.0.0.1:0"], "--token-auth-file and --token-listen go together"),
+        (
+            ["--insecure", "--token-auth-file", __file__, "--token-listen", "127.0.0.1:0"],
+            "with --insecure nobody is told apart",
+        ),
         ([], "or serve without TLS with --insecure"),
         (
             ["--tls-cert-file", __file__, "--client-ca-file", __file__],

@@ -185,10 +185,17 @@ def test_a_file_that_is_named_goes_before_the_environment(file: Path, tmp_path: 
         load("other:1", file=tmp_path / "nothing", environ=environ)
 
 
+@pytest.mark.parametrize("user", ["{token: s3cret}", "{tokenFile: token}"])
+def test_a_user_may_have_a_token_instead(file: Path, environ: dict[str, str], user: str) -> None:
+    (file.parent / "token").write_text("s3cret\n")
+    file.write_text(KUBECONFIG.replace("{client-certificate: me.crt, client-key: keys/me.key}", user))
+    assert load(environ=environ).tls == TlsFiles(file.parent / "ca.crt", token="s3cret")
+
+
 @pytest.mark.parametrize(
     ("user", "message"),
     [
-        ("{token: secret}", "client-certificate is missing$"),
+        ("{tokenFile: nothing}", "the token cannot be read"),
         ("{client-certificate: me.crt}", "client-key is missing$"),
         ("{client-certificate-data: aGk=, client-key-data: aGk=}", "`client-certificate-data` is not supported: name a file"),
     ],

@@ -40,7 +40,11 @@ async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pyt
     conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
     conversation.post(Sign.GONE)
     opening = HeartbeatRequest.Open(holder="f", nodes=["n"])
-    fleet = Fleet(conversation, opening, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1))
+
+    async def permit(nodes: object) -> None:
+        """All of them."""
+
+    fleet = Fleet(conversation, opening, permit, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1))
     async with asyncio.timeout(5):
         await fleet.run()
 

@@ -1,0 +1,116 @@
+"""NodeRestriction: what a kubelet's fleet may change about its nodes, and that it lets the pods of others alone.
+
+The node authoriser has seen to it that a fleet writes its own nodes only. It may register a node with labels and taints; later
+it may change neither what decides which pods come to it, nor how much there is of anything. One thing it may: take the taint
+off that a new node carries until it is Ready (there is no controller yet that would).
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from apiserver.admission import Operation, Request
+from apiserver.auth.nodes import is_fleet
+from apiserver.auth.user import User
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from pinnace.api.core_v1_pb2 import Node, Pod, Taint
+from pinnace.api.resources import NODES, PODS
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+
+_DOMAINS = ("kubernetes.io", "k8s.io")
+"""Labels of these and of what is below them are not a kubelet's, but for those that follow."""
+_OWN_LABELS = frozenset({
+    "kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os",
+    "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+    "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
+})  # fmt: skip
+_OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_RESTRICTED = "node-restriction.kubernetes.io"
+
+Owns = Callable[[User, str], bool]
+
+
+class NodeRestriction:
+    """`owns(user, node)`: is the node the fleet's? Raises Rejected through `validate`."""
+
+    asked = (
+        (Operation.CREATE, NODES),
+        (Operation.UPDATE, NODES),
+        (Operation.UPDATE_STATUS, NODES),
+        (Operation.UPDATE_STATUS, PODS),
+        (Operation.DELETE, PODS),
+    )
+
+    def __init__(self, owns: Owns) -> None:
+        self._owns = owns
+
+    def validate(self, request: Request, operation: Operation, obj: Node | Pod | None, old: Node | Pod | None) -> None:
+        user = request.user
+        if user.fleet is None:
+            return
+        match obj, old:
+            case (_, Pod()):
+                self._its_pod(user, old)
+            case (Node(), None):
+                _labels(user, obj.metadata.name, {}, obj.metadata.labels)
+            case (Node(), Node()) if operation is Operation.UPDATE:
+                _spec(user, obj, old)
+            case (Node(), Node()):
+                _capacity(obj, old)
+
+    def _its_pod(self, user: User, pod: Pod) -> None:
+        if not pod.spec.nodeName or not self._owns(user, pod.spec.nodeName):
+            where = f'is bound to node "{pod.spec.nodeName}"' if pod.spec.nodeName else "is bound to no node"
+            message = (
+                f'pods "{pod.metadata.name}" is forbidden: it {where}, and User "{user.name}" writes only pods of its own nodes'
+            )
+            raise Rejected(errors.forbidden(message))
+
+
+def _spec(user: User, node: Node, old: Node) -> None:
+    name = node.metadata.name
+    _labels(user, name, old.metadata.labels, node.metadata.labels)
+    if _lasting(node.spec.taints) != _lasting(old.spec.taints):
+        raise _refused(name, "is not allowed to modify taints")
+    if node.spec.unschedulable != old.spec.unschedulable:
+        raise _refused(name, "is not allowed to cordon or uncordon its nodes")
+    if node.metadata.ownerReferences != old.metadata.ownerReferences:
+        raise _refused(name, "is not allowed to modify ownerReferences")
+
+
+def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Of a node that its certificate names a fleet may say that it is its own."""
+    changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    if name in user.nodes and is_fleet(user, new.get(FLEET_LABEL, "")):
+        changed.discard(FLEET_LABEL)
+    if refused := sorted(filter(_is_restricted, changed)):
+        raise _refused(name, f"is not allowed to modify labels: {', '.join(refused)}")
+
+
+def _is_restricted(label: str) -> bool:
+    domain = label.rpartition("/")[0]
+    if label == FLEET_LABEL or _below(domain, (_RESTRICTED,)):
+        return True
+    return _below(domain, _DOMAINS) and label not in _OWN_LABELS and not _below(domain, _OWN_DOMAINS)
+
+
+def _below(domain: str, domains: Iterable[str]) -> bool:
+    return any(domain == each or domain.endswith(f".{each}") for each in domains)
+
+
+def _lasting(taints: Iterable[Taint]) -> set[tuple[str, str, str]]:
+    return {(taint.key, taint.value, taint.effect) for taint in taints if taint.key != NOT_READY_TAINT}
+
+
+def _capacity(node: Node, old: Node) -> None:
+    """What there is can be said once."""
+    for field in ("capacity", "allocatable"):
+        before, after = getattr(old.status, field), getattr(node.status, field)
+        if before and before != after:
+            raise _refused(node.metadata.name, f"is not allowed to modify status.{field} of a node that has been admitted")
+
+
+def _refused(name: str, what: str) -> Rejected:
+    return Rejected(errors.forbidden(f'nodes "{name}" is forbidden: a kubelet {what}'))

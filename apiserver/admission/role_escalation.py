@@ -1,0 +1,91 @@
+"""RoleEscalation: nobody gives away what he does not have.
+
+Who writes a role must hold all of its rules (or have the verb "escalate" on it); who writes a binding must hold all rules of
+the role that it gives (or have the verb "bind" on that).
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping
+"""
+
+from collections.abc import Sequence
+
+from apiserver.admission import Operation, Request
+from apiserver.auth.attributes import Target
+from apiserver.auth.permissions import action_on
+from apiserver.auth.rbac import EVERYTHING, Rbac, allows
+from apiserver.auth.user import MASTERS, User
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
+from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+
+_MOST = 5
+"""Rules that a refusal names."""
+
+
+class RoleEscalation:
+    asked = tuple(
+        (operation, resource)
+        for operation in (Operation.CREATE, Operation.UPDATE)
+        for resource in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
+    )
+
+    def __init__(self, rbac: Rbac) -> None:
+        self._rbac = rbac
+
+    def validate(
+        self,
+        request: Request,
+        operation: Operation,
+        obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding,
+        old: Role | ClusterRole | RoleBinding | ClusterRoleBinding | None,
+    ) -> None:
+        if MASTERS in request.user.groups:
+            return
+        if isinstance(obj, Role | ClusterRole):
+            self._role(request.user, obj)
+        else:
+            self._binding(request.user, obj)
+
+    def _role(self, user: User, role: Role | ClusterRole) -> None:
+        name, namespace = role.metadata.name, role.metadata.namespace
+        resource = CLUSTER_ROLES if isinstance(role, ClusterRole) else ROLES
+        if self._may(user, "escalate", resource is CLUSTER_ROLES, namespace, name):
+            return
+        aggregates = isinstance(role, ClusterRole) and role.HasField("aggregationRule")
+        self._held(user, namespace, [*role.rules, *(EVERYTHING if aggregates else ())], f'{resource.plural} "{name}"')
+
+    def _binding(self, user: User, binding: RoleBinding | ClusterRoleBinding) -> None:
+        namespace, role = binding.metadata.namespace, binding.roleRef
+        if self._may(user, "bind", role.kind == "ClusterRole", namespace, role.name):
+            return
+        rules = self._rbac.rules(role, namespace)
+        if rules is None:
+            raise Rejected(
+                errors.forbidden(f'{role.kind} "{role.name}" does not exist: only who may "bind" it can give it away')
+            )
+        resource = ROLE_BINDINGS if isinstance(binding, RoleBinding) else CLUSTER_ROLE_BINDINGS
+        self._held(user, namespace, rules, f'{resource.plural} "{binding.metadata.name}"')
+
+    def _may(self, user: User, verb: str, cluster_role: bool, namespace: str, name: str) -> bool:
+        action = action_on(CLUSTER_ROLES if cluster_role else ROLES, verb)
+        return self._rbac.reach(user, action).verdict(Target(namespace, name)).allowed
+
+    def _held(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
+        held = [rule for grant in self._rbac.grants(user) if grant.namespace in ("", namespace) for rule in grant.rules]
+        lacking = [rule for rule in wanted if not allows(held, rule)]
+        if lacking:
+            message = f'{what} is forbidden: user "{user.name}" is attempting to grant permissions that it does not hold: '
+            message += "; ".join(map(_words, lacking[:_MOST])) + (
+                f"; and {len(lacking) - _MOST} more" if lacking[_MOST:] else ""
+            )
+            raise Rejected(errors.forbidden(message))
+
+
+def _words(rule: PolicyRule) -> str:
+    """As one would say it: "get, list pods, nodes"."""
+    things = [
+        *rule.nonResourceURLs,
+        *(f"{name}.{group}" if group else name for name in rule.resources for group in rule.apiGroups),
+    ]
+    names = f" named {', '.join(rule.resourceNames)}" if rule.resourceNames else ""
+    return f"{', '.join(rule.verbs)} {', '.join(things)}{names}"

@@ -1,0 +1,81 @@
+"""From what a caller shows to who it is.
+
+A certificate has been checked by TLS before: it is of the cluster's authority. Whether it has ended since is looked at with
+each call, because a connection may live for longer. What a certificate says is worked out once, not with each call.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from cryptography import x509
+
+from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.registry.errors import Rejected
+from pinnace.api.nodenames import NodeNames
+from pinnace.api.status import Code, Refusal
+from pinnace.pki import Subject
+
+MAX_REMEMBERED = 1000
+"""Certificates whose subject is remembered."""
+_BEARER = "Bearer "
+
+
+class Tokens(Protocol):
+    def user(self, token: str) -> User | None:
+        """Whose token it is."""
+        ...
+
+
+class Authenticator:
+    """`now` gives Unix seconds. All methods raise Rejected (UNAUTHENTICATED)."""
+
+    def __init__(self, now: Callable[[], float], tokens: Tokens | None = None) -> None:
+        self._now = now
+        self._tokens = tokens
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+
+    def certificate(self, pem: bytes) -> User:
+        """The owner of a certificate that TLS has taken."""
+        known = self._known.get(pem)
+        if known is None:
+            known = self._known[pem] = _read(pem)
+            if len(self._known) > MAX_REMEMBERED:
+                self._known.popitem(last=False)
+        if self._now() >= known.ends:
+            raise _refused(
+                "CertificateExpired", "the certificate has ended since the connection was made: renew it, and connect anew"
+            )
+        return known.user
+
+    def authorization(self, header: str | None) -> User:
+        """The owner of the token in the metadata entry "authorization"."""
+        if header is None:
+            raise _refused("Anonymous", "who are you? Show a client certificate, or send a bearer token")
+        user = None
+        if self._tokens is not None and header.startswith(_BEARER):
+            user = self._tokens.user(header.removeprefix(_BEARER).strip())
+        if user is None:
+            raise _refused("BadToken", "the bearer token is none that this server knows")
+        return user
+
+
+class _Known(NamedTuple):
+    user: User
+    ends: float
+
+
+def _read(pem: bytes) -> _Known:
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        subject = Subject.of(certificate)
+        user = User(subject.user, (*subject.groups, AUTHENTICATED), NodeNames.parse(subject.nodes))
+    except ValueError as error:
+        raise _refused("BadCertificate", f"the client certificate names nobody: {error}") from None
+    return _Known(user, certificate.not_valid_after_utc.timestamp())
+
+
+def _refused(reason: str, message: str) -> Rejected:
+    return Rejected(Refusal(Code.UNAUTHENTICATED, reason, message))

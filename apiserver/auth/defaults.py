@@ -1,0 +1,144 @@
+"""The roles and bindings that every cluster has, under Kubernetes' names.
+
+Each server puts back at its start what is missing of them; what an administrator has added stays. An object with the annotation
+rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from apiserver.auth.permissions import ELECTIONS_GROUP, REVIEWS_GROUP
+from apiserver.auth.rbac import EVERYTHING
+from apiserver.auth.user import AUTHENTICATED, MASTERS
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
+from pinnace.api.resources import (
+    ALL,
+    CSI_NODES,
+    EVENTS,
+    LEASES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICES,
+    STORAGE_CLASSES,
+    Resource,
+)
+
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_BOOTSTRAPPING = "kubernetes.io/bootstrapping"
+_GROUP = "rbac.authorization.k8s.io"
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "update", "patch", "delete", "deletecollection")
+_SCHEDULED_BY = (
+    NODES, NAMESPACES, PRIORITY_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES,
+    POD_DISRUPTION_BUDGETS,
+)  # fmt: skip
+"""What the scheduler looks at beside pods."""
+_SEEN = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS)
+"""What a viewer sees of a namespace."""
+_EDITED = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS)
+_VIEW = "view"
+
+
+def cluster_roles() -> Iterator[ClusterRole]:
+    see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES])]
+    edit = [*see, *_rules(_WRITE, _EDITED)]
+    yield _role("cluster-admin", EVERYTHING)
+    yield _role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])])
+    yield _role("edit", edit)
+    yield _role(_VIEW, see)
+    yield _role("cluster-view", [*_rules(_READ, ALL), _elections("get", "list")])
+    yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
+    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=["/version"])])
+    yield _role("system:kube-scheduler", _scheduler())
+    yield _role("system:kube-controller-manager", _controllers())
+
+
+def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
+    yield _binding("cluster-admin", "Group", MASTERS)
+    for role in ("system:basic-user", "system:public-info-viewer"):
+        yield _binding(role, "Group", AUTHENTICATED)
+    for component in ("system:kube-scheduler", "system:kube-controller-manager"):
+        yield _binding(component, "User", component)
+
+
+def _scheduler() -> list[PolicyRule]:
+    return [
+        *_rules(_READ, _SCHEDULED_BY),
+        _rule((*_READ, "delete"), [PODS]),
+        _rule(("create",), [PODS], "binding"),
+        _rule(("update", "patch"), [PODS], "status"),
+        _rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS]),
+        _rule(("create", "update", "patch"), [EVENTS]),
+        _elections("get", "campaign"),
+    ]
+
+
+def _controllers() -> list[PolicyRule]:
+    """One identity for all of them, until each has its own."""
+    return [
+        *_rules(_READ, ALL),
+        _rule(_WRITE, [PODS]),
+        _rule(("update", "patch"), [PODS], "status"),
+        _rule(("update", "patch", "delete"), [NODES]),
+        _rule(("update", "patch"), [NODES], "status"),
+        _rule(("update", "patch", "delete"), [NAMESPACES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS]),
+        _rule(("update", "patch"), [RESOURCE_QUOTAS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], "status"),
+        _rule(("update", "patch"), [POD_DISRUPTION_BUDGETS], "status"),
+        _rule(("create", "update", "patch"), [EVENTS]),
+        _rule(_READ, [LEASES]),
+        _elections("get", "campaign"),
+    ]
+
+
+def _rules(verbs: Iterable[str], resources: Iterable[Resource[Any]]) -> list[PolicyRule]:
+    """One for each API group."""
+    groups: dict[str, list[Resource[Any]]] = {}
+    for resource in resources:
+        groups.setdefault(resource.group, []).append(resource)
+    return [_rule(tuple(verbs), each) for each in groups.values()]
+
+
+def _rule(verbs: Sequence[str], resources: Sequence[Resource[Any]], subresource: str = "") -> PolicyRule:
+    """Of resources that are in one API group, or that may as well be."""
+    groups = sorted({resource.group for resource in resources})
+    names = [f"{resource.plural}/{subresource}" if subresource else resource.plural for resource in resources]
+    return PolicyRule(verbs=verbs, apiGroups=groups, resources=names)
+
+
+def _elections(*verbs: str) -> PolicyRule:
+    return PolicyRule(verbs=verbs, apiGroups=[ELECTIONS_GROUP], resources=["elections"])
+
+
+def _reviews(*resources: str) -> PolicyRule:
+    return PolicyRule(verbs=["create"], apiGroups=[REVIEWS_GROUP], resources=resources)
+
+
+def _role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
+    role = ClusterRole(rules=rules)
+    _mark(role, name)
+    return role
+
+
+def _binding(role: str, kind: str, subject: str) -> ClusterRoleBinding:
+    binding = ClusterRoleBinding()
+    _mark(binding, role)
+    binding.roleRef.apiGroup, binding.roleRef.kind, binding.roleRef.name = _GROUP, "ClusterRole", role
+    binding.subjects.add(apiGroup=_GROUP, kind=kind, name=subject)
+    return binding
+
+
+def _mark(obj: ClusterRole | ClusterRoleBinding, name: str) -> None:
+    obj.metadata.name = name
+    obj.metadata.labels[_BOOTSTRAPPING] = "rbac-defaults"
+    obj.metadata.annotations[AUTOUPDATE] = "true"

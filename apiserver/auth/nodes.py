@@ -1,0 +1,100 @@
+"""The node authoriser: what a kubelet's fleet may do, which no role could say, because it depends on whose node it is.
+
+A fleet's nodes are those that its certificate names, and those that an administrator has given to it by the label
+pinnace.io/fleet. To these, their leases and the pods that are bound to them it is confined. What it may change about them is
+looked at with each write, by apiserver.admission.node_restriction.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from apiserver.auth.attributes import DENIED, Action, Target, Verdict
+from apiserver.auth.permissions import HEARTBEAT, action_on
+from apiserver.auth.user import User
+from apiserver.cacher.resource import ResourceCache
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.fields import FIELDS
+from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
+from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
+from pinnace.api.wellknown import FLEET_LABEL
+
+_ALLOWED = "the node authoriser: it is the fleet's own"
+
+
+class NodeAuthorizer:
+    def __init__(self, nodes: ResourceCache[Node], pods: ResourceCache[Pod]) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._rows: Mapping[Action, Callable[[User, Target], bool]] = {
+            action_on(NODES, "create"): lambda user, target: target.name in user.nodes,
+            action_on(NODES, "get"): self._own_node,
+            action_on(NODES, "list"): self._own_nodes,
+            action_on(NODES, "watch"): self._own_nodes,
+            action_on(NODES, "update"): self._own_node,
+            action_on(NODES, "update", "status"): self._own_node,
+            HEARTBEAT: self._own_lease,
+            action_on(LEASES, "get"): self._own_lease,
+            action_on(LEASES, "list"): self._own_leases,
+            action_on(LEASES, "watch"): self._own_leases,
+            action_on(PODS, "get"): self._own_pod,
+            action_on(PODS, "list"): self._own_pods,
+            action_on(PODS, "watch"): self._own_pods,
+            action_on(PODS, "update", "status"): _anything,
+            action_on(PODS, "delete"): _anything,
+            action_on(EVENTS, "create"): _anything,
+        }
+
+    def decide(self, user: User, action: Action, target: Target) -> Verdict:
+        """Denies what it does not know, as it does for users who are no fleet."""
+        row = self._rows.get(action)
+        if row is None or user.fleet is None:
+            return DENIED
+        try:
+            return Verdict(True, _ALLOWED) if row(user, target) else DENIED
+        except SelectorError:
+            return DENIED
+
+    def owns(self, user: User, node: str) -> bool:
+        """Is the node the fleet's?"""
+        if node in user.nodes:
+            return True
+        entry = self._nodes.get(NODES.key("", node))
+        return entry is not None and is_fleet(user, entry.obj.metadata.labels.get(FLEET_LABEL, ""))
+
+    def _own_node(self, user: User, target: Target) -> bool:
+        return self.owns(user, target.name)
+
+    def _own_nodes(self, user: User, target: Target) -> bool:
+        fleets = (each for each in parse_labels(target.labels).requirements if each.key == FLEET_LABEL and not each.negated)
+        if any(each.values and all(is_fleet(user, value) for value in each.values) for each in fleets):
+            return True
+        return self._owns_all(user, parse_fields(target.fields, FIELDS[NODES.plural]).allowed("metadata.name"))
+
+    def _own_lease(self, user: User, target: Target) -> bool:
+        return target.namespace == NODE_LEASE_NAMESPACE and self.owns(user, target.name)
+
+    def _own_leases(self, user: User, target: Target) -> bool:
+        names = parse_fields(target.fields, FIELDS[LEASES.plural]).allowed("metadata.name")
+        return target.namespace == NODE_LEASE_NAMESPACE and self._owns_all(user, names)
+
+    def _own_pod(self, user: User, target: Target) -> bool:
+        entry = self._pods.get(PODS.key(target.namespace, target.name))
+        return entry is not None and self.owns(user, entry.obj.spec.nodeName)
+
+    def _own_pods(self, user: User, target: Target) -> bool:
+        return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))
+
+    def _owns_all(self, user: User, nodes: Collection[str] | None) -> bool:
+        """Of a selector that must name some."""
+        return bool(nodes) and all(self.owns(user, node) for node in nodes or ())
+
+
+def is_fleet(user: User, name: str) -> bool:
+    """Is this a name of the user's fleet: its own, or one that begins with it and a dash? Processes that are started from one
+    image, such as the replicas of a service, share a certificate and are told apart by what they put behind the dash."""
+    return user.fleet is not None and (name == user.fleet or name.startswith(f"{user.fleet}-"))
+
+
+def _anything(user: User, target: Target) -> bool:
+    return True

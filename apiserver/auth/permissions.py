@@ -1,0 +1,141 @@
+"""The permission that each method of the API needs: a row for each, and no server starts without one.
+
+Most methods of a resource's service are standard verbs; the others have a row of their own. A row says the action, and finds
+in a request to what it is to be done.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import MethodDescriptor
+
+from apiserver.auth.attributes import EVERYTHING, Action, Target
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, Resource
+
+ELECTIONS_GROUP = "pinnace.io"
+REVIEWS_GROUP = "authorization.k8s.io"
+HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
+"""For each node of a fleet: a beat takes the place of the update of its Lease."""
+CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
+BYPASS_FENCE = Action("bypass-fence", "pods/binding")
+"""To bind without a fence, so that nobody can tell whether the one who binds still leads."""
+
+Targets = Callable[[Any], Iterable[Target]]
+
+
+class Permission(NamedTuple):
+    """`targets` of a request; None: requests are streamed, and the service asks about each when it hears it. `more`: what a
+    request needs beside that."""
+
+    action: Action
+    targets: Targets | None
+    more: Callable[[Any], Action | None] | None = None
+
+
+def permission_of(method: MethodDescriptor) -> Permission:
+    """Raises LookupError when the method has no row."""
+    service: str = method.containing_service.full_name
+    special = _SPECIAL.get(f"{service}/{method.name}")
+    if special is not None:
+        return special
+    resource = _RESOURCES[service]
+    verb, subresource, targets = _STANDARD[method.name]
+    return Permission(action_on(resource, verb, subresource), targets(resource))
+
+
+def action_on(resource: Resource[Any], verb: str, subresource: str = "") -> Action:
+    return Action(verb, f"{resource.plural}/{subresource}" if subresource else resource.plural, resource.group)
+
+
+def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
+    return Target((namespace or DEFAULT_NAMESPACE) if resource.namespaced else "", name)
+
+
+def _of_object(resource: Resource[Any]) -> Targets:
+    return lambda request: (_place(resource, request.object.metadata.namespace, request.object.metadata.name),)
+
+
+def _of_items(resource: Resource[Any]) -> Targets:
+    return lambda request: {_place(resource, each.metadata.namespace, each.metadata.name) for each in request.items}
+
+
+def _named(resource: Resource[Any]) -> Targets:
+    return lambda request: (_place(resource, request.namespace, request.name),)
+
+
+def _named_items(resource: Resource[Any]) -> Targets:
+    return lambda request: {_place(resource, each.namespace, each.name) for each in request.items}
+
+
+def _selected(resource: Resource[Any]) -> Targets:
+    def targets(request: Any) -> Iterable[Target]:
+        options = request.options
+        return (Target(request.namespace if resource.namespaced else "", "", options.labelSelector, options.fieldSelector),)
+
+    return targets
+
+
+def _recorded(request: Any) -> Iterable[Target]:
+    """Events may leave their namespace to what they are about."""
+    return {
+        Target(each.metadata.namespace or each.involvedObject.namespace or DEFAULT_NAMESPACE, each.metadata.name)
+        for each in request.items
+    }
+
+
+def _bound(request: Any) -> Iterable[Target]:
+    return (Target(request.binding.metadata.namespace, request.binding.metadata.name),)
+
+
+def _bound_items(request: Any) -> Iterable[Target]:
+    return {Target(each.metadata.namespace, each.metadata.name) for each in request.items}
+
+
+def _elected(request: Any) -> Iterable[Target]:
+    return (Target("", request.name),)
+
+
+def _anything(request: Any) -> Iterable[Target]:
+    return (EVERYTHING,)
+
+
+def _unfenced(request: Any) -> Action | None:
+    return None if request.HasField("fence") else BYPASS_FENCE
+
+
+_RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in ALL}
+_STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
+    "Create": ("create", "", _of_object),
+    "CreateBatch": ("create", "", _of_items),
+    "Get": ("get", "", _named),
+    "List": ("list", "", _selected),
+    "Watch": ("watch", "", _selected),
+    "Update": ("update", "", _of_object),
+    "UpdateStatus": ("update", "status", _of_object),
+    "UpdateStatusBatch": ("update", "status", _of_items),
+    "Delete": ("delete", "", _named),
+    "DeleteBatch": ("delete", "", _named_items),
+}
+_BIND = Action("create", "pods/binding")
+_SPECIAL: Mapping[str, Permission] = {
+    "pinnace.v1.Pods/Bind": Permission(_BIND, _bound, _unfenced),
+    "pinnace.v1.Pods/BindBatch": Permission(_BIND, _bound_items, _unfenced),
+    "pinnace.v1.Nodes/Heartbeat": Permission(HEARTBEAT, None),
+    "pinnace.v1.Events/Record": Permission(Action("create", "events"), _recorded),
+    "pinnace.v1.Elections/Campaign": Permission(CAMPAIGN, None),
+    "pinnace.v1.Elections/Get": Permission(Action("get", "elections", ELECTIONS_GROUP), _elected),
+    "pinnace.v1.Elections/List": Permission(Action("list", "elections", ELECTIONS_GROUP), _anything),
+    "pinnace.v1.Elections/History": Permission(Action("get", "elections", ELECTIONS_GROUP), _elected),
+    "pinnace.v1.Elections/Transfer": Permission(Action("transfer", "elections", ELECTIONS_GROUP), _elected),
+    "pinnace.v1.Version/Get": Permission(Action("get", "/version"), _anything),
+    "pinnace.v1.Authorization/SelfSubjectReview": Permission(Action("create", "selfsubjectreviews", REVIEWS_GROUP), _anything),
+    "pinnace.v1.Authorization/SelfSubjectAccessReview": Permission(
+        Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP), _anything
+    ),
+    "pinnace.v1.Authorization/SelfSubjectRulesReview": Permission(
+        Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP), _anything
+    ),
+    "pinnace.v1.Authorization/SubjectAccessReview": Permission(
+        Action("create", "subjectaccessreviews", REVIEWS_GROUP), _anything
+    ),
+}

@@ -1,0 +1,48 @@
+"""The service Authorization: who one is, and what somebody may do."""
+
+from typing import Any
+
+from apiserver.auth.attributes import Action, Target
+from apiserver.auth.authorizer import Policy
+from apiserver.auth.user import User
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from pinnace.api.authorization_pb2 import (
+    AccessReview,
+    ResourceAttributes,
+    RulesReview,
+    SelfSubjectAccessReviewRequest,
+    SelfSubjectReviewRequest,
+    SelfSubjectRulesReviewRequest,
+    SubjectAccessReviewRequest,
+    UserInfo,
+)
+
+
+class AuthorizationService:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    async def self_subject_review(self, request: SelfSubjectReviewRequest, context: Any) -> UserInfo:
+        user: User = context.user
+        return UserInfo(username=user.name, groups=user.groups, nodes=user.nodes.patterns)
+
+    async def self_subject_access_review(self, request: SelfSubjectAccessReviewRequest, context: Any) -> AccessReview:
+        return await self._review(context.user, request.attributes)
+
+    async def subject_access_review(self, request: SubjectAccessReviewRequest, context: Any) -> AccessReview:
+        if not request.user:
+            raise Rejected(errors.bad_request("user: about whom?"))
+        return await self._review(User(request.user, tuple(request.groups)), request.attributes)
+
+    async def self_subject_rules_review(self, request: SelfSubjectRulesReviewRequest, context: Any) -> RulesReview:
+        rules = await self._policy.rules(context.user, request.namespace)
+        return RulesReview(rules=rules)
+
+    async def _review(self, user: User, wanted: ResourceAttributes) -> AccessReview:
+        if not wanted.verb or not wanted.resource:
+            raise Rejected(errors.bad_request("attributes: a verb and a resource are needed"))
+        resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+        action = Action(wanted.verb, resource, wanted.group)
+        allowed, reason = await self._policy.review(user, action, Target(wanted.namespace, wanted.name))
+        return AccessReview(allowed=allowed, reason=reason)

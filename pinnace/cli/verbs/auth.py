@@ -1,0 +1,129 @@
+"""`pinnace auth`: who one is for the server, and what one may do."""
+
+import click
+
+from pinnace.api.authorization_pb2 import ResourceAttributes
+from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.console import out
+from pinnace.cli.outcomes import ExitCode, Reported, usage
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.table import Table
+from pinnace.cli.targets import parse_resource
+
+ELECTIONS = ("elections", "pinnace.io")
+VERBS = (
+    "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+    "campaign", "transfer", "bypass-fence", "*",
+)  # fmt: skip
+
+
+@click.group("auth", context_settings=CONTEXT, no_args_is_help=True)
+def auth() -> None:
+    """Ask who one is for the server, and what one may do."""
+
+
+@verb(
+    "can-i",
+    examples="""
+        pinnace auth can-i create pods
+        pinnace auth can-i create pods --subresource binding --as system:kube-scheduler
+        pinnace auth can-i campaign elections/scheduler
+        pinnace auth can-i get /version
+        pinnace auth can-i --list -n default
+    """,
+)
+@click.argument("action", metavar="VERB", required=False)
+@click.argument("resource", metavar="KIND[/NAME]", required=False)
+@click.option("--subresource", default="", help="Such as status or binding.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="In all of them.")
+@click.option("--as", "user", metavar="USER", default="", help="Ask about somebody else.")
+@click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group that USER is in. Can be given again.")
+@click.option("--list", "list_", is_flag=True, help="Show all that the roles of the caller allow.")
+@click.option("-q", "--quiet", is_flag=True, help="Say it by the exit code alone.")
+def can_i(
+    settings: Settings,
+    action: str | None,
+    resource: str | None,
+    subresource: str,
+    all_namespaces: bool,
+    user: str,
+    groups: tuple[str, ...],
+    list_: bool,
+    quiet: bool,
+) -> None:
+    """Ask whether one may do something.
+
+    The answer is "yes" or "no", with the reason. When it is no, the exit code is 10.
+    """
+    if list_:
+        if action or user or groups:
+            raise usage("--list shows everything that the caller may do", hint="leave out VERB, KIND and --as")
+        run(settings, show_rules)
+        return
+    if not action or not resource:
+        raise usage("may one do what?", hint="such as `pinnace auth can-i create pods`, or --list")
+    if action not in VERBS:
+        raise usage(f'unknown verb "{action}"', hint=f"there are {', '.join(VERBS)}")
+    if groups and not user:
+        raise usage("--as-group goes with --as", hint="name the user, too")
+    wanted, namespaced = attributes(action, resource, subresource)
+
+    async def ask(session: Session) -> None:
+        if namespaced and not all_namespaces:
+            wanted.namespace = session.namespace
+        reviews = session.client.authorization
+        review = await (reviews.can(user, groups, wanted) if user else reviews.can_i(wanted))
+        if not quiet:
+            answer = "yes" if review.allowed else "no"
+            out(f"{answer} - {review.reason}\n" if review.reason else f"{answer}\n")
+        if not review.allowed:
+            raise Reported(ExitCode.VERDICT)
+
+    run(settings, ask)
+
+
+def attributes(action: str, resource: str, subresource: str) -> tuple[ResourceAttributes, bool]:
+    """What the words mean, and whether it is in a namespace. Raises Failure (usage)."""
+    if resource.startswith("/"):
+        return ResourceAttributes(verb=action, resource=resource), False
+    word, _, name = resource.partition("/")
+    if word == "*":
+        return ResourceAttributes(verb=action, group="*", resource="*", subresource=subresource, name=name), True
+    if word in (ELECTIONS[0], ".".join(ELECTIONS)):
+        return ResourceAttributes(verb=action, group=ELECTIONS[1], resource=ELECTIONS[0], name=name), False
+    found = parse_resource(word)
+    wanted = ResourceAttributes(verb=action, group=found.group, resource=found.plural, subresource=subresource, name=name)
+    return wanted, found.namespaced
+
+
+async def show_rules(session: Session) -> None:
+    rules = await session.client.authorization.rules(session.namespace)
+    rows = [
+        (
+            ",".join([*(f"{name}.{group}" if group else name for name in rule.resources for group in rule.apiGroups or ("",))]),
+            ",".join(rule.nonResourceURLs),
+            ",".join(rule.resourceNames),
+            ",".join(rule.verbs),
+        )
+        for rule in rules
+    ]
+    out(Table(("RESOURCES", "NON-RESOURCE URLS", "NAMES", "VERBS")).render(sorted(rows)))
+
+
+@verb("whoami", examples="pinnace auth whoami")
+def whoami(settings: Settings) -> None:
+    """Show who one is for the server."""
+
+    async def ask(session: Session) -> None:
+        me = await session.client.authorization.who_am_i()
+        rows = [("Username", me.username), ("Groups", ",".join(me.groups))]
+        if me.nodes:
+            rows.append(("Nodes", ",".join(me.nodes)))
+        out(Table(("ATTRIBUTE", "VALUE")).render(rows))
+
+    run(settings, ask)
+
+
+auth.add_command(can_i)
+auth.add_command(whoami)

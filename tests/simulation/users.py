@@ -1,0 +1,18 @@
+"""Who the processes of a simulated cluster are, as their certificates would say."""
+
+from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
+from pinnace.api.nodenames import NodeNames
+from tests.simulation.process import Process
+
+FLEET = "fleet"
+
+
+def user_of(process: Process) -> User:
+    """By the beginning of its name. Whoever is no component of the cluster is an administrator."""
+    match process.name.partition("-")[0]:
+        case "scheduler":
+            return User("system:kube-scheduler", (AUTHENTICATED,))
+        case "kubelet" | "twin":
+            return User(f"system:node:{FLEET}", (NODES_GROUP, AUTHENTICATED), NodeNames.parse([f"{FLEET}-*"]))
+        case _:
+            return User("kubernetes-admin", (MASTERS, AUTHENTICATED))

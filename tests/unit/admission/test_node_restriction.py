@@ -1,0 +1,152 @@
+"""What may a fleet change about its nodes, and which pods may it write?"""
+
+from collections.abc import Callable
+
+import pytest
+
+from apiserver.admission import Operation, Request
+from apiserver.admission.node_restriction import NodeRestriction
+from apiserver.auth.user import MASTERS, NODES_GROUP, User
+from apiserver.registry.errors import Rejected
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.nodenames import NodeNames
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from tests.builders import make_node, make_pod
+
+FLEET = User("system:node:edge", (NODES_GROUP,), NodeNames.parse(["edge-*"]))
+ADMIN = User("admin", (MASTERS,))
+Change = Callable[[Node], None]
+
+
+def owns(user: User, node: str) -> bool:
+    return node in user.nodes
+
+
+def refused(operation: Operation, obj: object, old: object, user: User = FLEET) -> str:
+    """What is said of it; empty: it is let through."""
+    try:
+        NodeRestriction(owns).validate(Request(user), operation, obj, old)  # type: ignore[arg-type]
+    except Rejected as rejected:
+        return rejected.refusal.message
+    return ""
+
+
+def label(key: str, value: str = "x") -> Change:
+    return lambda node: node.metadata.labels.update({key: value})
+
+
+def taint(node: Node) -> None:
+    node.spec.taints.add(key="gpu", effect="NoSchedule")
+
+
+def cordon(node: Node) -> None:
+    node.spec.unschedulable = True
+
+
+def adopt(node: Node) -> None:
+    node.metadata.ownerReferences.add(name="somebody")
+
+
+def grow(node: Node) -> None:
+    node.status.capacity["cpu"].string = "400"
+
+
+def allot(node: Node) -> None:
+    node.status.allocatable["cpu"].string = "400"
+
+
+def ready(node: Node) -> None:
+    node.status.conditions.add(type="Ready", status="True")
+
+
+def changed(change: Change) -> tuple[Node, Node]:
+    """A node of the fleet, as it is to be and as it is."""
+    old = make_node("edge-0").label(FLEET_LABEL, "edge").new()
+    new = Node()
+    new.CopyFrom(old)
+    change(new)
+    return new, old
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        label("node-restriction.kubernetes.io/tier"),
+        label("a.node-restriction.kubernetes.io/tier"),
+        label("node-role.kubernetes.io/control-plane"),
+        label("k8s.io/anything"),
+        label(FLEET_LABEL, "core"),
+        label(FLEET_LABEL, "edgewise"),
+        taint,
+        cordon,
+        adopt,
+    ],
+)
+def test_what_decides_who_comes_to_a_node_is_not_its_fleets(change: Change) -> None:
+    new, old = changed(change)
+    assert 'nodes "edge-0" is forbidden' in refused(Operation.UPDATE, new, old)
+    assert not refused(Operation.UPDATE, new, old, ADMIN)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        label("disk", "ssd"),
+        label("example.com/rack"),
+        label("kubernetes.io/hostname"),
+        label("topology.kubernetes.io/zone"),
+        label("node.kubernetes.io/anything"),
+        label("kubelet.kubernetes.io/anything"),
+        label(FLEET_LABEL, "edge-2"),
+    ],
+)
+def test_other_labels_are(change: Change) -> None:
+    assert not refused(Operation.UPDATE, *changed(change))
+
+
+def test_a_restricted_label_cannot_be_taken_off_either() -> None:
+    new, old = changed(label("disk"))
+    old.metadata.labels["node-restriction.kubernetes.io/tier"] = "gold"
+    assert "node-restriction.kubernetes.io/tier" in refused(Operation.UPDATE, new, old)
+
+
+def test_a_node_may_be_born_with_taints_but_not_with_restricted_labels() -> None:
+    born, _ = changed(taint)
+    assert not refused(Operation.CREATE, born, None)
+    label("node-restriction.kubernetes.io/tier")(born)
+    assert refused(Operation.CREATE, born, None)
+
+
+def test_a_node_is_not_given_to_another_fleet_at_birth() -> None:
+    born, _ = changed(label(FLEET_LABEL, "core"))
+    assert FLEET_LABEL in refused(Operation.CREATE, born, None)
+
+
+def test_the_taint_of_a_new_node_may_be_taken_off_and_no_other() -> None:
+    new, old = changed(lambda node: None)
+    old.spec.taints.add(key=NOT_READY_TAINT, effect="NoSchedule")
+    assert not refused(Operation.UPDATE, new, old)
+    old.spec.taints.add(key="gpu", effect="NoSchedule")
+    assert "taints" in refused(Operation.UPDATE, new, old)
+
+
+@pytest.mark.parametrize("change", [grow, allot])
+def test_a_node_does_not_grow(change: Change) -> None:
+    assert "admitted" in refused(Operation.UPDATE_STATUS, *changed(change))
+
+
+def test_a_node_says_once_what_there_is_and_always_how_it_is() -> None:
+    new, old = changed(ready)
+    assert not refused(Operation.UPDATE_STATUS, new, old)
+    old.status.ClearField("capacity")
+    old.status.ClearField("allocatable")
+    assert not refused(Operation.UPDATE_STATUS, new, old)
+
+
+@pytest.mark.parametrize("operation", [Operation.UPDATE_STATUS, Operation.DELETE])
+def test_pods_of_its_nodes_are_a_fleets_and_no_others(operation: Operation) -> None:
+    own, other, waiting = make_pod("a").node("edge-1").new(), make_pod("b").node("core-1").new(), make_pod("c").new()
+    assert not refused(operation, own, own)
+    assert 'bound to node "core-1"' in refused(operation, other, other)
+    assert "bound to no node" in refused(operation, waiting, waiting)
+    assert not refused(operation, other, other, ADMIN)

@@ -1,0 +1,87 @@
+"""Can somebody give away, or take, what he does not have?"""
+
+import pytest
+
+from apiserver.admission import Operation, Request
+from apiserver.admission.role_escalation import RoleEscalation
+from apiserver.auth.user import MASTERS, User
+from apiserver.registry.errors import Rejected
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
+from tests.unit.auth.test_rbac import EVE, World, rule
+
+
+@pytest.fixture
+def world() -> World:
+    """Eve may read pods in "dev"."""
+    world = World()
+    world.cluster_role("reader", rule("get list"))
+    world.cluster_role("writer", rule("get list delete"))
+    world.bind("ClusterRole", "reader", "dev")
+    return world
+
+
+def refused(world: World, obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding, user: User = EVE) -> str:
+    """What is said of it; empty: it is let through."""
+    try:
+        RoleEscalation(world.rbac).validate(Request(user), Operation.CREATE, obj, None)
+    except Rejected as rejected:
+        return rejected.refusal.message
+    return ""
+
+
+def role(*rules: PolicyRule, namespace: str = "dev") -> Role:
+    made = Role(rules=rules)
+    made.metadata.name, made.metadata.namespace = "mine", namespace
+    return made
+
+
+def binding(kind: str, name: str, namespace: str = "dev") -> RoleBinding:
+    made = RoleBinding()
+    made.metadata.name, made.metadata.namespace = "mine", namespace
+    made.roleRef.kind, made.roleRef.name = kind, name
+    return made
+
+
+def test_one_gives_what_one_has(world: World) -> None:
+    assert not refused(world, role(rule("get")))
+    assert not refused(world, binding("ClusterRole", "reader"))
+
+
+def test_one_does_not_give_more(world: World) -> None:
+    said = refused(world, role(rule("get"), rule("delete")))
+    assert 'roles "mine" is forbidden: user "eve"' in said and "delete pods" in said and "get pods" not in said
+    assert 'rolebindings "mine" is forbidden' in refused(world, binding("ClusterRole", "writer"))
+
+
+def test_what_one_has_here_is_not_given_there(world: World) -> None:
+    assert refused(world, role(rule("get"), namespace="prod"))
+    assert refused(world, binding("ClusterRole", "reader", "prod"))
+    everywhere = ClusterRoleBinding()
+    everywhere.roleRef.kind, everywhere.roleRef.name = "ClusterRole", "reader"
+    assert refused(world, everywhere)
+    assert refused(world, ClusterRole(rules=[rule("get")]))
+
+
+def test_a_role_that_is_made_later_cannot_be_given_now(world: World) -> None:
+    assert "does not exist" in refused(world, binding("Role", "later"))
+
+
+def test_a_role_that_gathers_others_takes_everything(world: World) -> None:
+    world.cluster_role("all", rule("*", "*", ["*"]))
+    gathering = ClusterRole()
+    gathering.aggregationRule.clusterRoleSelectors.add().matchLabels["any"] = "thing"
+    assert refused(world, gathering)
+
+
+def test_the_verbs_bind_and_escalate_allow_it(world: World) -> None:
+    world.cluster_role("granter", rule("bind", "clusterroles", ["rbac.authorization.k8s.io"], ["writer"]))
+    world.bind("ClusterRole", "granter", "dev")
+    assert not refused(world, binding("ClusterRole", "writer"))
+    assert refused(world, role(rule("delete")))
+    world.cluster_role("lord", rule("escalate", "roles", ["rbac.authorization.k8s.io"]))
+    world.bind("ClusterRole", "lord", "dev")
+    assert not refused(world, role(rule("delete")))
+
+
+def test_masters_give_anything(world: World) -> None:
+    assert not refused(world, role(rule("*", "*", ["*"])), User("root", (MASTERS,)))

@@ -1,0 +1,76 @@
+"""Who is it that shows this certificate, or sends this token?"""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from apiserver.auth.authentication import Authenticator
+from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.registry.errors import Rejected
+from pinnace.api.status import Code
+from pinnace.pki import Authority, Subject
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+AUTHORITY = Authority.create("test", NOW)
+
+
+class Tokens:
+    def user(self, token: str) -> User | None:
+        return User("eve") if token == "s3cret" else None
+
+
+def shown(subject: Subject, lifetime: timedelta = timedelta(days=1)) -> bytes:
+    return AUTHORITY.issue(subject, NOW, lifetime=lifetime).certificate
+
+
+def at(when: datetime) -> Authenticator:
+    return Authenticator(when.timestamp, Tokens())
+
+
+def refusal_of(authenticator: Authenticator, pem: bytes) -> tuple[Code, str]:
+    with pytest.raises(Rejected) as caught:
+        authenticator.certificate(pem)
+    return caught.value.refusal.code, caught.value.refusal.reason
+
+
+def test_a_certificate_says_user_groups_and_nodes() -> None:
+    pem = shown(Subject("system:node:edge", ("system:nodes",), ("edge-0..9", "gateway")))
+    user = at(NOW).certificate(pem)
+    assert (user.name, user.groups, user.fleet) == ("system:node:edge", ("system:nodes", AUTHENTICATED), "edge")
+    assert "edge-9" in user.nodes and "gateway" in user.nodes and "edge-10" not in user.nodes
+
+
+def test_a_node_without_its_group_is_no_fleet() -> None:
+    assert at(NOW).certificate(shown(Subject("system:node:edge"))).fleet is None
+    assert at(NOW).certificate(shown(Subject("edge", ("system:nodes",)))).fleet is None
+
+
+def test_a_certificate_that_ends_while_its_connection_lives_counts_no_longer() -> None:
+    clock = [NOW.timestamp()]
+    authenticator = Authenticator(lambda: clock[0])
+    pem = shown(Subject("eve"), timedelta(hours=1))
+    assert authenticator.certificate(pem).name == "eve"
+    clock[0] += 3600
+    assert refusal_of(authenticator, pem) == (Code.UNAUTHENTICATED, "CertificateExpired")
+
+
+@pytest.mark.parametrize("pem", [b"", b"nonsense", shown(Subject("system:node:x", ("system:nodes",), ("no such pattern",)))])
+def test_a_certificate_that_names_nobody_is_refused(pem: bytes) -> None:
+    assert refusal_of(at(NOW), pem) == (Code.UNAUTHENTICATED, "BadCertificate")
+
+
+def test_a_token_is_its_users() -> None:
+    assert at(NOW).authorization("Bearer s3cret").name == "eve"
+
+
+@pytest.mark.parametrize("header", [None, "", "s3cret", "Basic s3cret", "Bearer", "Bearer wrong", "bearer s3cret"])
+def test_without_a_good_token_one_is_nobody(header: str | None) -> None:
+    with pytest.raises(Rejected) as caught:
+        at(NOW).authorization(header)
+    assert caught.value.refusal.code is Code.UNAUTHENTICATED
+    assert "s3cret" not in caught.value.refusal.message
+
+
+def test_where_no_tokens_are_known_none_is_taken() -> None:
+    with pytest.raises(Rejected):
+        Authenticator(NOW.timestamp).authorization("Bearer s3cret")

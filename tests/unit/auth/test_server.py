@@ -1,0 +1,171 @@
+"""An API server behind real TLS: whom it takes its callers for, and what it lets them do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from apiserver.auth.authentication import Authenticator
+from apiserver.auth.tokens import TokenFile
+from apiserver.server import ApiServer
+from apiserver.services.handlers import by_certificate
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import Binding
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.rbac_v1_pb2 import RoleBinding
+from pinnace.api.resources import ROLE_BINDINGS
+from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from pinnace.client.errors import Forbidden, NotFound, Unauthenticated, Unavailable, from_status
+from pinnace.cluster import certificates
+from pinnace.pki.authority import LIFETIME, Subject
+from pinnace.pki.folder import Folder, Wanted
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.tls import TlsFiles
+from tests.builders import make_node, make_pod
+
+EDGE = "edge"
+
+
+class Door:
+    """A server, at which certificates are shown at `address`, and tokens at `tokens_at`."""
+
+    def __init__(self, folder: Path, now: Callable[[], float]) -> None:
+        self.folder = folder
+        (folder / "tokens.csv").write_text("s3cret,eve,1,\n")
+        certificates.provide(folder, ["127.0.0.1:1"], {EDGE: ["edge-*"]})
+        who = by_certificate(Authenticator(now, TokenFile(folder / "tokens.csv")))
+        self._server = ApiServer(MemoryStorage(), who)
+        self._connections: list[Connection] = []
+        self.address = ""
+        self.tokens_at = ""
+
+    async def start(self) -> None:
+        shown = certificates.files(self.folder, "apiserver")
+        self.tokens_at = self._server.listen_for_tokens("127.0.0.1:0", shown)
+        self.address = await self._server.start("127.0.0.1:0", shown)
+        self._running = asyncio.ensure_future(self._server.run())
+
+    def client(self, name: str) -> Client:
+        return self.connect(self.address, certificates.files(self.folder, name))
+
+    def connect(self, address: str, tls: TlsFiles | None) -> Client:
+        self._connections.append(Connection([address], tls=tls))
+        return Client(self._connections[-1])
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            await connection.close()
+        await self._server.stop()
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def door(folder: Path, now: Callable[[], float] = SYSTEM_CLOCK.time) -> AsyncIterator[Door]:
+    door = Door(folder, now)
+    await door.start()
+    try:
+        yield door
+    finally:
+        await door.close()
+
+
+async def test_everybody_is_who_the_certificate_says(tmp_path: Path) -> None:
+    async with door(tmp_path) as server:
+        assert (await server.client("admin").authorization.who_am_i()).username == "kubernetes-admin"
+        fleet = await server.client(EDGE).authorization.who_am_i()
+        assert (fleet.username, list(fleet.nodes)) == ("system:node:edge", ["edge-*"])
+
+
+async def test_a_refusal_says_who_may_not_do_what_and_what_would_allow_it(tmp_path: Path) -> None:
+    async with door(tmp_path) as server:
+        await server.client("admin").nodes.create(make_node("core-0").new())
+        with pytest.raises(
+            Forbidden, match='nodes "core-0" is forbidden: User "system:kube-scheduler" cannot delete'
+        ) as caught:
+            await server.client("scheduler").nodes.delete("core-0")
+        assert dict(caught.value.metadata)["hint"] == "it takes a ClusterRole such as system:kube-controller-manager"
+        with pytest.raises(Forbidden, match="confined to its own nodes"):
+            await server.client(EDGE).nodes.get("core-0")
+
+
+async def test_a_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:
+    async with door(tmp_path) as server:
+        await server.client("admin").pods.create(make_pod("a").req(cpu="1").new())
+        binding = Binding()
+        binding.metadata.namespace, binding.metadata.name, binding.target.name = "default", "a", "n"
+        scheduler = server.client("scheduler")
+        with pytest.raises(Forbidden, match="cannot bypass-fence"):
+            await scheduler.pods.bind_batch([binding], None)
+        (fenced,) = await scheduler.pods.bind_batch([binding], Fence(election="scheduler", token=1))
+        assert "does not lead" in from_status(fenced.error).message
+        (bound,) = await server.client("admin").pods.bind_batch([binding], None)
+        assert not bound.HasField("error")
+
+
+async def test_tokens_are_taken_where_no_certificate_is_asked_for(tmp_path: Path) -> None:
+    async with door(tmp_path) as server:
+        ca = certificates.files(tmp_path, "admin").ca
+        eve = server.connect(server.tokens_at, TlsFiles(ca, token="s3cret"))
+        assert (await eve.authorization.who_am_i()).username == "eve"
+        with pytest.raises(Forbidden, match='User "eve" cannot list'):
+            await eve.pods.list()
+        with pytest.raises(Unauthenticated, match="none that this server knows"):
+            await server.connect(server.tokens_at, TlsFiles(ca, token="guess")).pods.list()
+        with pytest.raises(Unauthenticated, match="who are you"):
+            await server.connect(server.tokens_at, TlsFiles(ca)).pods.list()
+
+
+async def test_a_token_is_not_taken_in_place_of_a_certificate(tmp_path: Path) -> None:
+    async with door(tmp_path) as server:
+        ca = certificates.files(tmp_path, "admin").ca
+        with pytest.raises(Unavailable):
+            stranger = server.connect(server.address, TlsFiles(ca, token="s3cret"))
+            await stranger.connection.call("/pinnace.v1.Version/Get", GetVersionRequest(), VersionInfo, timeout=1.0)
+
+
+async def test_a_role_counts_at_once(tmp_path: Path) -> None:
+    """Given by one call, used by the next."""
+    async with door(tmp_path) as server:
+        admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
+        with pytest.raises(Forbidden):
+            await eve.pods.get("a", "default")
+        await admin.of(ROLE_BINDINGS).create(_viewer("eve"))
+        with pytest.raises(NotFound):
+            await eve.pods.get("a", "default")
+        await admin.of(ROLE_BINDINGS).delete("eve", "default")
+        with pytest.raises(Forbidden):
+            await eve.pods.get("a", "default")
+
+
+async def test_a_client_whose_certificate_ends_connects_anew_with_the_next_one(tmp_path: Path) -> None:
+    later = [0.0]
+    async with door(tmp_path, lambda: SYSTEM_CLOCK.time() + later[0]) as server:
+        provide_admin(tmp_path, datetime.now(UTC) + timedelta(days=1) - LIFETIME)
+        client = server.client("admin")
+        await client.nodes.list()
+        later[0] = timedelta(days=2).total_seconds()
+        with pytest.raises(Unauthenticated, match="renew it"):
+            await client.nodes.list()
+        provide_admin(tmp_path, datetime.now(UTC))
+        await client.nodes.list()
+
+
+def provide_admin(folder: Path, now: datetime) -> None:
+    """A certificate made at that time, in place of the one that is there."""
+    (folder / "admin.crt").unlink()
+    Folder(folder).provide([Wanted("admin", Subject("kubernetes-admin", ("system:masters",)))], now)
+
+
+def _viewer(name: str) -> RoleBinding:
+    """Lets somebody look at everything in the namespace "default"."""
+    binding = RoleBinding()
+    binding.metadata.name = name
+    binding.roleRef.kind, binding.roleRef.name = "ClusterRole", "view"
+    binding.subjects.add(kind="User", name=name)
+    return binding

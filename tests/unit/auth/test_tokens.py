@@ -1,0 +1,58 @@
+"""Tokens of people, from a file."""
+
+from pathlib import Path
+
+import pytest
+
+from apiserver.auth.tokens import CHECK_INTERVAL, TokenFile
+from apiserver.auth.user import AUTHENTICATED, User
+from tests.clock import FakeClock
+
+
+def test_a_token_is_its_users(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.csv"
+    file.write_text('s3cret,eve,1,"developers, operators"\nother,vera,2\n\n# a remark\n')
+    tokens = TokenFile(file)
+    assert tokens.user("s3cret") == User("eve", ("developers", "operators", AUTHENTICATED))
+    assert tokens.user("other") == User("vera", (AUTHENTICATED,))
+    assert [tokens.user(each) for each in ("", "s3cre", "s3cret ", "eve", "# a remark")] == [None] * 5
+
+
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    file, clock = tmp_path / "tokens.csv", FakeClock()
+    file.write_text("old,eve,1\n")
+    tokens = TokenFile(file, clock)
+    file.write_text("newer,eve,1\n")
+    clock.stall(CHECK_INTERVAL)
+    assert tokens.user("old") is None
+    assert tokens.user("newer") is not None
+
+
+def test_a_file_that_is_gone_changes_nothing(tmp_path: Path) -> None:
+    file, clock = tmp_path / "tokens.csv", FakeClock()
+    file.write_text("old,eve,1\n")
+    tokens = TokenFile(file, clock)
+    file.unlink()
+    clock.stall(CHECK_INTERVAL)
+    assert tokens.user("old") is not None
+
+
+def test_no_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nothing"):
+        TokenFile(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("line", ["alone", "token,", ",eve,1", "token,eve", 'a,b,c,"d",e'])
+def test_a_bad_line_is_told_by_its_number_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str) -> None:
+    file = tmp_path / "tokens.csv"
+    file.write_text(f"{line}\ngood,vera,2\n")
+    assert TokenFile(file).user("good") is not None
+    assert "line 1" in caplog.text and "token,eve" not in caplog.text.replace("token,user,uid", "")
+
+
+def test_a_token_belongs_to_the_first_who_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "tokens.csv"
+    file.write_text("same,eve,1\nsame,mallory,2\n")
+    found = TokenFile(file).user("same")
+    assert found is not None and found.name == "eve"
+    assert "line 2" in caplog.text and "same" not in caplog.text

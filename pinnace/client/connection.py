@@ -25,6 +25,7 @@ from pinnace.client.errors import (
     ApiError,
     OutcomeUnknown,
     Timeout,
+    Unauthenticated,
     Unavailable,
     from_rpc,
     outcome_unknown,
@@ -131,16 +132,28 @@ class Connection:
         What certainly did not happen is tried again, on the next server, until `timeout`. With `retry`, so is a call whose
         answer was lost: say so only of reads and of writes that may happen twice.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+        deadline = asyncio.get_running_loop().time() + timeout
+        try:
+            return await self._attempt(method, request, response, deadline, retry)  # most succeed: no machinery for these
+        except ApiError as error:
+            if not _repeatable(error, retry):
+                raise
+            first = error
         attempts = AsyncRetrying(
             retry=retry_if_exception(lambda error: _repeatable(error, retry)),
             wait=_Wait(self._rng),
             stop=stop_before_delay(timeout),
             reraise=True,
         )
-        result: R = await attempts(self._attempt, method, request, response, deadline, retry)
-        return result
+        told = iter((first,))
+
+        async def attempt() -> R:
+            """The first one has been made."""
+            if (error := next(told, None)) is not None:
+                raise error
+            return await self._attempt(method, request, response, deadline, retry)
+
+        return await attempts(attempt)
 
     async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         """Asks one server for a stream of responses."""
@@ -162,6 +175,8 @@ class Connection:
         failure = from_rpc(error)
         if isinstance(failure, Unavailable):
             self.move_on(peer)
+        elif isinstance(failure, Unauthenticated):
+            peer.doubt()
         return failure
 
     def move_on(self, peer: Peer) -> None:

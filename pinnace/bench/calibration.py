@@ -3,9 +3,9 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinnace.bench.errors import BenchError
 from pinnace.bench.scratch import scratch_cluster
@@ -16,7 +16,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.fittings import PLAIN, Fittings, Wiring
 from pinnace.cluster.links import Links
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ETCD, SCHEDULER, ClusterSpec, pki_folder
+from pinnace.cluster.spec import APISERVER, ETCD, SCHEDULER, ClusterSpec, pki_folder
 from pinnace.cluster.state import ClusterState
 
 SECONDS = 2.0
@@ -42,9 +42,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def calibrated_cluster(spec: ClusterSpec, progress: Progress, *, linked: bool = False) -> AsyncIterator[Bench]:
+async def calibrated_cluster(
+    spec: ClusterSpec, progress: Progress, *, linked: bool = False, compaction: float | None = None
+) -> AsyncIterator[Bench]:
     """etcd is calibrated while nothing else of the cluster runs. `linked`: the schedulers reach the API servers through links.
-    Raises BenchError, ClusterError, HelperError."""
+    `compaction`: seconds between two compactions, if not as usual. Raises BenchError, ClusterError, HelperError."""
     found: list[Calibration] = []
 
     async def measure(state: ClusterState) -> None:
@@ -55,6 +57,8 @@ async def calibrated_cluster(spec: ClusterSpec, progress: Progress, *, linked: b
     async with AsyncExitStack() as stack:
         links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
         fittings = Fittings(_of_schedulers(links)) if links else PLAIN
+        if compaction is not None:
+            fittings = replace(fittings, arguments=_compacting(compaction))
         cluster = await stack.enter_async_context(scratch_cluster(spec, progress, measure, fittings))
         connections = [Connection([endpoint], tls=cluster.tls) for endpoint in cluster.endpoints]
         for connection in connections:
@@ -67,6 +71,10 @@ def _of_schedulers(links: Links) -> Wiring:
         return links.wire(source, target, address) if source.startswith(SCHEDULER) else address
 
     return wire
+
+
+def _compacting(seconds: float) -> Callable[[str], Sequence[str]]:
+    return lambda process: ("--etcd-compaction-interval", str(seconds)) if process.startswith(APISERVER) else ()
 
 
 async def calibrate(etcd: str, shown: Sequence[str]) -> Calibration:

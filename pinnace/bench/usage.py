@@ -28,4 +28,8 @@ class Meter:
 
 
 def difference(before: Mapping[str, Usage], after: Mapping[str, Usage]) -> dict[str, Usage]:
-    return {name: Usage(usage.cpu_s - before[name].cpu_s, usage.peak_rss_mb) for name, usage in after.items() if name in before}
+    return {
+        name: Usage(usage.cpu_s - before[name].cpu_s, usage.peak_rss_mb, usage.rss_mb)
+        for name, usage in after.items()
+        if name in before
+    }

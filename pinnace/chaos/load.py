@@ -187,7 +187,7 @@ class Load:
 
     def _start_workers(self) -> None:
         def work(worker: Worker, rate: float) -> None:
-            self._working.append(asyncio.create_task(_pace(worker, rate, self._random.random() / rate)))
+            self._working.append(asyncio.create_task(pace(worker, rate, self._random.random() / rate)))
 
         self._adversary = Adversary(self.client("adversary"), self._nodes, self._fork())
         work(self._adversary, ADVERSARY_RATE / 3)  # calls, of which a step has three
@@ -246,7 +246,7 @@ class Load:
         return pods, revision, lacking
 
 
-async def _pace(worker: Worker, rate: float, offset: float) -> None:
+async def pace(worker: Worker, rate: float, offset: float) -> None:
     """Steps at this rate on average, until cancelled."""
     due = time.monotonic() + offset
     while True:

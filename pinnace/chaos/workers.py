@@ -20,7 +20,7 @@ NOBODY = "nobody"
 """A scheduler that does not exist: its pods are never bound, unless by hand."""
 LABEL = "chaos"
 OBJECTS = 4
-"""That the Rivals fight over."""
+"""That the Rivals of the steady load fight over."""
 PAGE = 80
 BATCH = 5
 
@@ -135,13 +135,16 @@ class Owner:
 
 
 class Rival:
-    def __init__(self, client: Client, rng: random.Random) -> None:
+    """`objects`: how many they fight over."""
+
+    def __init__(self, client: Client, rng: random.Random, objects: int = OBJECTS) -> None:
         self._pods = client.pods
         self._random = rng
+        self._objects = objects
         self._last: Pod | None = None
 
     async def step(self) -> None:
-        name = f"{CONTESTED}-{self._random.randrange(OBJECTS)}"
+        name = f"{CONTESTED}-{self._random.randrange(self._objects)}"
         (action,) = self._random.choices(self._actions, self._weights)
         await action(self, name)
 

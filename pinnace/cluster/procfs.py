@@ -29,10 +29,12 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has used so far: CPU seconds (user and system, all threads), and its peak resident memory in MB (10^6)."""
+    """What a process has used so far: CPU seconds (user and system, all threads), and its resident memory in MB (10^6): the
+    most that it was, and now."""
 
     cpu_s: float
     peak_rss_mb: float
+    rss_mb: float = 0.0
 
 
 def boot_id() -> str:
@@ -89,8 +91,12 @@ def usage(process: Identity) -> Usage | None:
         return None
     if not fields or int(fields[_STARTED]) != process.started:
         return None
-    peak_kib = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), 0)
-    return Usage((int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS, peak_kib * 1024 / 1e6)
+    return Usage((int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS, _megabytes(status, "VmHWM"), _megabytes(status, "VmRSS"))
+
+
+def _megabytes(status: str, name: str) -> float:
+    """Of a line of /proc/<pid>/status that is in KiB."""
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:")), 0) * 1024 / 1e6
 
 
 def _stat(pid: int) -> list[str]:

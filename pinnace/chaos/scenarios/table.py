@@ -5,6 +5,7 @@ from pinnace.chaos.scenarios.kubelets import DuplicateKubelet
 from pinnace.chaos.scenarios.leaders import FreezeLeader, KillLeader, PartitionLeader
 from pinnace.chaos.scenarios.servers import KillApiServer
 from pinnace.chaos.scenarios.stores import CompactHistory, EtcdLeader, EtcdQuorum
+from pinnace.chaos.scenarios.writers import RacingWriters
 
 SCENARIOS: dict[str, type[Scenario]] = {
     KillLeader.name: KillLeader,
@@ -15,4 +16,5 @@ SCENARIOS: dict[str, type[Scenario]] = {
     EtcdQuorum.name: EtcdQuorum,
     CompactHistory.name: CompactHistory,
     DuplicateKubelet.name: DuplicateKubelet,
+    RacingWriters.name: RacingWriters,
 }

@@ -12,6 +12,7 @@ import click
 from pinnace.bench import workload
 from pinnace.bench.backlog import backlog
 from pinnace.bench.calibration import Bench, calibrated_cluster
+from pinnace.bench.crowd import crowd
 from pinnace.bench.failover import SIGNALS, failover
 from pinnace.bench.machine import this_machine
 from pinnace.bench.report import Report, Run
@@ -43,6 +44,8 @@ class Row:
     """The stage whose percentiles are the row's result, when the rate is not."""
     linked: bool = False
     """The schedulers reach the API servers through links that can be held."""
+    compaction: float | None = None
+    """Seconds between two compactions; None: as usual."""
 
 
 @click.group("bench", context_settings=CONTEXT, no_args_is_help=False)
@@ -185,7 +188,21 @@ def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiser
     measure(settings, row, lambda bench, steps: watch(bench, watchers, events, batch), **shared)
 
 
-for command in (throughput_row, create_row, backlog_row, failover_row, watch_row):
+@verb("crowd", examples="pinnace bench crowd --watchers 1000 --stuck 50 --rate 500 --seconds 60")
+@click.option("--watchers", type=POSITIVE, default=1000, show_default=True, help="Who read; 20 share a connection.")
+@click.option("--stuck", type=click.IntRange(min=0), default=50, show_default=True, help="Who never read.")
+@click.option("--rate", type=POSITIVE, default=500, show_default=True, help="Writes a second.")
+@click.option("--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="How long.")
+@common
+def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds: float, apiservers: int, **shared: Any) -> None:
+    """Many watchers of a steady stream of events, some of whom never read; history is compacted every second."""
+    spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
+    options = {"watchers": watchers, "stuck": stuck, "rate": rate, "seconds": seconds}
+    row = Row("crowd", spec, options, unit="deliveries/s", headline="delivered", compaction=1.0)
+    measure(settings, row, lambda bench, steps: crowd(bench, watchers, stuck, rate, seconds), **shared)
+
+
+for command in (throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row):
     bench.add_command(command)
 
 
@@ -221,7 +238,7 @@ async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
     for number in range(1, runs + 1):
         if runs > 1:
             steps.line(f"run {number} of {runs}")
-        async with calibrated_cluster(row.spec, steps, linked=row.linked) as bench:
+        async with calibrated_cluster(row.spec, steps, linked=row.linked, compaction=row.compaction) as bench:
             steps.waiting(f"the measurement: {row.name}")
             found.append(await body(bench, steps))
     return found

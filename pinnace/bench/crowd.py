@@ -1,0 +1,196 @@
+"""Row `crowd`: very many watchers of a steady stream of events, of whom some never read, while history is compacted under them.
+
+Each watcher keeps a digest of the bytes of all events in their order: equal digests, equal streams. A few of them, on each
+server, look into the events, too: they check the order, and tell how long each took. So a thousand watchers cost the measuring
+process little more than their messages.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.pods_pb2 import PodWatchEvent
+from pinnace.api.verbs_pb2 import WatchRequest
+from pinnace.bench.calibration import Bench
+from pinnace.bench.errors import BenchError
+from pinnace.bench.load import Load
+from pinnace.bench.report import Run
+from pinnace.bench.usage import Meter
+from pinnace.client.client import Client
+from pinnace.client.errors import from_status
+from pinnace.client.peer import Peer
+from pinnace.cluster import procfs
+from pinnace.cluster.spec import APISERVER
+from pinnace.runtime.tls import Renewed
+
+STREAMS = 20
+"""Watches that share a connection."""
+PODS = 500
+"""That are written, again and again."""
+BATCH = 50
+"""Writes in one call."""
+CURIOUS = 50
+"""Of so many watchers one looks into the events."""
+PATIENCE = 60.0
+"""Seconds in which everybody must have been told everything, once writing has ended."""
+WARM_UP = 1 / 6
+"""The part of the time after which memory must not grow any more."""
+_METHOD = "/pinnace.v1.Pods/Watch"
+
+
+class Listener:
+    """One watch, read as fast as it comes. It must not end."""
+
+    def __init__(self, call: Any, *, curious: bool) -> None:
+        self.digest = hashlib.blake2b(digest_size=16)
+        self.revision = 0
+        self.events = 0
+        self.latencies: list[float] = []
+        self.disordered = 0
+        self._call = call
+        self._curious = curious
+        self._last = 0.0
+
+    async def listen(self) -> None:
+        """Until cancelled. Raises BenchError when the stream ends."""
+        while (response := await self._call.read()) is not grpc.aio.EOF:
+            self.digest.update(b"".join(response.events))
+            if self._curious:
+                for event in response.events:
+                    self._look_into(event)
+            self.events += len(response.events)
+            self.revision = int(response.resourceVersion or self.revision)
+        raise BenchError(f"a watch ended: {await self._call.code()}: {await self._call.details()}")
+
+    def _look_into(self, event: bytes) -> None:
+        sent = float(PodWatchEvent.FromString(event).object.status.message)
+        self.latencies.append(time.monotonic() - sent)
+        self.disordered += sent < self._last
+        self._last = sent
+
+
+async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: float) -> Run:
+    """`rate` in writes a second. Raises BenchError when a stream ends that is read."""
+    pods = await _pods(bench)
+    revision = (await bench.clients[0].pods.list()).resource_version
+    async with _connected(bench, watchers) as peers:
+        listeners = [
+            Listener(_watch(peers[i % len(peers)], revision), curious=i % CURIOUS < len(bench.cluster.endpoints))
+            for i in range(watchers)
+        ]
+        async with _connected(bench, stuck * STREAMS) as idle, asyncio.TaskGroup() as group:
+            deaf = [_watch(peer, revision) for peer in idle]
+            listening = [group.create_task(listener.listen()) for listener in listeners]
+            meter = Meter(bench.cluster.state)
+            written, late, memory = await _write(bench, pods, rate, seconds)
+            usage = meter.read()
+            last = (await bench.clients[0].pods.list()).resource_version
+            lacking = await _until_told(listeners, last)
+            for task in listening:
+                task.cancel()
+            for call in deaf:
+                call.cancel()
+    curious = [listener for listener in listeners if listener.latencies]
+    return Run(
+        bench.calibration,
+        usage,
+        samples={"delivered": [each for listener in curious for each in listener.latencies], "late": late},
+        items=written * watchers,
+        rate=sum(listener.events for listener in listeners) / seconds,
+        violations={
+            "not_told_everything": lacking + sum(listener.events != written for listener in listeners),
+            "told_otherwise": len({listener.digest.digest() for listener in listeners}) - 1,
+            "out_of_order": sum(listener.disordered for listener in curious),
+        },
+        counts={"written": written, "watchers": watchers, "stuck": stuck, **memory},
+    )
+
+
+async def _pods(bench: Bench) -> list[Pod]:
+    load = Load()
+    await load.create(bench.clients, PODS, batch=BATCH)
+    return (await bench.clients[0].pods.list(load.namespace)).items
+
+
+async def _write(bench: Bench, pods: Sequence[Pod], rate: int, seconds: float) -> tuple[int, list[float], dict[str, int]]:
+    """Writes the status of the pods in turn: how many, how late each call was, and the API servers' memory in MB: at the warm
+    up's end, and at the end."""
+    written, late, memory = 0, list[float](), dict[str, int]()
+    began = time.monotonic()
+    while (now := time.monotonic()) < began + seconds:
+        due = began + written / rate
+        if now < due:
+            await asyncio.sleep(due - now)
+        late.append(max(0.0, time.monotonic() - due))
+        if not memory and now > began + seconds * WARM_UP:
+            memory["mb_when_warm"] = _memory(bench)
+        client = bench.clients[written // BATCH % len(bench.clients)]
+        await _touch(client, [pods[(written + i) % len(pods)] for i in range(BATCH)])
+        written += BATCH
+    memory["mb_at_the_end"] = _memory(bench)
+    return written, late, memory
+
+
+async def _touch(client: Client, pods: Sequence[Pod]) -> None:
+    """Writes into each when that was. One writer: the order of the times is that of the writes."""
+    for pod in pods:
+        pod.metadata.resourceVersion = ""
+        pod.status.message = repr(time.monotonic())
+    for item in await client.pods.update_status_batch(pods):
+        if item.HasField("error"):
+            raise BenchError(f"pod {item.name} was not written: {from_status(item.error)}")
+
+
+async def _until_told(listeners: Sequence[Listener], revision: int) -> int:
+    """How many have not been told everything in time."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        lacking = sum(listener.revision < revision for listener in listeners)
+        if not lacking or time.monotonic() > deadline:
+            return lacking
+        await asyncio.sleep(0.1)
+
+
+def _memory(bench: Bench) -> int:
+    """Of all API servers together."""
+    found = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
+    return round(sum(usage.rss_mb for usage in found if usage))
+
+
+@asynccontextmanager
+async def _connected(bench: Bench, streams: int) -> AsyncIterator[list[Peer]]:
+    """Connections for so many streams, to the servers in turn."""
+    endpoints, tls = bench.cluster.endpoints, Renewed(bench.cluster.tls)
+    peers = [Peer(endpoints[i % len(endpoints)], tls=tls) for i in range(-(-streams // STREAMS))]
+    try:
+        yield peers
+    finally:
+        await asyncio.gather(*(peer.close() for peer in peers))
+
+
+def _watch(peer: Peer, revision: int) -> Any:
+    request = WatchRequest(options=ListOptions(resourceVersion=str(revision), allowWatchBookmarks=True))
+    return peer.channel.unary_stream(_METHOD, WatchRequest.SerializeToString, _Response.FromString)(request)
+
+
+def _response() -> Any:
+    """A message class for watch responses whose events stay encoded."""
+    file = descriptor_pb2.FileDescriptorProto(name="pinnace/bench/crowd.proto", package="pinnace.bench", syntax="proto3")
+    message = file.message_type.add(name="Response")
+    field = descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="events", number=1, label=field.LABEL_REPEATED, type=field.TYPE_BYTES)
+    message.field.add(name="resourceVersion", number=2, label=field.LABEL_OPTIONAL, type=field.TYPE_STRING)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("pinnace.bench.Response"))
+
+
+_Response = _response()

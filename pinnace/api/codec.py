@@ -124,15 +124,16 @@ def _write(message: Message) -> dict[str, Any]:
         if field.full_name in INLINED:
             out |= _write(value)
         elif (of := map_value(field)) is not None:
-            out[field.json_name] = {key: _write_value(of, value[key]) for key in sorted(value)}
+            out[field.json_name] = {key: write_value(of, value[key]) for key in sorted(value)}
         elif field.is_repeated:
-            out[field.json_name] = [_write_value(field, item) for item in value]
+            out[field.json_name] = [write_value(field, item) for item in value]
         else:
-            out[field.json_name] = _write_value(field, value)
+            out[field.json_name] = write_value(field, value)
     return dict(sorted(out.items()))
 
 
-def _write_value(field: FieldDescriptor, value: Any) -> Any:
+def write_value(field: FieldDescriptor, value: Any) -> Any:
+    """One value of a field (of a list or map: of one item) as JSON has it."""
     if field.message_type is None:
         return write_primitive(value)
     scalar = SCALARS.get(field.message_type.full_name)

@@ -1,4 +1,4 @@
-"""Apply: a three-way merge of an object, as `kubectl apply` does it on the client.
+"""How the JSON forms of objects merge, and `apply`: a three-way merge, as `kubectl apply` does it on the client.
 
 What was applied last is kept with the object, in an annotation. Next time
 * what is wanted now is set,
@@ -7,6 +7,7 @@ What was applied last is kept with the object, in an annotation. Next time
 
 Objects merge field by field, maps key by key. Lists of objects that have an identity (containers by name, mounts by path) merge
 item by item; other lists are replaced as a whole. Everything here is a function of dictionaries, and leaves them unchanged.
+Patches (pinnace.api.patch) merge by the same rules, but for what they say of lists.
 """
 
 import json
@@ -17,14 +18,18 @@ from typing import Any
 LAST_APPLIED = "pinnace.io/last-applied-configuration"
 
 _IDENTITY: Mapping[str, tuple[str, ...]] = {
+    "addresses": ("type",),
     "conditions": ("type",),
     "containers": ("name",),
+    "drivers": ("name",),
     "env": ("name",),
     "ephemeralContainers": ("name",),
     "hostAliases": ("ip",),
+    "hostIPs": ("ip",),
     "imagePullSecrets": ("name",),
     "initContainers": ("name",),
     "ownerReferences": ("uid",),
+    "podIPs": ("ip",),
     "ports": ("containerPort", "port", "protocol"),
     "schedulingGates": ("name",),
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
@@ -32,18 +37,54 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
-"""What tells the items of a list apart, by the list's field: Kubernetes' patchMergeKey and listMapKeys."""
-_SETS = frozenset({"finalizers", "podCIDRs"})
+"""What tells the items of a list apart, by the list's field: Kubernetes' patchMergeKey and listMapKeys. (A node's taints have
+neither.)"""
+SETS = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values to which others may add."""
 _DEFAULTS = {"protocol": "TCP"}
 """Values of identity fields that are left out."""
 
 Data = Mapping[str, Any]
+Key = tuple[str, ...]
+
+
+def key_of(name: str, item: Any) -> Key | None:
+    """What tells an item of the list `name` from the others; None: nothing does."""
+    if name not in _IDENTITY or not isinstance(item, Mapping):
+        return None
+    return tuple(str(item.get(field, _DEFAULTS.get(field))) for field in _IDENTITY[name])
+
+
+class Merge:
+    """Merges field by field; a null removes, and lists are replaced as a whole. Where nothing was wanted before (`last`), that
+    is a JSON merge patch, RFC 7386."""
+
+    def objects(self, last: Data, live: Data, desired: Data) -> dict[str, Any]:
+        merged = {name: deepcopy(value) for name, value in live.items() if name in desired or name not in last}
+        for name, value in desired.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = self._value(name, last.get(name), live.get(name), value)
+        return merged
+
+    def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
+        """The merged list; None: it is replaced by the wanted one."""
+        return None
+
+    def _value(self, name: str, last: Any, live: Any, desired: Any) -> Any:
+        if isinstance(desired, Mapping):
+            return self.objects(_mapping(last), _mapping(live), desired)
+        if is_list(desired):
+            merged = self.lists(name, last if is_list(last) else (), live if is_list(live) else (), desired)
+            if merged is not None:
+                return merged
+        return deepcopy(desired)
 
 
 def apply(last: Data | None, live: Data, desired: Data) -> dict[str, Any]:
     """The object to store. `last`: what was applied before, None if nothing was. A null in `desired` removes the field."""
-    return _merge(last or {}, live, desired)
+    return _APPLY.objects(last or {}, live, desired)
 
 
 def last_applied(live: Data) -> dict[str, Any] | None:
@@ -73,49 +114,31 @@ def _without_annotation(desired: Data) -> dict[str, Any]:
     return result
 
 
-def _merge(last: Data, live: Data, desired: Data) -> dict[str, Any]:
-    merged = {name: deepcopy(value) for name, value in live.items() if name in desired or name not in last}
-    for name, value in desired.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = _merge_value(name, last.get(name), live.get(name), value)
-    return merged
+class _Apply(Merge):
+    """The wanted items of a list in their order, then those of others."""
+
+    def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
+        if name in SETS:
+            return [*desired, *(item for item in live if item not in desired and item not in last)]
+        was, now, wanted = (_by_key(name, items) for items in (last, live, desired))
+        if was is None or now is None or wanted is None:
+            return None
+        merged = [self.objects(was.get(key, {}), now.get(key, {}), item) for key, item in wanted.items()]
+        return merged + [deepcopy(item) for key, item in now.items() if key not in wanted and key not in was]
 
 
-def _merge_value(name: str, last: Any, live: Any, desired: Any) -> Any:
-    if isinstance(desired, Mapping):
-        return _merge(_mapping(last), _mapping(live), desired)
-    if _is_list(desired) and _is_list(live):
-        if name in _SETS:
-            return [*desired, *(item for item in live if item not in desired and item not in (last or ()))]
-        if name in _IDENTITY:
-            merged = _merge_items(_IDENTITY[name], last if _is_list(last) else (), live, desired)
-            if merged is not None:
-                return merged
-    return deepcopy(desired)
+_APPLY = _Apply()
 
 
-def _merge_items(identity: tuple[str, ...], last: Any, live: Any, desired: Any) -> list[Any] | None:
-    """The wanted items in their order, then those of others. None when the items cannot be told apart."""
-    by_key = [_by_key(identity, items) for items in (last, live, desired)]
-    if any(len(found) != len(items) for found, items in zip(by_key, (last, live, desired), strict=True)):
-        return None
-    was, now, wanted = by_key
-    merged = [_merge(was.get(key, {}), now.get(key, {}), item) for key, item in wanted.items()]
-    return merged + [deepcopy(item) for key, item in now.items() if key not in wanted and key not in was]
-
-
-def _by_key(identity: tuple[str, ...], items: Sequence[Any]) -> dict[tuple[str, ...], Data]:
-    def key(item: Data) -> tuple[str, ...]:
-        return tuple(str(item.get(field, _DEFAULTS.get(field))) for field in identity)
-
-    return {key(item): item for item in items if isinstance(item, Mapping)}
+def _by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:
+    """None when the items cannot be told apart."""
+    found = {key: item for item in items if (key := key_of(name, item)) is not None}
+    return found if len(found) == len(items) else None
 
 
 def _mapping(value: Any) -> Data:
     return value if isinstance(value, Mapping) else {}
 
 
-def _is_list(value: Any) -> bool:
+def is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)

@@ -48,6 +48,30 @@ class WatchRequest(_message.Message):
     announceElections: bool
     def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ..., announceElections: _Optional[bool] = ...) -> None: ...
 
+class PatchRequest(_message.Message):
+    __slots__ = ("namespace", "name", "options", "type", "patch", "subresource")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNSPECIFIED: _ClassVar[PatchRequest.Type]
+        MERGE: _ClassVar[PatchRequest.Type]
+        STRATEGIC_MERGE: _ClassVar[PatchRequest.Type]
+    UNSPECIFIED: PatchRequest.Type
+    MERGE: PatchRequest.Type
+    STRATEGIC_MERGE: PatchRequest.Type
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    PATCH_FIELD_NUMBER: _ClassVar[int]
+    SUBRESOURCE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    options: _meta_v1_pb2.PatchOptions
+    type: PatchRequest.Type
+    patch: bytes
+    subresource: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.PatchOptions, _Mapping]] = ..., type: _Optional[_Union[PatchRequest.Type, str]] = ..., patch: _Optional[bytes] = ..., subresource: _Optional[str] = ...) -> None: ...
+
 class DeleteRequest(_message.Message):
     __slots__ = ("namespace", "name", "options")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +88,16 @@ class DeleteBatchRequest(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[DeleteRequest]
     def __init__(self, items: _Optional[_Iterable[_Union[DeleteRequest, _Mapping]]] = ...) -> None: ...
 
+class DeleteCollectionRequest(_message.Message):
+    __slots__ = ("namespace", "options", "deleteOptions")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    DELETEOPTIONS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    options: _meta_v1_pb2.ListOptions
+    deleteOptions: _meta_v1_pb2.DeleteOptions
+    def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ..., deleteOptions: _Optional[_Union[_meta_v1_pb2.DeleteOptions, _Mapping]] = ...) -> None: ...
+
 class BatchItem(_message.Message):
     __slots__ = ("error", "name", "uid", "resourceVersion")
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -79,5 +113,6 @@ class BatchItem(_message.Message):
 class BatchResponse(_message.Message):
     __slots__ = ("items",)
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUE_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[BatchItem]
-    def __init__(self, items: _Optional[_Iterable[_Union[BatchItem, _Mapping]]] = ...) -> None: ...
+    def __init__(self, items: _Optional[_Iterable[_Union[BatchItem, _Mapping]]] = ..., **kwargs) -> None: ...

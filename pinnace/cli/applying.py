@@ -19,6 +19,7 @@ from pinnace.api.resources import (
     STORAGE_CLASSES,
     Object,
 )
+from pinnace.api.unmodelled import revised
 
 CHUNK = 200
 """Objects that are sent together."""
@@ -65,7 +66,7 @@ def merged(manifest: Manifest, live: Object) -> Any | None:
     """
     now = to_dict(live)
     data = merge.apply(merge.last_applied(now), now, merge.with_last_applied(_wanted(manifest)))
-    result = from_dict(manifest.resource, data)
+    result = revised(manifest.resource, live, data)
     result.metadata.resourceVersion = manifest.obj.metadata.resourceVersion or live.metadata.resourceVersion
     return None if to_dict(result) == now else result
 

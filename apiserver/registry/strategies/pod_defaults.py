@@ -7,7 +7,6 @@ ready or cannot be reached, unless it says otherwise.
 from collections.abc import Iterable
 from functools import lru_cache
 
-from apiserver.registry.unmodelled import says_more
 from pinnace.api.core_v1_pb2 import (
     Container,
     HTTPGetAction,
@@ -20,6 +19,7 @@ from pinnace.api.core_v1_pb2 import (
     Volume,
     VolumeSource,
 )
+from pinnace.api.unmodelled import says_more
 
 GRACE_SECONDS = 30
 SCHEDULER = "default-scheduler"

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from apiserver.registry.unmodelled import says_more
 from apiserver.registry.validation.violations import invalid, required, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import ConfigMapKeySelector, EnvFromSource, EnvVar, EnvVarSource, SecretKeySelector
 from pinnace.api.status import Violation
+from pinnace.api.unmodelled import says_more
 
 _POD_FIELDS = (
     "metadata.name",

@@ -5,7 +5,6 @@ Source: pkg/apis/core/validation of Kubernetes 1.36.
 
 import posixpath
 
-from apiserver.registry.unmodelled import says_more
 from apiserver.registry.validation.affinity import validate_node_selector
 from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
 from apiserver.registry.validation.sources import validate_source
@@ -19,6 +18,7 @@ from apiserver.registry.validation.storage import (
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required, unsupported
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeSpec
 from pinnace.api.status import Violation
+from pinnace.api.unmodelled import says_more
 
 PHASES = ("Pending", "Available", "Bound", "Released", "Failed")
 _POLICIES = ("Delete", "Recycle", "Retain")

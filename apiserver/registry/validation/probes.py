@@ -1,6 +1,5 @@
 """Probes and lifecycle hooks: what a container's kubelet calls."""
 
-from apiserver.registry.unmodelled import says_more
 from apiserver.registry.validation.addresses import validate_port, validate_port_or_name
 from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required, unsupported
 from pinnace.api.core_v1_pb2 import (
@@ -12,6 +11,7 @@ from pinnace.api.core_v1_pb2 import (
     ProbeHandler,
 )
 from pinnace.api.status import Violation
+from pinnace.api.unmodelled import says_more
 
 _SCHEMES = ("HTTP", "HTTPS")
 _COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")

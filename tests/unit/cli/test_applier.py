@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from pinnace.api import wire
 from pinnace.api.manifest import Manifest, load
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.status import Code
+from pinnace.api.unmodelled import says_more
 from pinnace.cli.applier import Applier
 from pinnace.cli.applying import CHUNK, CHUNK_BYTES, chunks, in_order
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, OutcomeUnknown
@@ -50,6 +52,17 @@ async def test_created_then_unchanged_then_configured() -> None:
     assert await applied(api, pod(POD.replace("app:1", "app:2"))) == ["configured"]
     (stored,) = api.of(PODS).stored.values()
     assert stored.spec.containers[0].image == "app:2"
+
+
+async def test_what_is_not_modelled_stays() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    (stored,) = api.of(PODS).stored.values()
+    stored.spec.containers[0].MergeFromString(wire.field(9001, b"of the future"))
+    await api.of(PODS).put(stored)
+    assert await applied(api, pod(POD.replace("app:1", "app:2"))) == ["configured"]
+    (stored,) = api.of(PODS).stored.values()
+    assert stored.spec.containers[0].image == "app:2" and says_more(stored.spec.containers[0])
 
 
 async def test_what_an_earlier_apply_set_goes_and_what_others_set_stays() -> None:

@@ -1,0 +1,109 @@
+"""Patches: what is to be different about an object, as JSON.
+
+    MERGE             RFC 7386
+    STRATEGIC_MERGE   as Kubernetes documents it: lists whose items have an identity merge item by item, sets grow
+
+Both merge as `apply` does (pinnace.api.merge), with nothing that was wanted before. The items of a list stay where they are;
+new ones come last. A directive takes something away from what is there; then the rest of the patch is merged:
+
+    {"$patch": "replace", ...}                 the object is what follows; as an item of a list: the list is the other items
+    {"$patch": "delete"}                       the object is empty; as an item of a list: the item of this identity goes
+    {"$deleteFromPrimitiveList/<field>": [..]} these values go from the list
+    {"$retainKeys": [..]}                      all fields but these go
+
+Anything else that looks like a directive stays in the object as a field that there is not, and is refused by its name. So is
+$setElementOrder, which only a client that merges by itself needs.
+
+Differs from Kubernetes: ports are told apart by their number and protocol (as its server-side apply does), spread constraints
+by their key and whenUnsatisfiable.
+
+Source: https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/ and
+https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-machinery/strategic-merge-patch.md
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from pinnace.api.merge import SETS, Data, Merge, is_list, key_of
+from pinnace.api.verbs_pb2 import PatchRequest
+
+_PATCH, _RETAIN, _DELETE_FROM = "$patch", "$retainKeys", "$deleteFromPrimitiveList"
+_REPLACE, _DELETE = "replace", "delete"
+_TOO_DEEP = "nested too deeply"
+
+
+class PatchError(ValueError):
+    """This is no patch."""
+
+
+def parse(text: bytes) -> Data:
+    """The patch as data. Raises PatchError."""
+    try:
+        patch = json.loads(text.decode(), parse_constant=_no_constant)
+        json.dumps(patch, ensure_ascii=False).encode()  # halves of characters ("\ud800") are JSON, but no text
+    except UnicodeError:
+        raise PatchError("not a text in UTF-8") from None
+    except ValueError as error:
+        raise PatchError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise PatchError(_TOO_DEEP) from None
+    if not isinstance(patch, Mapping):
+        raise PatchError("expected a JSON object")
+    return patch
+
+
+def patched(live: Data, kind: PatchRequest.Type, patch: Data) -> dict[str, Any]:
+    """The object as the patch wants it: its JSON form, which may be that of no valid object. Raises PatchError."""
+    try:
+        return _MERGES[kind].objects({}, live, patch)
+    except RecursionError:
+        raise PatchError(_TOO_DEEP) from None
+
+
+class _Strategic(Merge):
+    def objects(self, last: Data, live: Data, desired: Data) -> dict[str, Any]:
+        match desired.get(_PATCH):
+            case "delete":
+                return {}
+            case "replace":
+                live = {}
+        kept, fields = dict(live), dict[str, Any]()
+        for name, value in desired.items():
+            directive, _, field = name.partition("/")
+            if name == _PATCH and value == _REPLACE:
+                continue
+            if name == _RETAIN and is_list(value):
+                kept = {each: kept[each] for each in kept if each in value}
+            elif directive == _DELETE_FROM and is_list(value) and is_list(kept.get(field, ())):
+                kept[field] = [each for each in kept.get(field, ()) if each not in value]
+            else:
+                fields[name] = value
+        return super().objects(last, kept, fields)
+
+    def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
+        if name in SETS:
+            return [*live, *(item for item in desired if item not in live)]
+        if any(key_of(name, item) is None for item in (*live, *desired)):
+            return None
+        directives = [item.get(_PATCH) for item in desired]
+        gone = [key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE]
+        merged = [] if _REPLACE in directives else [deepcopy(item) for item in live if key_of(name, item) not in gone]
+        for item, directive in zip(desired, directives, strict=True):
+            if directive not in (_REPLACE, _DELETE):
+                self._put(name, merged, item)
+        return merged
+
+    def _put(self, name: str, items: list[Any], wanted: Data) -> None:
+        """Into the first item that is the same one, or behind all."""
+        key = key_of(name, wanted)
+        at = next((index for index, item in enumerate(items) if key_of(name, item) == key), len(items))
+        items[at : at + 1] = [self.objects({}, items[at] if at < len(items) else {}, wanted)]
+
+
+_MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), PatchRequest.STRATEGIC_MERGE: _Strategic()}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")

@@ -1,0 +1,211 @@
+"""Patches: RFC 7386, and Kubernetes' strategic merge with its directives."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.verbs_pb2 import PatchRequest
+
+Data = dict[str, Any]
+BOTH = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize(
+    ("live", "patch", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ({"a": 1}, {}, {"a": 1}),
+    ],
+)
+def test_what_both_do(kind: PatchRequest.Type, live: Data, patch: Data, result: Data) -> None:
+    """The examples of RFC 7386, appendix A, of which both sides are objects."""
+    before = copy.deepcopy((live, patch))
+    assert patched(live, kind, patch) == result
+    assert (live, patch) == before, "the arguments are left as they were"
+
+
+def test_a_merge_patch_replaces_lists_and_knows_no_directives() -> None:
+    live = {"containers": [{"name": "a", "image": "1"}], "finalizers": ["x"]}
+    patch = {"containers": [{"name": "b"}], "finalizers": ["y"], "$patch": "replace"}
+    assert patched(live, PatchRequest.MERGE, patch) == patch
+
+
+def strategic(live: Data, patch: Data) -> Data:
+    before = copy.deepcopy((live, patch))
+    result = patched(live, PatchRequest.STRATEGIC_MERGE, patch)
+    assert (live, patch) == before, "the arguments are left as they were"
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "live", "patch", "result"),
+    [
+        pytest.param(
+            "containers",
+            [{"name": "a", "image": "1", "tty": True}, {"name": "b"}],
+            [{"name": "b", "image": "2"}, {"name": "a", "tty": None}, {"name": "c"}],
+            [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "c"}],
+            id="items merge where they are, and new ones come last",
+        ),
+        pytest.param(
+            "containers",
+            [{"name": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y"}]}],
+            [{"name": "a", "env": [{"name": "X", "$patch": "delete"}, {"name": "Z"}]}],
+            [{"name": "a", "env": [{"name": "Y"}, {"name": "Z"}]}],
+            id="lists in items too",
+        ),
+        pytest.param(
+            "ports",
+            [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}],
+            [{"containerPort": 53, "name": "dns"}, {"containerPort": 53, "protocol": "UDP", "$patch": "delete"}],
+            [{"containerPort": 53, "protocol": "TCP", "name": "dns"}],
+            id="ports by number and protocol",
+        ),
+        pytest.param(
+            "env",
+            [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+            [{"name": "A", "value": "3"}],
+            [{"name": "A", "value": "3"}, {"name": "A", "value": "2"}],
+            id="of several of one name the first",
+        ),
+        pytest.param(
+            "conditions",
+            [{"type": "Ready", "status": "True"}],
+            [{"type": "Ready", "status": "False"}, {"type": "Other"}],
+            [{"type": "Ready", "status": "False"}, {"type": "Other"}],
+            id="conditions by type",
+        ),
+        pytest.param(
+            "ownerReferences",
+            [{"uid": "1", "name": "a"}],
+            [{"uid": "2"}],
+            [{"uid": "1", "name": "a"}, {"uid": "2"}],
+            id="owners",
+        ),
+        pytest.param("tolerations", [{"key": "a"}], [{"key": "b"}], [{"key": "b"}], id="tolerations are atomic"),
+        pytest.param("taints", [{"key": "a"}], [{"key": "b"}], [{"key": "b"}], id="taints are atomic"),
+        pytest.param("args", ["a", "b"], ["c"], ["c"], id="plain lists are replaced"),
+        pytest.param("finalizers", ["b", "a"], ["a", "c"], ["b", "a", "c"], id="finalizers are a set"),
+        pytest.param(
+            "volumes", [{"name": "a"}], [{"name": "b"}, {"$patch": "replace"}], [{"name": "b"}], id="a list replaced on demand"
+        ),
+        pytest.param("volumes", [{"name": "a"}], [{"$patch": "replace"}], [], id="a list emptied"),
+        pytest.param(
+            "volumes",
+            [{"name": "a", "emptyDir": {"medium": "Memory"}}],
+            [{"name": "a", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}],
+            [{"name": "a", "hostPath": {"path": "/"}}],
+            id="only these fields are retained",
+        ),
+        pytest.param("volumes", [{"name": "a"}], ["b"], ["b"], id="what is no item is for the reader to refuse"),
+        pytest.param("volumes", [{"name": "a"}], 7, 7, id="nor what is no list"),
+    ],
+)
+def test_strategic_lists(name: str, live: Any, patch: Any, result: Any) -> None:
+    assert strategic({name: live, "x": 1}, {name: patch}) == {name: result, "x": 1}
+
+
+@pytest.mark.parametrize(
+    ("live", "patch", "result"),
+    [
+        ({"a": {"b": 1, "c": 1}}, {"a": {"$patch": "replace", "c": 2}}, {"a": {"c": 2}}),
+        ({"a": {"b": 1}, "c": 1}, {"a": {"$patch": "delete"}}, {"a": {}, "c": 1}),
+        ({"a": 1, "b": 2, "c": 3}, {"$retainKeys": ["a", "d"], "d": 4}, {"a": 1, "d": 4}),
+        ({"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a", "x"]}, {"finalizers": ["b"]}),
+        (
+            {"finalizers": ["a", "b"]},
+            {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]},
+            {"finalizers": ["b", "c"]},
+        ),
+        ({}, {"env": [{"name": "A", "$patch": "delete"}]}, {"env": []}),
+    ],
+)
+def test_directives(live: Data, patch: Data, result: Data) -> None:
+    assert strategic(live, patch) == result
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"$patch": "merge"},
+        {"$patch": ["replace"]},
+        {"$retainKeys": "name"},
+        {"$deleteFromPrimitiveList/finalizers": "a"},
+        {"$deleteFromPrimitiveList/metadata": ["a"]},
+        {"$setElementOrder/containers": [{"name": "a"}]},
+    ],
+)
+def test_what_is_no_directive_stays_to_be_refused_by_its_name(patch: Data) -> None:
+    assert strategic({"metadata": {}}, patch) == {"metadata": {}, **patch}
+
+
+VALUES = st.recursive(
+    st.none() | st.integers(0, 2) | st.sampled_from(["replace", "delete", "a"]),
+    lambda inner: (
+        st.dictionaries(st.sampled_from(["a", "name", "$patch", "$retainKeys"]), inner, max_size=3)
+        | st.lists(inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+PATCHES = st.dictionaries(
+    st.sampled_from(["a", "containers", "finalizers", "$patch", "$deleteFromPrimitiveList/finalizers"]), VALUES, max_size=4
+)
+
+
+@given(PATCHES, PATCHES, st.sampled_from(BOTH))
+def test_any_patch_of_anything_gives_something(live: Data, patch: Data, kind: PatchRequest.Type) -> None:
+    assert isinstance(patched(live, kind, patch), dict)
+
+
+@given(PATCHES, PATCHES)
+def test_a_merge_patch_twice_is_the_same_as_once(live: Data, patch: Data) -> None:
+    once = patched(live, PatchRequest.MERGE, patch)
+    assert patched(once, PatchRequest.MERGE, patch) == once
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"spec: {}", "not JSON"),
+        (b'{"a": NaN}', "NaN is no number"),
+        (b"[]", "expected a JSON object"),
+        (b"null", "expected a JSON object"),
+        (b'{"a": "\xff"}', "not a text in UTF-8"),
+        (rb'{"\ud800": 1}', "not a text in UTF-8"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_no_patch(text: bytes, message: str) -> None:
+    with pytest.raises(PatchError, match=message):
+        parse(text)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_patch_that_goes_too_deep(kind: PatchRequest.Type) -> None:
+    deep: Data = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(PatchError, match="nested too deeply"):
+        patched({}, kind, deep)
+
+
+def test_a_patch_is_read_as_it_is() -> None:
+    patch = {"a": [1, None, "ü"], "b": {"c": True}}
+    assert parse(json.dumps(patch).encode()) == patch

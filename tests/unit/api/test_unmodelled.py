@@ -1,0 +1,76 @@
+"""What JSON does not show survives a change of the object's JSON form."""
+
+from typing import Any
+
+import pytest
+
+from pinnace.api import wire
+from pinnace.api.codec import CodecError, to_dict
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS
+from pinnace.api.unmodelled import revised, says_more
+from tests.builders import make_pod
+
+FUTURE = wire.field(9001, b"of the future")
+
+
+def more(message: Any) -> None:
+    """Gives a message a field that is not modelled."""
+    message.MergeFromString(FUTURE)
+
+
+def pod() -> Pod:
+    """With such a field at every depth."""
+    made = make_pod("a").req(cpu="1").label("app", "web").build()
+    made.spec.containers[0].name = "main"
+    made.spec.containers.add(name="side", image="side:1")
+    made.spec.tolerations.add(key="gpu")
+    made.spec.tolerations.add(key="disk")
+    made.status.startTime.seconds, made.status.startTime.nanos = 7, 9
+    for message in (made, made.metadata, made.spec, *made.spec.containers, *made.spec.tolerations, made.status):
+        more(message)
+    more(made.spec.containers[0].resources)
+    more(made.spec.containers[0].resources.requests["cpu"])
+    return made
+
+
+def test_what_is_not_changed_stays_as_it_was_to_the_byte() -> None:
+    old = pod()
+    new = revised(PODS, old, to_dict(old))
+    assert new == old and new is not old
+
+
+def test_what_is_around_a_change_stays() -> None:
+    old = pod()
+    data = to_dict(old)
+    data["spec"]["containers"][0]["image"] = "other:2"
+    data["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    expected = pod()
+    expected.spec.containers[0].image = "other:2"
+    expected.spec.containers[0].resources.requests["cpu"].string = "2"
+    assert revised(PODS, old, data) == expected
+
+
+def test_items_are_known_by_their_identity_or_else_by_all_that_they_say() -> None:
+    old = pod()
+    data = to_dict(old)
+    data["spec"]["containers"] = [{"name": "new"}, {"name": "side"}]
+    data["spec"]["tolerations"] = [{"key": "disk"}, {"key": "gpu", "operator": "Exists"}]
+    new = revised(PODS, old, data)
+    assert [says_more(each) for each in new.spec.containers] == [False, True]
+    assert not new.spec.containers[1].image, "what is shown is as the data says"
+    assert [says_more(each) for each in new.spec.tolerations] == [True, False]
+
+
+def test_what_is_taken_away_goes_with_all_that_is_in_it() -> None:
+    old = pod()
+    data = to_dict(old)
+    del data["status"], data["spec"]["containers"][0]["resources"]
+    new = revised(PODS, old, data)
+    assert not new.HasField("status") and not new.spec.containers[0].HasField("resources")
+    assert says_more(new.spec.containers[0])
+
+
+def test_what_is_wrong_is_told() -> None:
+    with pytest.raises(CodecError, match="colour: unknown field"):
+        revised(PODS, pod(), {"spec": {"colour": "red"}})

@@ -4,7 +4,7 @@ Most methods of a resource's service are standard verbs; the others have a row o
 in a request to what it is to be done.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import MethodDescriptor
@@ -20,16 +20,16 @@ CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
 BYPASS_FENCE = Action("bypass-fence", "pods/binding")
 """To bind without a fence, so that nobody can tell whether the one who binds still leads."""
 
+Actions = Callable[[Any], Sequence[Action]]
 Targets = Callable[[Any], Iterable[Target]]
 
 
 class Permission(NamedTuple):
-    """`targets` of a request; None: requests are streamed, and the service asks about each when it hears it. `more`: what a
-    request needs beside that."""
+    """What a request does (all of it must be allowed), and to what. `targets` None: requests are streamed, and the service asks
+    about each when it hears it."""
 
-    action: Action
+    actions: Actions
     targets: Targets | None
-    more: Callable[[Any], Action | None] | None = None
 
 
 def permission_of(method: MethodDescriptor) -> Permission:
@@ -39,12 +39,24 @@ def permission_of(method: MethodDescriptor) -> Permission:
     if special is not None:
         return special
     resource = _RESOURCES[service]
+    if method.name == "Patch":
+        return Permission(_patched(resource), _named(resource))
     verb, subresource, targets = _STANDARD[method.name]
-    return Permission(action_on(resource, verb, subresource), targets(resource))
+    return Permission(_always(action_on(resource, verb, subresource)), targets(resource))
 
 
 def action_on(resource: Resource[Any], verb: str, subresource: str = "") -> Action:
     return Action(verb, f"{resource.plural}/{subresource}" if subresource else resource.plural, resource.group)
+
+
+def _always(action: Action) -> Actions:
+    actions = (action,)
+    return lambda request: actions
+
+
+def _patched(resource: Resource[Any]) -> Actions:
+    """The request says which subresource it is about."""
+    return lambda request: (action_on(resource, "patch", request.subresource),)
 
 
 def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
@@ -99,8 +111,8 @@ def _anything(request: Any) -> Iterable[Target]:
     return (EVERYTHING,)
 
 
-def _unfenced(request: Any) -> Action | None:
-    return None if request.HasField("fence") else BYPASS_FENCE
+def _binding(request: Any) -> Sequence[Action]:
+    return (_BIND,) if request.HasField("fence") else (_BIND, BYPASS_FENCE)
 
 
 _RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in ALL}
@@ -115,27 +127,30 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "UpdateStatusBatch": ("update", "status", _of_items),
     "Delete": ("delete", "", _named),
     "DeleteBatch": ("delete", "", _named_items),
+    "DeleteCollection": ("deletecollection", "", _selected),
 }
 _BIND = Action("create", "pods/binding")
 _SPECIAL: Mapping[str, Permission] = {
-    "pinnace.v1.Pods/Bind": Permission(_BIND, _bound, _unfenced),
-    "pinnace.v1.Pods/BindBatch": Permission(_BIND, _bound_items, _unfenced),
-    "pinnace.v1.Nodes/Heartbeat": Permission(HEARTBEAT, None),
-    "pinnace.v1.Events/Record": Permission(Action("create", "events"), _recorded),
-    "pinnace.v1.Elections/Campaign": Permission(CAMPAIGN, None),
-    "pinnace.v1.Elections/Get": Permission(Action("get", "elections", ELECTIONS_GROUP), _elected),
-    "pinnace.v1.Elections/List": Permission(Action("list", "elections", ELECTIONS_GROUP), _anything),
-    "pinnace.v1.Elections/History": Permission(Action("get", "elections", ELECTIONS_GROUP), _elected),
-    "pinnace.v1.Elections/Transfer": Permission(Action("transfer", "elections", ELECTIONS_GROUP), _elected),
-    "pinnace.v1.Version/Get": Permission(Action("get", "/version"), _anything),
-    "pinnace.v1.Authorization/SelfSubjectReview": Permission(Action("create", "selfsubjectreviews", REVIEWS_GROUP), _anything),
+    "pinnace.v1.Pods/Bind": Permission(_binding, _bound),
+    "pinnace.v1.Pods/BindBatch": Permission(_binding, _bound_items),
+    "pinnace.v1.Nodes/Heartbeat": Permission(_always(HEARTBEAT), None),
+    "pinnace.v1.Events/Record": Permission(_always(Action("create", "events")), _recorded),
+    "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),
+    "pinnace.v1.Elections/Get": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
+    "pinnace.v1.Elections/List": Permission(_always(Action("list", "elections", ELECTIONS_GROUP)), _anything),
+    "pinnace.v1.Elections/History": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
+    "pinnace.v1.Elections/Transfer": Permission(_always(Action("transfer", "elections", ELECTIONS_GROUP)), _elected),
+    "pinnace.v1.Version/Get": Permission(_always(Action("get", "/version")), _anything),
+    "pinnace.v1.Authorization/SelfSubjectReview": Permission(
+        _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _anything
+    ),
     "pinnace.v1.Authorization/SelfSubjectAccessReview": Permission(
-        Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP), _anything
+        _always(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _anything
     ),
     "pinnace.v1.Authorization/SelfSubjectRulesReview": Permission(
-        Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP), _anything
+        _always(Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP)), _anything
     ),
     "pinnace.v1.Authorization/SubjectAccessReview": Permission(
-        Action("create", "subjectaccessreviews", REVIEWS_GROUP), _anything
+        _always(Action("create", "subjectaccessreviews", REVIEWS_GROUP)), _anything
     ),
 }

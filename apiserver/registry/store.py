@@ -2,9 +2,11 @@
 
 from __future__ import annotations  # those of the steps below would be evaluated for every object
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from apiserver.admission import Chain, Operation, Request
 from apiserver.auth.user import User
@@ -12,12 +14,13 @@ from apiserver.registry import errors
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
+from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.strategy import Strategy
 from apiserver.uids import new_uid
 from pinnace.api.resources import DEFAULT_NAMESPACE, Object, Resource
 from pinnace.api.status import Refusal, Violation
 from pinnace.api.times import to_time
-from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
 
 T = TypeVar("T", bound=Object)
@@ -49,6 +52,8 @@ class Store(Generic[T]):
         self._refresh = refresh
         self._clock = clock
         self._rng = rng
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Of who patches an object, by its key."""
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         items = [self._creation(obj, by) for obj in objs]
@@ -66,8 +71,22 @@ class Store(Generic[T]):
         """Replaces status; nothing else of the objects is looked at but name, uid and resourceVersion."""
         return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
+    async def patch(self, request: PatchRequest, user: User) -> list[Outcome]:
+        """Changes spec and metadata, or the status, of the latest version, whoever else writes it: until the caller waits no
+        longer. Patches of one object take turns, as at once they would only undo each other's attempts."""
+        by = Request(user, bool(request.options.dryRun))
+        mutation = self._patch(request, by)
+        async with self._turns.setdefault(mutation.key, asyncio.Lock()):
+            while True:
+                outcomes = await self.mutate([mutation], dry_run=by.dry_run)
+                if outcomes != [errors.contended(self.resource, request.name)]:
+                    return outcomes
+
     async def delete(self, requests: Sequence[DeleteRequest], user: User) -> list[Outcome]:
-        by = Request(user, bool(requests) and all(request.options.dryRun for request in requests))
+        dry_runs = {bool(request.options.dryRun) for request in requests}
+        if len(dry_runs) > 1:
+            raise Rejected(errors.bad_request("options.dryRun: some items say it and others do not; send them apart"))
+        by = Request(user, True in dry_runs)
         return await self.mutate([self._deletion(request, by) for request in requests], dry_run=by.dry_run)
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
@@ -121,18 +140,34 @@ class Store(Generic[T]):
             wanted.namespace = DEFAULT_NAMESPACE
 
         def step(version: Version[T] | None) -> Next[T]:
-            if version is None:
-                raise Rejected(errors.not_found(self.resource, name))
-            old = version.obj
-            if wanted.uid and wanted.uid != old.metadata.uid:
-                raise Rejected(errors.uid_mismatch(self.resource, name, wanted.uid, old.metadata.uid))
-            if wanted.resourceVersion and wanted.resourceVersion != str(version.revision):
-                raise Rejected(errors.stale(self.resource, name, wanted.resourceVersion, version.revision))
-            return self._next(copy(self.resource, obj), old, by, operation)
+            return self._next(obj, self._present(name, version), by, operation)
 
         return Mutation(self.resource.key_of(obj), name, step)
 
-    def _next(self, new: T, old: T, by: Request, operation: Operation) -> Next[T]:
+    def _patch(self, request: PatchRequest, by: Request) -> Mutation[T]:
+        patch = patching(self.resource, request)
+        operation = Operation.UPDATE_STATUS if request.subresource == STATUS else Operation.UPDATE
+
+        def step(version: Version[T] | None) -> Next[T]:
+            present = self._present(request.name, version)
+            return self._next(patch(present.obj), present, by, operation)
+
+        return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name), request.name, step)
+
+    def _present(self, name: str, version: Version[T] | None) -> Version[T]:
+        if version is None:
+            raise Rejected(errors.not_found(self.resource, name))
+        return version
+
+    def _next(self, wanted: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
+        """What becomes of the present version when somebody wants this: `wanted` stays as it is."""
+        old, name = present.obj, present.obj.metadata.name
+        uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
+        if uid and uid != old.metadata.uid:
+            raise Rejected(errors.uid_mismatch(self.resource, name, uid, old.metadata.uid))
+        if expected and expected != str(present.revision):
+            raise Rejected(errors.stale(self.resource, name, expected, present.revision))
+        new = copy(self.resource, wanted)
         if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
             violations = self.strategy.validate_status_update(new, old)
@@ -141,7 +176,7 @@ class Store(Generic[T]):
             self.strategy.prepare_update(new, old)
             violations = self.strategy.validate_update(new, old)
         if violations:
-            raise Rejected(errors.invalid(self.resource, old.metadata.name, violations))
+            raise Rejected(errors.invalid(self.resource, name, violations))
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
         if new == old:

@@ -112,13 +112,12 @@ class Method:
             raise Rejected(refusal)
         if request is None:
             raise Rejected(bad_request("the request is no message of this method's type: compare with proto/"))
-        action, find, more = self.permission
+        actions, find = self.permission
         if find is None:
             return
         targets = partial(find, request)
-        await self._authorizer.check(context.user, action, targets)
-        if more is not None and (other := more(request)) is not None:
-            await self._authorizer.check(context.user, other, targets)
+        for action in actions(request):
+            await self._authorizer.check(context.user, action, targets)
 
 
 def methods_of(descriptor: ServiceDescriptor, service: object, gate: Gate, authorizer: Authorizer) -> Mapping[str, Method]:

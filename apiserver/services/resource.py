@@ -9,18 +9,29 @@ from apiserver.cacher.listing import ListQuery
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
-from apiserver.registry.mutation import Outcome
+from apiserver.registry.mutation import Outcome, Stored
 from apiserver.registry.store import Store, single
-from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
 from pinnace.api.resources import DEFAULT_NAMESPACE, Object
 from pinnace.api.status import Refusal, encode
-from pinnace.api.verbs_pb2 import BatchResponse, DeleteBatchRequest, DeleteRequest, GetRequest, ListRequest, WatchRequest
+from pinnace.api.verbs_pb2 import (
+    BatchResponse,
+    DeleteBatchRequest,
+    DeleteCollectionRequest,
+    DeleteRequest,
+    GetRequest,
+    ListRequest,
+    PatchRequest,
+    WatchRequest,
+)
 
 T = TypeVar("T", bound=Object)
 READ_TIMEOUT = 5.0
 """Seconds that a read may wait for the cache, when the caller's deadline is later."""
 MAX_BATCH = 1000
 """Items of one batch request."""
+_GONE = ("NotFound", "UIDMismatch")
+"""Why a delete of what a list has shown may be refused: it is not there any more."""
 
 
 class ResourceService(Generic[T]):
@@ -46,7 +57,7 @@ class ResourceService(Generic[T]):
             raise Rejected(errors.not_found(self._resource, request.name))
         return entry.stamped
 
-    async def list(self, request: ListRequest, context: Any) -> bytes:
+    async def list(self, request: ListRequest | DeleteCollectionRequest, context: Any) -> bytes:
         options = request.options
         query = ListQuery(
             selection=self._selection(request.namespace, options),
@@ -83,11 +94,31 @@ class ResourceService(Generic[T]):
     async def update_status_batch(self, request: Any, context: Any) -> BatchResponse:
         return batch(await self.store.update_status(bounded(request.items), _by(request, context)))
 
+    async def patch(self, request: PatchRequest, context: Any) -> bytes:
+        return single(await self.store.patch(request, context.user)).encoded
+
     async def delete(self, request: DeleteRequest, context: Any) -> bytes:
         return single(await self.store.delete([request], context.user)).encoded
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Any) -> BatchResponse:
         return batch(await self.store.delete(bounded(request.items), context.user))
+
+    async def delete_collection(self, request: DeleteCollectionRequest, context: Any) -> BatchResponse:
+        """One page of a list, each object by its uid. What somebody else has deleted meanwhile is not told."""
+        if request.deleteOptions.HasField("preconditions"):
+            raise Rejected(errors.bad_request("deleteOptions.preconditions: of single objects; each is deleted by its own uid"))
+        if not 0 < request.options.limit <= MAX_BATCH:
+            request.options.limit = MAX_BATCH
+        page: Any = self._resource.list_message.FromString(await self.list(request, context))
+        doomed = [_deletion(obj.metadata, request.deleteOptions) for obj in page.items]
+        response = BatchResponse()
+        for one, outcome in zip(doomed, await self.store.delete(doomed, context.user), strict=True):
+            if isinstance(outcome, Stored):
+                _done(response, outcome)
+            elif outcome.reason not in _GONE:
+                response.items.add(error=encode(outcome), name=one.name, uid=one.options.preconditions.uid)
+        setattr(response, "continue", getattr(page.metadata, "continue"))
+        return response
 
     async def _reach(self, resource_version: str, context: Any) -> None:
         """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
@@ -106,13 +137,22 @@ def _by(request: Any, context: Any) -> Request:
 
 def batch(outcomes: Iterable[Outcome]) -> BatchResponse:
     response = BatchResponse()
-    add = response.items.add
     for outcome in outcomes:
         if isinstance(outcome, Refusal):
-            add(error=encode(outcome))
+            response.items.add(error=encode(outcome))
         else:
-            add(name=outcome.name, uid=outcome.uid, resourceVersion=str(outcome.revision))
+            _done(response, outcome)
     return response
+
+
+def _done(response: BatchResponse, outcome: Stored) -> None:
+    response.items.add(name=outcome.name, uid=outcome.uid, resourceVersion=str(outcome.revision))
+
+
+def _deletion(metadata: ObjectMeta, options: DeleteOptions) -> DeleteRequest:
+    request = DeleteRequest(namespace=metadata.namespace, name=metadata.name, options=options)
+    request.options.preconditions.uid = metadata.uid
+    return request
 
 
 def bounded(items: Any) -> Any:

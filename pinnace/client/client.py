@@ -1,11 +1,12 @@
 """Typed clients of the API: one per resource, generic over the table of resources.
 
 Every method raises ApiError. Writes that may not be repeated raise OutcomeUnknown when their answer was lost: creates, binds,
-updates without a resourceVersion, deletes without a uid. A write that is safe to repeat was perhaps carried out by an attempt
-whose answer was lost, and then reports a Conflict or NotFound of its own making: read to learn which.
+patches, updates without a resourceVersion, deletes without a uid or of a collection. A write that is safe to repeat was perhaps
+carried out by an attempt whose answer was lost, and then reports a Conflict or NotFound of its own making: read to learn which.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -44,9 +45,11 @@ from pinnace.api.verbs_pb2 import (
     BatchItem,
     BatchResponse,
     DeleteBatchRequest,
+    DeleteCollectionRequest,
     DeleteRequest,
     GetRequest,
     ListRequest,
+    PatchRequest,
     WatchEventType,
     WatchRequest,
 )
@@ -164,6 +167,24 @@ class ResourceClient(Generic[T]):
         request = self.resource.request("Update", "BatchRequest")(items=objs)
         return await self._batch("UpdateStatusBatch", request, retry=all(obj.metadata.resourceVersion for obj in objs))
 
+    async def patch(
+        self,
+        name: str,
+        namespace: str,
+        patch: Mapping[str, Any],
+        kind: PatchRequest.Type = PatchRequest.STRATEGIC_MERGE,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Changes what `patch` says of the object (in Kubernetes' JSON form); with the subresource "status", of its status."""
+        request = PatchRequest(
+            namespace=namespace, name=name, type=kind, patch=json.dumps(patch).encode(), subresource=subresource
+        )
+        if dry_run:
+            request.options.dryRun[:] = _DRY_RUN
+        return await self._call_for_object("Patch", request, retry=False)
+
     async def delete(
         self,
         name: str,
@@ -182,6 +203,23 @@ class ResourceClient(Generic[T]):
         """At most 1,000 objects; see `delete_request`."""
         retry = all(request.options.preconditions.uid for request in requests)
         return await self._batch("DeleteBatch", DeleteBatchRequest(items=requests), retry=retry)
+
+    async def delete_collection(
+        self, namespace: str = "", *, labels: str = "", fields: str = "", grace: int | None = None, dry_run: bool = False
+    ) -> Outcomes:
+        """Deletes what is selected now; without a namespace, of all. One item for each object, with its name and uid, also
+        where it failed. Raises Expired when that takes so long that the server has forgotten what there was: begin anew."""
+        options = ListOptions(labelSelector=labels, fieldSelector=fields)
+        deletion = delete_request("", grace=grace, dry_run=dry_run).options
+        request = DeleteCollectionRequest(namespace=namespace, options=options, deleteOptions=deletion)
+        method, items = self._method("DeleteCollection"), list[BatchItem]()
+        while True:
+            page = await self._connection.call(method, request, BatchResponse, retry=False)
+            items.extend(page.items)
+            token = getattr(page, "continue")
+            if not token:
+                return items
+            setattr(request.options, "continue", token)
 
     async def modify(self, name: str, namespace: str, change: Callable[[T], None]) -> T:
         """Reads, lets `change` alter the object in place, and updates; again on a Conflict, so `change` may run repeatedly."""

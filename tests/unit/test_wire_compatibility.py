@@ -26,7 +26,7 @@ from pinnace.api import (
     wire,
 )
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import ALL, Resource
+from pinnace.api.resources import ALL, NAMESPACES, Resource
 from pinnace.api.verbs_pb2 import WatchEventType
 
 PACKAGES = {
@@ -158,7 +158,8 @@ class TestServicesHaveOneShape:
         service = resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]]
         assert service.full_name == resource.service
         verbs = set(service.methods_by_name)
-        assert verbs >= {"Create", "Get", "List", "Watch", "Update", "Delete"}
+        assert verbs >= {"Create", "Get", "List", "Watch", "Update", "Patch", "Delete"}
+        assert ("DeleteCollection" in verbs) != (resource is NAMESPACES)
         assert ("UpdateStatus" in verbs) != isinstance(STRATEGIES[resource.plural], WithoutStatus)
 
 

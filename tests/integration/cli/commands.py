@@ -1,4 +1,4 @@
-"""The command line as a user runs it, against API servers in this process: real gRPC, real watches, a storage in memory."""
+"""The command line as a user runs it, against API servers in this process: real gRPC, real watches."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from apiserver.server import ApiServer
-from apiserver.storage.memory import MemoryStorage
+from apiserver.storage.interface import Storage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
@@ -99,7 +99,7 @@ class Commands:
 class Server:
     """One API server in this process. Several may share a storage."""
 
-    def __init__(self, storage: MemoryStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._server: ApiServer | None = None
         self._running: asyncio.Task[None] | None = None

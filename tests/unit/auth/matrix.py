@@ -23,7 +23,7 @@ from pinnace.api.nodenames import NodeNames
 from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES, PODS, Resource
 from pinnace.api.status import Code
-from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import FLEET_LABEL
 from tests.builders import make_node, make_pod
 
@@ -121,7 +121,7 @@ async def may(method: Method, person: User, request: Any) -> bool:
         async with asyncio.timeout(PATIENCE):
             if not method.server_streaming:
                 answer = await method.call(request, caller)
-                return not (method.name.endswith(("Batch", "Record")) and _is_refused(answer))
+                return not (method.name.endswith(("Batch", "Collection", "Record")) and _is_refused(answer))
             sent = _only(request) if method.client_streaming else request
             async with aclosing(method.stream(sent, caller)) as responses:
                 await anext(responses, None)
@@ -168,18 +168,22 @@ def _request(method: Method, whose: str) -> Any:
     namespace, thing = _thing(resource, whose)
     if name == "Heartbeat":
         request.open.holder, request.open.nodes[:] = thing.partition("-")[0], [thing]
-    elif name in ("List", "Watch"):
+    elif name in ("List", "Watch", "DeleteCollection"):
         if whose == OWN:
             request.namespace = namespace
             request.options.fieldSelector = f"spec.nodeName={OWN_NODE}" if resource is PODS else f"metadata.name={thing}"
+        if name == "DeleteCollection":
+            request.deleteOptions.dryRun.append("All")
     elif name in ("Bind", "BindBatch"):
         binding = request.binding if name == "Bind" else request.items.add()
         _named(binding, "nothing", whose)
         binding.target.name = thing
         request.fence.election, request.fence.token = "scheduler", 1
-    elif name in ("Get", "Delete", "DeleteBatch"):
+    elif name in ("Get", "Patch", "Delete", "DeleteBatch"):
         wanted = request.items.add() if name == "DeleteBatch" else request
         wanted.namespace, wanted.name = namespace, thing
+        if name == "Patch":
+            request.type, request.patch = PatchRequest.MERGE, b"{}"
         if name != "Get":
             wanted.options.dryRun.append("All")
     else:

@@ -1,13 +1,16 @@
 """Every method of the API, called as everybody: does the door open for those whom it should, and for nobody else?"""
 
+from typing import Any
+
 import pytest
 
-from tests.unit.auth.matrix import PEOPLE, documented, matrix, serving, table
+from pinnace.api.verbs_pb2 import PatchRequest
+from tests.unit.auth.matrix import OWN, PEOPLE, documented, matrix, may, serving, table
 
 Cells = dict[str, list[str]]
 OPEN = ("Authorization/Self", "Version/")
 """To everybody."""
-CHANGING = ("Create", "Update", "Delete", "Bind", "Record", "Campaign", "Transfer", "Heartbeat")
+CHANGING = ("Create", "Update", "Patch", "Delete", "Bind", "Record", "Campaign", "Transfer", "Heartbeat")
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +63,32 @@ async def test_roles_are_given_by_administrators_only(cells: Cells) -> None:
     for person in PEOPLE:
         reach = column(cells, person)
         given = {
-            reach[name] for name in reach if name.startswith(("ClusterRole", "Role")) and name.endswith(("Create", "Update"))
+            reach[name]
+            for name in reach
+            if name.startswith(("ClusterRole", "Role")) and name.endswith(("Create", "Update", "Patch"))
         }
         assert given == {"admin": {"yes"}, "namespace admin": {"own", "no"}}.get(person, {"no"})
+
+
+@pytest.mark.parametrize(
+    ("person", "subresource", "expected"),
+    [
+        ("scheduler", "status", True),
+        ("scheduler", "", False),
+        ("editor", "status", False),
+        ("editor", "", True),
+        ("controllers", "status", True),
+        ("controllers", "scale", False),
+        ("fleet", "status", False),
+    ],
+)
+async def test_a_patch_needs_the_permission_of_its_subresource(person: str, subresource: str, expected: bool) -> None:
+    async with serving() as assembly:
+        method = assembly.methods["/pinnace.v1.Pods/Patch"]
+        request: Any = method.parse(b"")
+        request.namespace, request.name, request.subresource = OWN, "thing", subresource
+        request.type, request.patch = PatchRequest.MERGE, b"{}"
+        assert await may(method, PEOPLE[person], request) is expected
 
 
 async def test_only_schedulers_bind_and_stand_for_election(cells: Cells) -> None:

@@ -11,7 +11,15 @@ from pinnace.api.core_v1_pb2 import Binding, Node, Pod, PodList
 from pinnace.api.pods_pb2 import BindBatchRequest, CreatePodBatchRequest, CreatePodRequest, Fence, UpdatePodRequest
 from pinnace.api.resources import ALL, NODES, Resource
 from pinnace.api.status import Code, Refusal, encode
-from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, ListRequest, WatchRequest
+from pinnace.api.verbs_pb2 import (
+    BatchResponse,
+    DeleteCollectionRequest,
+    DeleteRequest,
+    GetRequest,
+    ListRequest,
+    PatchRequest,
+    WatchRequest,
+)
 from pinnace.client import errors
 from pinnace.client.client import MODIFY_ATTEMPTS, Client, delete_request
 from pinnace.client.errors import from_status
@@ -133,8 +141,15 @@ Write = Callable[[Client], Awaitable[object]]
         ("Update", UpdatePodRequest, lambda client: client.pods.update(pod(version="7")), True),
         ("Update", UpdatePodRequest, lambda client: client.pods.update(pod()), False),
         ("UpdateStatus", UpdatePodRequest, lambda client: client.pods.update_status(pod(version="7")), True),
+        (
+            "Patch",
+            PatchRequest,
+            lambda client: client.pods.patch("a", "default", {"metadata": {"resourceVersion": "7"}}),
+            False,
+        ),
         ("Delete", DeleteRequest, lambda client: client.pods.delete("a", "default", uid="u"), True),
         ("Delete", DeleteRequest, lambda client: client.pods.delete("a", "default"), False),
+        ("DeleteCollection", DeleteCollectionRequest, lambda client: client.pods.delete_collection("default"), False),
         ("Get", GetRequest, lambda client: client.pods.get("a", "default"), True),
     ],
 )
@@ -171,6 +186,20 @@ async def test_a_batch_has_an_outcome_for_each(server: FakeServer, client: Clien
     done, refused = await client.pods.create_batch([pod("a"), pod("b")])
     assert (done.HasField("error"), done.uid) == (False, "u")
     assert isinstance(from_status(refused.error), errors.AlreadyExists)
+
+
+async def test_a_collection_is_deleted_to_its_end(server: FakeServer, client: Client) -> None:
+    pages = [BatchResponse(), BatchResponse()]
+    for response, name in zip(pages, "ab", strict=True):
+        response.items.add(name=name)
+    setattr(pages[0], "continue", "next")
+    answers = Answers(server, "DeleteCollection", DeleteCollectionRequest, *pages)
+    told = await client.pods.delete_collection("default", labels="app=web", grace=3, dry_run=True)
+    assert [item.name for item in told] == ["a", "b"]
+    assert [getattr(request.options, "continue") for request in answers.requests] == ["", "next"]
+    for request in answers.requests:
+        assert (request.namespace, request.options.labelSelector) == ("default", "app=web")
+        assert (request.deleteOptions.gracePeriodSeconds, list(request.deleteOptions.dryRun)) == (3, ["All"])
 
 
 async def test_modify_reads_again_after_a_conflict(server: FakeServer, client: Client) -> None:

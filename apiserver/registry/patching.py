@@ -1,0 +1,50 @@
+"""What a patch makes of an object: what a client would have sent with an update, had it read this very version."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from apiserver.registry.validation.violations import IMMUTABLE, invalid
+from pinnace.api.codec import CodecError, to_dict
+from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.resources import Object, Resource
+from pinnace.api.status import Violation
+from pinnace.api.unmodelled import revised
+from pinnace.api.verbs_pb2 import PatchRequest
+
+T = TypeVar("T", bound=Object)
+
+STATUS = "status"
+"""The only subresource that can be patched."""
+_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE)
+
+
+def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
+    """What the patch does: a new object from an old one, which stays as it is. It raises Rejected, as this does."""
+    if not request.name:
+        raise Rejected(errors.bad_request("name: which one? A patch needs a name"))
+    if request.type not in _TYPES:
+        raise Rejected(errors.bad_request("type: expected MERGE or STRATEGIC_MERGE"))
+    if request.subresource not in ("", STATUS):
+        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched, "{STATUS}" can'))
+    try:
+        patch = parse(request.patch)
+    except PatchError as error:
+        raise Rejected(errors.bad_request(f"patch: {error}")) from None
+
+    def apply(old: T) -> T:
+        try:
+            new = revised(resource, old, patched(to_dict(old), request.type, patch))
+        except PatchError as error:
+            raise Rejected(errors.bad_request(f"patch: {error}")) from None
+        except CodecError as error:
+            wrong = [Violation(problem.field, problem.message) for problem in error.problems]
+            raise Rejected(errors.invalid(resource, request.name, wrong)) from None
+        moved = [field for field in ("name", "namespace") if getattr(new.metadata, field) != getattr(old.metadata, field)]
+        if moved:
+            wrong = [invalid(f"metadata.{field}", getattr(new.metadata, field), IMMUTABLE) for field in moved]
+            raise Rejected(errors.invalid(resource, request.name, wrong))
+        return new
+
+    return apply

@@ -1,0 +1,81 @@
+"""What a patch makes of an object, and how a bad one is refused: by the name of the field."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apiserver.registry.errors import Rejected
+from apiserver.registry.patching import patching
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import PatchRequest
+from tests.builders import make_pod
+
+
+def request(patch: object, kind: PatchRequest.Type = PatchRequest.STRATEGIC_MERGE, **fields: str) -> PatchRequest:
+    text = patch if isinstance(patch, bytes) else json.dumps(patch).encode()
+    return PatchRequest(namespace="default", type=kind, patch=text, **{"name": "a", **fields})
+
+
+def old() -> Pod:
+    return make_pod("a").req(cpu="1").label("app", "web").version(7).build()
+
+
+def refused(asked: PatchRequest) -> Refusal:
+    with pytest.raises(Rejected) as caught:
+        patching(PODS, asked)(old())
+    return caught.value.refusal
+
+
+def test_it_changes_what_it_says_and_leaves_the_old_object() -> None:
+    before = old()
+    after = patching(PODS, request({"metadata": {"labels": {"tier": "front"}}}))(before)
+    assert dict(after.metadata.labels) == {"app": "web", "tier": "front"} and before == old()
+    del after.metadata.labels["tier"]
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (request({}, name=""), "name: which one"),
+        (request({}, PatchRequest.UNSPECIFIED), "type: expected MERGE or STRATEGIC_MERGE"),
+        (request({}, subresource="scale"), 'subresource: "scale" cannot be patched'),
+        (request(b"{"), "patch: not JSON"),
+        (request([]), "patch: expected a JSON object"),
+    ],
+)
+def test_what_is_no_patch(asked: PatchRequest, message: str) -> None:
+    refusal = refused(asked)
+    assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BadRequest") and refusal.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("patch", "field", "message"),
+    [
+        ({"colour": 1}, "colour", "unknown field"),
+        ({"spec": {"nodename": "x"}}, "spec.nodename", 'did you mean "nodeName"'),
+        ({"spec": 5}, "spec", "expected an object, got a number (5)"),
+        ({"spec": {"priority": "high"}}, "spec.priority", "expected a whole number"),
+        ({"spec": {"containers": [{"name": "x", "ports": 80}]}}, "spec.containers[1].ports", "expected a list"),
+        ({"metadata": {"labels": {"app": 1}}}, "metadata.labels[app]", "expected a string"),
+        ({"spec": {"$patch": "merge"}}, "spec.$patch", "unknown field"),
+        ({"kind": "Node"}, "kind", 'expected "Pod"'),
+        ({"apiVersion": "v2"}, "apiVersion", 'expected "v1"'),
+        ({"metadata": {"name": "b"}}, "metadata.name", "field is immutable"),
+        ({"metadata": {"namespace": "b"}}, "metadata.namespace", "field is immutable"),
+        ({"metadata": None}, "metadata.name", "field is immutable"),
+        ({"$patch": "delete"}, "metadata.name", "field is immutable"),
+    ],
+)
+def test_a_wrong_field_is_named(patch: Any, field: str, message: str) -> None:
+    refusal = refused(request(patch))
+    assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "Invalid")
+    assert refusal.violations[0].field == field and message in refusal.violations[0].message
+    assert refusal.message.startswith('Pod "a" is invalid: ')
+
+
+def test_everything_that_is_wrong_is_told() -> None:
+    assert [each.field for each in refused(request({"spec": {"x": 1, "y": 2}})).violations] == ["spec.x", "spec.y"]

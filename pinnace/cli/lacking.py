@@ -4,7 +4,7 @@ _SIMULATED = "containers are simulated: there is nothing inside; `pinnace descri
 _APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
 
 LACKING = {
-    "annotate": "write the annotation into the manifest and `pinnace apply -f FILE`; `pinnace label` sets labels",
+    "annotate": """`pinnace patch KIND NAME -p '{"metadata": {"annotations": {"KEY": "VALUE"}}}'`; null as VALUE removes""",
     "api-resources": "`pinnace get --help` names the kinds",
     "attach": _SIMULATED,
     "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` whether a server answers",
@@ -17,7 +17,6 @@ LACKING = {
     "edit": "`pinnace get KIND NAME -o yaml > FILE`, change it, `pinnace apply -f FILE`",
     "exec": _SIMULATED,
     "explain": "`pinnace get KIND NAME -o yaml` shows the fields of an object; they are those of Kubernetes",
-    "patch": "change the manifest and `pinnace apply -f FILE`; `pinnace label` and `pinnace taint` change single things",
     "port-forward": _SIMULATED,
     "replace": _APPLY,
     "rollout": "there are no deployments: pods are applied and deleted one by one, `pinnace apply -f FILE`",

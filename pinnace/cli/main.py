@@ -28,6 +28,7 @@ SECTIONS = {
         "describe": "Show all about objects, with their events.",
         "why": "Explain why a pod is on its node, or why it is pending.",
         "apply": "Create or change objects to match manifests.",
+        "patch": "Change fields of objects.",
         "delete": "Delete objects.",
         "label": "Set or remove labels.",
         "events": "Show what happened, oldest first.",

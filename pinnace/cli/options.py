@@ -34,3 +34,11 @@ filenames = click.option(
     help="A manifest, a directory of manifests, or - for stdin. May be repeated.",
 )
 recursive = click.option("-R", "--recursive", is_flag=True, help="Also the directories in a directory given with -f.")
+dry_run = click.option(
+    "--dry-run",
+    type=click.Choice(["none", "server"]),
+    default="none",
+    help="server: let the server check and complete everything, and write nothing.",
+)
+DRY_RUN_SAID = " (server dry run)"
+"""Behind what is told of an object."""

@@ -29,12 +29,7 @@ from pinnace.cli.targets import reference
 )
 @options.filenames
 @options.recursive
-@click.option(
-    "--dry-run",
-    type=click.Choice(["none", "server"]),
-    default="none",
-    help="server: let the server check and complete everything, and write nothing.",
-)
+@options.dry_run
 @click.option(
     "--validate",
     type=click.Choice(["strict", "ignore"]),
@@ -66,7 +61,7 @@ async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bo
         if not manifest.obj.metadata.name:
             raise ManifestError([f"{where(manifest)}: metadata.name: required (apply cannot use generateName)"])
     applier = Applier(session.client, dry_run=dry_run)
-    suffix = " (server dry run)" if dry_run else ""
+    suffix = options.DRY_RUN_SAID if dry_run else ""
     with session.progress("applying", len(manifests)) as advance:
         for chunk in chunks(manifests):
             outcomes = await applier.apply(chunk)

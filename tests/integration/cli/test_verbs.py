@@ -1,6 +1,7 @@
 """The verbs that look at objects and change them, end to end."""
 
 import json
+from pathlib import Path
 
 import yaml
 
@@ -91,6 +92,30 @@ async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> N
     assert done.code == 4 and done.errors == ['node/n1: label "zone" is "a" already', "hint: --overwrite replaces it"]
     assert (await pinnace("label", "nodes", "-l", "zone=a", "zone-")).lines == ["node/n1 unlabeled", "node/n2 unlabeled"]
     assert (await pinnace("label", "node", "nope", "a=b")).code == 3
+
+
+async def test_patch(pinnace: Commands, client: Client, tmp_path: Path) -> None:
+    for name in "ab":
+        await client.pods.create(make_pod(name).req(cpu="1").label("app", "web").new())
+    done = await pinnace("patch", "pod", "a", "nope", "b", "-p", '{"metadata": {"labels": {"app": null, "x": "1"}}}')
+    assert (done.code, done.lines) == (3, ["pod/a patched", "pod/b patched"])
+    assert done.errors[0] == 'Error from server (NotFound): pods "nope" not found'
+    assert dict((await client.pods.get("a", "default")).metadata.labels) == {"x": "1"}
+    assert (await pinnace("patch", "pod/a", "-p", "metadata: {labels: {x: '1'}}")).lines == ["pod/a patched (no change)"]
+
+    change = tmp_path / "change.yaml"
+    change.write_text("status: {message: hello}")
+    words = ("patch", "pod/a", "--patch-file", str(change), "--subresource", "status")
+    assert (await pinnace(*words, "--dry-run=server")).lines == ["pod/a patched (server dry run)"]
+    assert not (await client.pods.get("a", "default")).status.message
+    assert (await pinnace(*words)).lines == ["pod/a patched"]
+    assert (await client.pods.get("a", "default")).status.message == "hello"
+
+    done = await pinnace("patch", "pod", "a", "--type", "merge", "-p", '{"spec": {"containers": [{"imge": "x"}]}}')
+    assert done.code == 5 and done.errors == [
+        'Error from server (Invalid): Pod "a" is invalid: spec.containers[0].imge: unknown field; did you mean "image"?',
+        "hint: the object was not changed: correct what is named and try again",
+    ]
 
 
 async def test_delete(pinnace: Commands, client: Client) -> None:

@@ -1,0 +1,107 @@
+"""`pinnace patch`: changes fields of objects."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pinnace.api.documents import DocumentError, parse
+from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.cli import options
+from pinnace.cli.command import verb
+from pinnace.cli.console import out
+from pinnace.cli.outcomes import usage
+from pinnace.cli.query import Query, fetch
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.targets import Target, reference
+from pinnace.client.errors import ApiError
+
+TYPES = {"strategic": PatchRequest.STRATEGIC_MERGE, "merge": PatchRequest.MERGE}
+
+
+@verb(
+    "patch",
+    examples="""
+        pinnace patch node node-0 -p '{"spec": {"unschedulable": true}}'
+        pinnace patch pod/a -p '{"metadata": {"labels": {"app": null}}}'              # null removes
+        pinnace patch pod a -p 'spec: {containers: [{name: main, image: "app:2"}]}'   # YAML will do
+        pinnace patch pod a --type merge --patch-file change.yaml
+        pinnace patch node node-0 --subresource status -p '{"status": {"capacity": {"example.com/gpu": "2"}}}'
+    """,
+)
+@options.what
+@click.option("-p", "--patch", "text", metavar="PATCH", help="What is to be different, as JSON or YAML.")
+@click.option(
+    "--patch-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="A file that says so."
+)
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(list(TYPES)),
+    default="strategic",
+    show_default=True,
+    help="How lists change: item by item where items have an identity, or (merge) as a whole.",
+)
+@click.option("--subresource", type=click.Choice(["status"]), help="Change the status, which is left alone otherwise.")
+@options.dry_run
+def patch(
+    settings: Settings,
+    what: tuple[str, ...],
+    text: str | None,
+    patch_file: Path | None,
+    kind: str,
+    subresource: str | None,
+    dry_run: str,
+) -> None:
+    """Change fields of objects.
+
+    A field that the patch does not name stays as it is, whatever others change meanwhile. JSON patches (RFC 6902) are not
+    supported.
+    """
+    query = Query.of(what)
+    if not all(target.names for target in query.targets):
+        raise usage("which objects?", hint="name them: `pinnace patch pod a -p PATCH`")
+    if (text is None) == (patch_file is None):
+        raise usage("what is to be different?", hint="say it with -p PATCH or with --patch-file FILE, one of them")
+    if patch_file is not None:
+        text = patch_file.read_text(encoding="utf-8", errors="surrogateescape")
+    wanted = read(text or "", str(patch_file or "-p"))
+
+    async def patch_all(session: Session) -> None:
+        for target in query.targets:
+            await _patch(session, query, target, wanted, TYPES[kind], subresource or "", dry_run == "server")
+
+    run(settings, patch_all)
+
+
+def read(text: str, source: str) -> Mapping[str, Any]:
+    """The patch. Raises Failure (usage)."""
+    try:
+        documents = list(parse(text))
+    except DocumentError as error:
+        raise usage(f"{source}:{error.line}: {error}", hint="a patch is a JSON or YAML object") from None
+    mistakes = [f"{source}:{line}: {message}" for document in documents for line, message in document.mistakes]
+    if mistakes:
+        raise usage(mistakes[0])
+    if len(documents) != 1 or not isinstance(documents[0].data, Mapping):
+        raise usage(f"{source}: not an object", hint="""such as '{"metadata": {"labels": {"app": "web"}}}'""")
+    data: Mapping[str, Any] = documents[0].data
+    return data
+
+
+async def _patch(
+    session: Session, query: Query, target: Target, wanted: Mapping[str, Any], kind: PatchRequest.Type, part: str, dry_run: bool
+) -> None:
+    """Tells of each object what came of it; one that fails does not stop the others."""
+    client = session.client.of(target.resource)
+    for before in await fetch(session, query, target):
+        meta = before.metadata
+        try:
+            after = await client.patch(meta.name, meta.namespace, wanted, kind, subresource=part, dry_run=dry_run)
+        except ApiError as error:
+            session.failed(error)
+        else:
+            said = "patched (no change)" if after == before else "patched"
+            out(f"{reference(target.resource, meta.name)} {said}{options.DRY_RUN_SAID if dry_run else ''}\n")

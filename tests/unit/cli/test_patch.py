@@ -1,0 +1,36 @@
+"""What is read as a patch, before anybody is asked."""
+
+import pytest
+
+from pinnace.cli.main import run
+from pinnace.cli.outcomes import ExitCode
+from pinnace.cli.verbs.patch import read
+
+PATCH = {"spec": {"unschedulable": True, "taints": None}}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"spec":{"unschedulable":true,"taints":null}}', "spec:\n  unschedulable: true\n  taints: null\n"]
+)
+def test_json_and_yaml(text: str) -> None:
+    assert read(text, "-p") == PATCH
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["pod", "a"], "what is to be different?"),
+        (["pod", "a", "-p", "{}", "--patch-file", __file__], "what is to be different?"),
+        (["pods", "-p", "{}"], "which objects?"),
+        (["pod", "a", "-p", ""], "-p: not an object"),
+        (["pod", "a", "-p", "[]"], "-p: not an object"),
+        (["pod", "a", "-p", "a: 1\n---\nb: 1"], "-p: not an object"),
+        (["pod", "a", "-p", '{"a'], "-p:1: invalid YAML"),
+        (["pod", "a", "-p", "{a: 1, a: 2}"], '-p:1: "a" is given twice'),
+        (["pod", "a", "-p", "{}", "--type", "json"], "invalid value for '--type'"),
+        (["pod", "a", "-p", "{}", "--subresource", "scale"], "invalid value for '--subresource'"),
+    ],
+)
+def test_mistakes(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["patch", *words]) == ExitCode.USAGE
+    assert capsys.readouterr().err.startswith(f"error: {line}")

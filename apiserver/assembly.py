@@ -19,6 +19,7 @@ from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.admission.priority import Priority
 from apiserver.admission.role_escalation import RoleEscalation
+from apiserver.audit import Audit, NoAudit
 from apiserver.auth.authorizer import Policy
 from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import Rbac
@@ -72,7 +73,9 @@ class Assembly:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         compaction_interval: float = INTERVAL,
+        audit: Audit | None = None,
     ) -> None:
+        self._audit = audit or NoAudit()
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -85,7 +88,7 @@ class Assembly:
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
-        self._policy = Policy(self._rbac, self._nodes, self._refresh)
+        self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
         self._elections = ElectionsService(
             storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
         )
@@ -150,15 +153,15 @@ class Assembly:
         return lambda: self._closed() or (None if cache.loaded else not_loaded())
 
     def _services(self) -> Mapping[Resource[Any], object]:
-        stores = self._stores
+        stores, audit = self._stores, self._audit
         events = EventRegistry(stores[EVENTS], EventLeases(self._storage, self._clock))
         special: Mapping[Resource[Any], object] = {
-            PODS: PodService(stores[PODS], self.cacher, self._clock),
-            NODES: NodeService(stores[NODES], self.cacher, self._heartbeats),
-            NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher),
-            EVENTS: EventService(stores[EVENTS], self.cacher, events),
+            PODS: PodService(stores[PODS], self.cacher, audit, self._clock),
+            NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
+            NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit),
+            EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), events),
         }
-        return {resource: special.get(resource) or ResourceService(stores[resource], self.cacher) for resource in ALL}
+        return {resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit) for resource in ALL}
 
     def _admission(self) -> Chain:
         of = self.cacher.of

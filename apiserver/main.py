@@ -4,11 +4,13 @@ import asyncio
 import logging
 import socket
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from apiserver.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
@@ -44,6 +46,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
 @click.option("--token-auth-file", "tokens", type=_FILE, help='Tokens of people: lines of token,user,uid,"groups".')
 @click.option("--token-listen", metavar="ADDRESS", help="Where to listen to those who send a token instead of a certificate.")
+@click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
@@ -58,6 +61,7 @@ def main(
     ca: Path | None,
     tokens: Path | None,
     token_listen: str | None,
+    audit: Path | None,
     insecure: bool,
     verbose: int,
 ) -> None:
@@ -87,7 +91,7 @@ def main(
     else:
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
-    options = Options(listen, status, tuple(endpoints), etcd_tls, compaction_interval, tls, tokens, token_listen)
+    options = Options(listen, status, tuple(endpoints), etcd_tls, compaction_interval, tls, tokens, token_listen, audit)
     sys.exit(process.run(lambda stop: serve(stop, options)))
 
 
@@ -103,6 +107,7 @@ class Options:
     tls: TlsFiles | None
     tokens: Path | None
     tokens_at: str | None
+    audit: Path | None
 
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
@@ -110,7 +115,8 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     storage = EtcdStorage(options.etcd, tls=options.etcd_tls)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
-    server = ApiServer(storage, who, compaction_interval=options.compaction_interval)
+    audit = AuditLog(options.audit, uuid.uuid4().hex[:12]) if options.audit is not None else None
+    server = ApiServer(storage, who, compaction_interval=options.compaction_interval, audit=audit)
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:
@@ -119,10 +125,11 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         address = await server.start(options.listen, options.tls)
         log.info("serving on %s, status on %s, etcd at %s", address, status.address, ",".join(options.etcd))
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(server.run())
+            running = [group.create_task(part.run()) for part in (server, audit) if part is not None]
             await stop.wait()
             await server.stop()
-            running.cancel()
+            for part in running:
+                part.cancel()
     finally:
         status.stop()
         await storage.close()

@@ -11,6 +11,7 @@ from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
 from apiserver.assembly import Assembly
+from apiserver.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.services.handlers import MethodHandlers, Who, anybody
 from apiserver.storage.compactor import INTERVAL
@@ -43,10 +44,16 @@ class ApiServer:
     """`start`, then `run` until cancelled, then `stop`. `who` says who calls; by default anybody may do everything."""
 
     def __init__(
-        self, storage: Storage, who: Who = anybody, *, clock: Clock = SYSTEM_CLOCK, compaction_interval: float = INTERVAL
+        self,
+        storage: Storage,
+        who: Who = anybody,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        compaction_interval: float = INTERVAL,
+        audit: Audit | None = None,
     ) -> None:
         self._clock = clock
-        self._assembly = Assembly(storage, clock=clock, compaction_interval=compaction_interval)
+        self._assembly = Assembly(storage, clock=clock, compaction_interval=compaction_interval, audit=audit)
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods

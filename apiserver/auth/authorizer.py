@@ -8,6 +8,7 @@ whose role was just taken away may get a call through until the server has heard
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
 
+from apiserver.audit import Audit, Deed, NoAudit
 from apiserver.auth.attributes import Action, Target, Verdict
 from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import EVERYTHING, Rbac
@@ -37,7 +38,10 @@ class AlwaysAllow:
 class Policy:
     """`refresh` brings the caches up to etcd's present revision; it raises when that cannot be done."""
 
-    def __init__(self, rbac: Rbac, nodes: NodeAuthorizer, refresh: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, rbac: Rbac, nodes: NodeAuthorizer, refresh: Callable[[], Awaitable[None]], audit: Audit | None = None
+    ) -> None:
+        self._audit = audit or NoAudit()
         self._rbac = rbac
         self._nodes = nodes
         self._refresh = refresh
@@ -49,7 +53,9 @@ class Policy:
         if self._denied(user, action, targets()):
             await self._refresh()
             if denied := self._denied(user, action, targets()):
-                raise Rejected(self._refusal(user, action, denied))
+                refusal = self._refusal(user, action, denied)
+                self._audit.note(user, (Deed(action, each.namespace, each.name, refusal=refusal) for each in denied))
+                raise Rejected(refusal)
 
     def decide(self, user: User, action: Action, target: Target) -> Verdict:
         """As far as the caches know."""

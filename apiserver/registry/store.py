@@ -199,7 +199,7 @@ class Store(Generic[T]):
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
 
-def single(outcomes: list[Outcome]) -> Stored:
+def single(outcomes: Sequence[Outcome]) -> Stored:
     """The outcome of a call with one item; raises Rejected when it was refused."""
     (outcome,) = outcomes
     if isinstance(outcome, Refusal):

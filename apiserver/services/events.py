@@ -3,6 +3,7 @@
 from typing import Any
 
 from apiserver.admission import Request
+from apiserver.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.events import EventRegistry
 from apiserver.registry.store import Store
@@ -13,8 +14,8 @@ from pinnace.api.verbs_pb2 import BatchResponse
 
 
 class EventService(ResourceService[Event]):
-    def __init__(self, store: Store[Event], cacher: Cacher, events: EventRegistry) -> None:
-        super().__init__(store, cacher)
+    def __init__(self, store: Store[Event], cacher: Cacher, audit: Audit, events: EventRegistry) -> None:
+        super().__init__(store, cacher, audit)
         self._events = events
 
     async def record(self, request: CreateEventBatchRequest, context: Any) -> BatchResponse:

@@ -6,6 +6,7 @@ Until a controller empties ending namespaces, only an empty one can be deleted: 
 from collections.abc import Mapping
 from typing import Any
 
+from apiserver.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
 from apiserver.registry.errors import Rejected
@@ -21,8 +22,8 @@ PERMANENT = ("default", "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
 
 
 class NamespaceService(ResourceService[Namespace]):
-    def __init__(self, store: Store[Namespace], cacher: Cacher) -> None:
-        super().__init__(store, cacher)
+    def __init__(self, store: Store[Namespace], cacher: Cacher, audit: Audit) -> None:
+        super().__init__(store, cacher, audit)
         self._all = cacher
 
     async def delete(self, request: DeleteRequest, context: Any) -> bytes:

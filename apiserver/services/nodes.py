@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+from apiserver.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.store import Store
 from apiserver.services.heartbeats import HeartbeatsService
@@ -12,8 +13,8 @@ from pinnace.api.nodes_pb2 import HeartbeatResponse
 
 
 class NodeService(ResourceService[Node]):
-    def __init__(self, store: Store[Node], cacher: Cacher, heartbeats: HeartbeatsService) -> None:
-        super().__init__(store, cacher)
+    def __init__(self, store: Store[Node], cacher: Cacher, audit: Audit, heartbeats: HeartbeatsService) -> None:
+        super().__init__(store, cacher, audit)
         self._heartbeats = heartbeats
 
     async def heartbeat(self, requests: Any, context: Any) -> AsyncIterator[HeartbeatResponse]:

@@ -1,8 +1,11 @@
 """Pods: the standard verbs, and binding."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
+from apiserver.admission import Request
+from apiserver.audit import Audit
+from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import binding, errors
 from apiserver.registry.mutation import Outcome
@@ -21,18 +24,18 @@ _LOST = (Code.ABORTED, Code.NOT_FOUND)
 
 
 class PodService(ResourceService[Pod]):
-    def __init__(self, store: Store[Pod], cacher: Cacher, clock: Clock) -> None:
-        super().__init__(store, cacher)
+    def __init__(self, store: Store[Pod], cacher: Cacher, audit: Audit, clock: Clock) -> None:
+        super().__init__(store, cacher, audit)
         self._clock = clock
 
     async def bind(self, request: BindRequest, context: Any) -> BatchItem:
-        stored = single(await self._bind([request.binding], _fence(request)))
+        stored = single(await self._bind([request.binding], _fence(request), context.user))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def bind_batch(self, request: BindBatchRequest, context: Any) -> BatchResponse:
-        return batch(await self._bind(bounded(request.items), _fence(request)))
+        return batch(await self._bind(bounded(request.items), _fence(request), context.user))
 
-    async def _bind(self, items: Iterable[Binding], fence: Fence | None) -> list[Outcome]:
+    async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have
         bound it already."""
         outcomes = await self.store.mutate(binding.bind(items, fence, self._clock.time()))
@@ -40,7 +43,7 @@ class PodService(ResourceService[Pod]):
             refusal = errors.fenced(fence.election, fence.token)
             outcomes = [refusal if isinstance(each, Refusal) and each.code in _LOST else each for each in outcomes]
         metrics.FENCED.inc(sum(isinstance(each, Refusal) and each.reason == "Fenced" for each in outcomes))
-        return outcomes
+        return self.noted(Request(user), "create", "binding", (each.metadata for each in items), outcomes)
 
     def _is_deposed(self, fence: Fence) -> bool:
         """Whether the cache has seen the end of the fence. It may have ended when it has not."""

@@ -1,9 +1,13 @@
 """The gRPC service of a resource: the standard verbs, for any of them. Translates messages, decides nothing."""
 
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from apiserver.admission import Request
+from apiserver.audit import Audit, Deed
+from apiserver.auth.attributes import Action
+from apiserver.auth.permissions import action_on
+from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
 from apiserver.cacher.selection import Selection
@@ -34,19 +38,28 @@ _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
 
+class Named(Protocol):
+    """Metadata of an object, or a request about one."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
 class ResourceService(Generic[T]):
-    def __init__(self, store: Store[T], cacher: Cacher) -> None:
+    def __init__(self, store: Store[T], cacher: Cacher, audit: Audit) -> None:
         self.store = store
+        self._audit = audit
         self._cacher = cacher
         self._resource = store.resource
         self._cache = cacher.of(store.resource)
 
     async def create(self, request: Any, context: Any) -> bytes:
-        outcomes = await self.store.create([request.object], _by(request, context))
-        return single(outcomes).encoded
+        return single(await self._create([request.object], request, context)).encoded
 
     async def create_batch(self, request: Any, context: Any) -> BatchResponse:
-        return batch(await self.store.create(bounded(request.items), _by(request, context)))
+        return batch(await self._create(bounded(request.items), request, context))
 
     async def get(self, request: GetRequest, context: Any) -> bytes:
         if not request.name:
@@ -84,24 +97,25 @@ class ResourceService(Generic[T]):
             watcher.close()
 
     async def update(self, request: Any, context: Any) -> bytes:
-        outcomes = await self.store.update([request.object], _by(request, context))
-        return single(outcomes).encoded
+        by = _by(request, context)
+        outcomes = await self.store.update([request.object], by)
+        return single(self.noted(by, "update", "", [request.object.metadata], outcomes)).encoded
 
     async def update_status(self, request: Any, context: Any) -> bytes:
-        outcomes = await self.store.update_status([request.object], _by(request, context))
-        return single(outcomes).encoded
+        return single(await self._update_status([request.object], request, context)).encoded
 
     async def update_status_batch(self, request: Any, context: Any) -> BatchResponse:
-        return batch(await self.store.update_status(bounded(request.items), _by(request, context)))
+        return batch(await self._update_status(bounded(request.items), request, context))
 
     async def patch(self, request: PatchRequest, context: Any) -> bytes:
-        return single(await self.store.patch(request, context.user)).encoded
+        outcomes = await self.store.patch(request, context.user)
+        return single(self.noted(_by(request, context), "patch", request.subresource, [request], outcomes)).encoded
 
     async def delete(self, request: DeleteRequest, context: Any) -> bytes:
-        return single(await self.store.delete([request], context.user)).encoded
+        return single(await self._delete([request], context.user)).encoded
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Any) -> BatchResponse:
-        return batch(await self.store.delete(bounded(request.items), context.user))
+        return batch(await self._delete(bounded(request.items), context.user))
 
     async def delete_collection(self, request: DeleteCollectionRequest, context: Any) -> BatchResponse:
         """One page of a list, each object by its uid. What somebody else has deleted meanwhile is not told."""
@@ -112,13 +126,35 @@ class ResourceService(Generic[T]):
         page: Any = self._resource.list_message.FromString(await self.list(request, context))
         doomed = [_deletion(obj.metadata, request.deleteOptions) for obj in page.items]
         response = BatchResponse()
-        for one, outcome in zip(doomed, await self.store.delete(doomed, context.user), strict=True):
+        for one, outcome in zip(doomed, await self._delete(doomed, context.user), strict=True):
             if isinstance(outcome, Stored):
                 _done(response, outcome)
             elif outcome.reason not in _GONE:
                 response.items.add(error=encode(outcome), name=one.name, uid=one.options.preconditions.uid)
         setattr(response, "continue", getattr(page.metadata, "continue"))
         return response
+
+    def noted(
+        self, by: Request, verb: str, subresource: str, named: Iterable[Named], outcomes: Sequence[Outcome]
+    ) -> Sequence[Outcome]:
+        """The outcomes, once they are in the audit log."""
+        if self._audit.wanted and not by.dry_run:
+            action = action_on(self._resource, verb, subresource)
+            self._audit.note(by.user, (_deed(action, each, outcome) for each, outcome in zip(named, outcomes, strict=True)))
+        return outcomes
+
+    async def _create(self, objs: Sequence[T], request: Any, context: Any) -> Sequence[Outcome]:
+        by = _by(request, context)
+        return self.noted(by, "create", "", (obj.metadata for obj in objs), await self.store.create(objs, by))
+
+    async def _update_status(self, objs: Sequence[T], request: Any, context: Any) -> Sequence[Outcome]:
+        by = _by(request, context)
+        return self.noted(by, "update", "status", (obj.metadata for obj in objs), await self.store.update_status(objs, by))
+
+    async def _delete(self, requests: Sequence[DeleteRequest], user: User) -> Sequence[Outcome]:
+        outcomes = await self.store.delete(requests, user)
+        dry_run = any(request.options.dryRun for request in requests)
+        return self.noted(Request(user, dry_run), "delete", "", requests, outcomes)
 
     async def _reach(self, resource_version: str, context: Any) -> None:
         """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
@@ -133,6 +169,12 @@ class ResourceService(Generic[T]):
 
 def _by(request: Any, context: Any) -> Request:
     return Request(context.user, bool(request.options.dryRun))
+
+
+def _deed(action: Action, named: Named, outcome: Outcome) -> Deed:
+    if isinstance(outcome, Refusal):
+        return Deed(action, named.namespace, named.name, refusal=outcome)
+    return Deed(action, named.namespace, outcome.name, outcome.revision)
 
 
 def batch(outcomes: Iterable[Outcome]) -> BatchResponse:

@@ -1,0 +1,129 @@
+"""The audit log: a line for each object that somebody wrote, or was refused, in the order in which it was decided.
+
+Lines are JSON with the names of Kubernetes' audit.k8s.io/v1 Event at the level Metadata: who (user), what (verb, and objectRef
+with the revision that came of it), the verdict (responseStatus), and the call that it belongs to (auditID: items of a batch
+share it). What is in the objects is not in it. Reads are noted only when they are refused; dry runs and events never.
+
+A thread writes them, ten times a second and at the end: nobody waits for the disk. When it does not keep up, or the disk is
+full, lines are lost, and the log says how many.
+
+Source: https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/
+"""
+
+import asyncio
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from apiserver.auth.attributes import Action
+from apiserver.auth.user import User
+from pinnace.api.status import Refusal
+from pinnace.api.times import format_rfc3339, to_micro_time
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 0.1
+"""Seconds between two writes."""
+MAX_WAITING = 200_000
+"""Lines."""
+
+
+class Deed(NamedTuple):
+    """What was done, or not, to one object. `revision`: 0, none came of it."""
+
+    action: Action
+    namespace: str
+    name: str
+    revision: int = 0
+    refusal: Refusal | None = None
+
+
+class Audit(Protocol):
+    @property
+    def wanted(self) -> bool:
+        """Is there somebody who writes it down?"""
+        ...
+
+    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+        """Of one call."""
+        ...
+
+
+class NoAudit:
+    wanted = False
+
+    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+        return
+
+
+class AuditLog:
+    """`run` until cancelled."""
+
+    wanted = True
+
+    def __init__(self, path: Path, server: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        """`server`: a name that no other server has, for the ids of calls. Raises OSError when the file cannot be opened."""
+        self._file = path.open("a", encoding="utf-8")
+        self._server = server
+        self._clock = clock
+        self._calls = count(1)
+        self._waiting: deque[str] = deque(maxlen=MAX_WAITING)
+        self._lost = 0
+        self._writing = threading.Lock()  # at the end a thread may still be at it
+
+    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+        common = {
+            "auditID": f"{self._server}-{next(self._calls)}",
+            "stageTimestamp": format_rfc3339(to_micro_time(self._clock.time())),
+            "user": {"username": user.name, "groups": user.groups},
+        }
+        for deed in deeds:
+            self._lost += len(self._waiting) == MAX_WAITING
+            self._waiting.append(json.dumps(common | _facts(deed), ensure_ascii=False, separators=(",", ":")))
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._clock.sleep(INTERVAL)
+                if self._waiting:
+                    await asyncio.to_thread(self._write)
+        finally:
+            self._write()
+            with suppress(OSError):  # what could not be written cannot be written now either
+                self._file.close()
+
+    def _write(self) -> None:
+        with self._writing:
+            lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            try:
+                self._file.write("".join(f"{line}\n" for line in lines))
+                self._file.flush()
+            except OSError as error:
+                self._lost += len(lines)
+                log.error("the audit log cannot be written: %s", error)
+            if self._lost:
+                log.error("%d lines of the audit log are lost", self._lost)
+                self._lost = 0
+
+
+def _facts(deed: Deed) -> dict[str, object]:
+    resource, _, subresource = deed.action.resource.partition("/")
+    reference = {"apiGroup": deed.action.group, "resource": resource, "namespace": deed.namespace, "name": deed.name}
+    if subresource:
+        reference["subresource"] = subresource
+    if deed.revision:
+        reference["resourceVersion"] = str(deed.revision)
+    refusal = deed.refusal
+    status = (
+        {"status": "Success"}
+        if refusal is None
+        else {"status": "Failure", "reason": refusal.reason, "message": refusal.message}
+    )
+    return {"verb": deed.action.verb, "objectRef": reference, "responseStatus": status}

@@ -1,0 +1,142 @@
+"""Who wrote what, and what came of it: is it written down?"""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver.assembly import Assembly
+from apiserver.audit import INTERVAL, AuditLog, Deed
+from apiserver.auth.attributes import Action
+from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.registry.errors import Rejected
+from apiserver.services.methods import Method
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.status import Code, Refusal
+from tests.builders import make_pod
+from tests.clock import FakeClock
+from tests.unit.auth.matrix import PEOPLE, Caller
+
+EVE = User("eve", (AUTHENTICATED,))
+CREATE = Action("create", "pods")
+
+
+async def write(path: Path, *calls: Iterable[Deed]) -> None:
+    """These calls of Eve's."""
+    clock = FakeClock()
+    audit = AuditLog(path, "one", clock)
+    running = asyncio.ensure_future(audit.run())
+    for deeds in calls:
+        audit.note(EVE, deeds)
+    await clock.advance(INTERVAL)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_a_line_says_who_did_what_and_what_came_of_it(tmp_path: Path) -> None:
+    refusal = Refusal(Code.ALREADY_EXISTS, "AlreadyExists", 'pods "b" already exists')
+    log = tmp_path / "log"
+    await write(log, [Deed(CREATE, "default", "a", 7), Deed(CREATE, "default", "b", refusal=refusal)])
+    done, refused = lines(log)
+    assert done == {
+        "auditID": "one-1",
+        "stageTimestamp": "1970-01-12T13:46:40.000000Z",
+        "user": {"username": "eve", "groups": ["system:authenticated"]},
+        "verb": "create",
+        "objectRef": {"apiGroup": "", "resource": "pods", "namespace": "default", "name": "a", "resourceVersion": "7"},
+        "responseStatus": {"status": "Success"},
+    }
+    assert refused["responseStatus"]["reason"] == "AlreadyExists" and "resourceVersion" not in refused["objectRef"]
+    assert refused["auditID"] == done["auditID"]
+
+
+async def test_calls_are_told_apart_and_stay_in_order(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    await write(log, *([Deed(Action("update", "pods/status"), "n", str(i))] for i in range(100)))
+    found = lines(log)
+    assert [line["objectRef"]["name"] for line in found] == [str(i) for i in range(100)]
+    assert len({line["auditID"] for line in found}) == 100
+    assert found[0]["objectRef"]["subresource"] == "status"
+
+
+async def test_what_waits_at_the_end_is_written(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "log", "one", FakeClock())
+    running = asyncio.ensure_future(audit.run())
+    await asyncio.sleep(0)
+    audit.note(EVE, [Deed(CREATE, "default", "late")])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "late" in (tmp_path / "log").read_text()
+
+
+async def test_a_name_breaks_no_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    await write(log, [Deed(CREATE, "default", 'a"\n{"user": "root"}')])
+    (line,) = lines(log)
+    assert line["objectRef"]["name"] == 'a"\n{"user": "root"}'
+
+
+async def test_a_full_disk_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    await write(Path("/dev/full"), [Deed(CREATE, "default", "a")])
+    assert "1 lines of the audit log are lost" in caplog.text
+
+
+class Notes:
+    wanted = True
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, Deed]] = []
+
+    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+        self.taken.extend((user.name, deed) for deed in deeds)
+
+
+def brief(user: str, deed: Deed) -> tuple[str, str, str, str, bool, str]:
+    reason = deed.refusal.reason if deed.refusal else ""
+    return user, deed.action.verb, deed.action.resource, deed.name, deed.revision > 0, reason
+
+
+async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
+    notes = Notes()
+    assembly = Assembly(MemoryStorage(), audit=notes)
+    running = asyncio.ensure_future(assembly.run())
+    await assembly.bootstrapped.wait()
+
+    async def call(method: str, user: User, **fields: Any) -> None:
+        found: Method = assembly.methods[f"/pinnace.v1.Pods/{method}"]
+        request = type(found.parse(b""))(**fields)
+        try:
+            await found.call(request, Caller(user))
+        except Rejected:
+            return
+
+    admin = PEOPLE["admin"]
+    pod = make_pod("a").req(cpu="1").new()
+    await call("Create", admin, object=pod)
+    await call("Create", admin, object=make_pod("dry").req(cpu="1").new(), options={"dryRun": ["All"]})
+    await call("CreateBatch", admin, items=[pod, make_pod("b").req(cpu="1").new()])
+    await call("Bind", admin, binding={"metadata": {"name": "a", "namespace": "default"}, "target": {"name": "n"}})
+    await call("Patch", admin, namespace="default", name="a", type="MERGE", patch=b'{"metadata": {"labels": {"x": "y"}}}')
+    await call("Delete", EVE, namespace="default", name="a")
+    await call("Get", EVE, namespace="default", name="a")
+    await call("Delete", admin, namespace="default", name="b")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert list(starmap(brief, notes.taken)) == [
+        ("kubernetes-admin", "create", "pods", "a", True, ""),
+        ("kubernetes-admin", "create", "pods", "a", False, "AlreadyExists"),
+        ("kubernetes-admin", "create", "pods", "b", True, ""),
+        ("kubernetes-admin", "create", "pods/binding", "a", True, ""),
+        ("kubernetes-admin", "patch", "pods", "a", True, ""),
+        ("eve", "delete", "pods", "a", False, "Forbidden"),
+        ("eve", "get", "pods", "a", False, "Forbidden"),
+        ("kubernetes-admin", "delete", "pods", "b", True, ""),
+    ]

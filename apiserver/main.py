@@ -14,10 +14,12 @@ from apiserver.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
+from apiserver.services import metrics
 from apiserver.services.handlers import anybody, by_certificate
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
+from apiserver.storage.measured import Measured
 from pinnace.runtime import logs, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer, parse_address
@@ -112,7 +114,7 @@ class Options:
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serves until `stop` is set. Raises OSError."""
-    storage = EtcdStorage(options.etcd, tls=options.etcd_tls)
+    storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
     audit = AuditLog(options.audit, uuid.uuid4().hex[:12]) if options.audit is not None else None

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from apiserver.storage.interface import Storage
+from apiserver.storage.measured import Measured
 from apiserver.storage.memory import MemoryStorage
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, serving, voting
@@ -16,14 +17,13 @@ from tests.simulation.etcd_port import Port
 
 @pytest.fixture(params=["memory", "simulated", "etcd"])
 def storage(request: pytest.FixtureRequest) -> Storage:
-    """An empty storage. Its revision may be any: another test's history can be below it."""
+    """An empty storage. Its revision may be any: another test's history can be below it. etcd is measured, as in a server."""
     match request.param:
         case "memory":
             return MemoryStorage()
         case "simulated":
             return Port(SimEtcd(SYSTEM_CLOCK, random.Random(1)), random.Random(2))
-    found: Storage = request.getfixturevalue("etcd_storage")
-    return found
+    return Measured(request.getfixturevalue("etcd_storage"), lambda operation, seconds: None)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pinnace.cluster.spec import APISERVER, ClusterSpec
 
 WRITERS, OBJECTS = 64, 100
 KILLS = 8
-RATE = 5.0
+RATE = 3.0
 """Steps a second of each of them: together as many as a machine with two cores can take, beside the steady load."""
 DEAD, ALIVE = 1.0, 2.0
 """Seconds for which a server is dead, and for which both live between two deaths."""

@@ -1,0 +1,22 @@
+"""What is measured of a storage's calls."""
+
+import pytest
+
+from apiserver.storage.interface import Unavailable, Write
+from apiserver.storage.measured import Measured
+from apiserver.storage.memory import MemoryStorage
+
+
+class Away(MemoryStorage):
+    async def current_revision(self) -> int:
+        raise Unavailable("away")
+
+
+async def test_every_call_is_observed_also_one_that_fails() -> None:
+    seen: list[tuple[str, bool]] = []
+    storage = Measured(Away(), lambda operation, seconds: seen.append((operation, seconds >= 0)))
+    await storage.transact([Write("/registry/a", b"1", 0)])
+    assert (await storage.get("/registry/a")) is not None
+    with pytest.raises(Unavailable):
+        await storage.current_revision()
+    assert seen == [("txn", True), ("get", True), ("revision", True)]

@@ -7,7 +7,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#r
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -62,8 +62,8 @@ def _of_bytes(spec: bytes) -> Requests:
 
 
 def spec_requests(spec: PodSpec) -> Requests:
-    real = _combine(spec, {})
-    scored = _combine(spec, {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY})
+    real = _asked(spec, {})
+    scored = _asked(spec, {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY})
     names = sorted(real, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     return Requests(
         amounts=((PODS, 1), *((name, _cap(real[name])) for name in names if real[name] > 0 and name != PODS)),
@@ -72,14 +72,21 @@ def spec_requests(spec: PodSpec) -> Requests:
     )
 
 
-def _combine(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
+def _asked(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
     """The pod's amounts. `missing` stands in for what a container does not request."""
+    total = combine(spec, lambda container: _container(container, missing))
+    total.update(amounts(spec.overhead))
+    return total
+
+
+def combine(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Counter[str]:
+    """The amounts of a pod, from those of its containers; without its overhead."""
     running = Counter[str]()  # containers and sidecars, once all of them run
     for container in spec.containers:
-        running.update(_container(container, missing))
+        running.update(of(container))
     sidecars, largest = Counter[str](), Counter[str]()
     for container in spec.initContainers:
-        own = _container(container, missing)
+        own = Counter(of(container))
         if container.restartPolicy == "Always":
             sidecars.update(own)
             own = sidecars
@@ -87,9 +94,7 @@ def _combine(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
             own = own + sidecars
         largest |= own
     running.update(sidecars)
-    total = running | largest
-    total.update(amounts(spec.overhead))
-    return total
+    return running | largest
 
 
 def _container(container: Container, missing: Mapping[str, int]) -> Counter[str]:

@@ -12,13 +12,14 @@ costs no read. What it promises:
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
-from apiserver.storage.committer import Committer, Conflict, GuardFailed
+from apiserver.storage.committer import Conflict, Denied, GuardFailed
+from apiserver.storage.committer import Outcome as Committal
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
 from pinnace.api.resources import Object, Resource
@@ -82,10 +83,18 @@ class Stored(NamedTuple):
 Outcome = Stored | Refusal
 
 
+class Commits(Protocol):
+    """Who takes the writes to etcd: a Committer."""
+
+    async def commit_many(self, writes: Sequence[Write]) -> list[Committal]:
+        """The outcome of each write, in order. They are independent: some may happen and others not."""
+        ...
+
+
 class Mutator(Generic[T]):
     """The engine, for one resource."""
 
-    def __init__(self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: Committer) -> None:
+    def __init__(self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: Commits) -> None:
         self._resource = resource
         self._cache = cache
         self._storage = storage
@@ -127,6 +136,8 @@ class Mutator(Generic[T]):
                     attempt.authoritative(self._decode(result.current))
                 case GuardFailed():
                     attempt.outcome = guard_refusal(result.guard)
+                case Denied():
+                    attempt.outcome = errors.forbidden(str(result))
                 case _:
                     attempt.outcome = errors.from_storage(result)
 

@@ -6,10 +6,12 @@
                         +----------------------+----> errors: of those they concern
 
 A lane (apiserver.storage.lane) has one transaction under way, and finds out what became of it when its answer is lost.
+Somebody may stand between the group and its lane (`send`): he may add writes of his own, which happen with the group or not at
+all, and answer for some of the group only (Settled: the others go again). Quotas are charged so (apiserver.quota.ledger).
 
 Guarantees: a write happens at most once; an answer is given once, and is true: a revision means that it happened there;
-Conflict, GuardFailed and every StorageError but OutcomeUnknown mean that it did not and will not. Writes of one key happen in
-the order of the calls. The writes of one transaction share a revision.
+Conflict, GuardFailed, Denied and every StorageError but OutcomeUnknown mean that it did not and will not. Writes of one key
+happen in the order of the calls. The writes of one transaction share a revision.
 
 The queue is bounded: beyond MAX_OPEN writes or MAX_OPEN_BYTES new ones are refused with Unavailable, and so is one that has
 waited for WAIT_LIMIT seconds when it is to leave, be it again. One whose caller has gone away (cancelled) by then is dropped.
@@ -17,8 +19,9 @@ waited for WAIT_LIMIT seconds when it is to leave, be it again. One whose caller
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from apiserver.storage.grouping import MAX_GROUP_BYTES, WriteQueue
@@ -35,14 +38,31 @@ from apiserver.storage.interface import (
     Write,
 )
 from apiserver.storage.lane import NOT_DONE, Answer, Lane, marker_keys
-from apiserver.storage.outcomes import Conflict, GuardFailed, failure_of
+from apiserver.storage.outcomes import Conflict, Denied, GuardFailed, failure_of
 from apiserver.storage.sweeper import INTERVAL
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
-__all__ = ["Committer", "Conflict", "GuardFailed", "Outcome"]
+__all__ = ["Committer", "Conflict", "Denied", "GuardFailed", "Outcome", "Send", "Settled", "straight"]
 
-Outcome: TypeAlias = int | Conflict | GuardFailed | StorageError
+Outcome: TypeAlias = int | Conflict | GuardFailed | Denied | StorageError
 """The revision at which a write happened, or why it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of some writes of a group, by key, at least of one. The others did not happen and may go again."""
+
+    outcomes: Mapping[str, Outcome]
+
+
+Send: TypeAlias = Callable[[Lane, Sequence[Write]], Awaitable[Answer | Settled]]
+"""Sends a group on a lane, as Lane.send does. Raises StorageError, which is then about all of the group."""
+
+
+def straight(lane: Lane, writes: Sequence[Write]) -> Awaitable[Answer]:
+    """The Send of who adds nothing."""
+    return lane.send(writes)
+
 
 MAX_OPEN = 50_000
 """Writes that wait or are in flight."""
@@ -84,8 +104,15 @@ class _Item:
 
 class Committer:
     def __init__(
-        self, storage: Storage, *, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
+        self,
+        storage: Storage,
+        *,
+        max_in_flight: int = 2,
+        send: Send = straight,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
     ) -> None:
+        self._send = send
         self._clock = clock
         rng = rng or random.Random()
         keys = marker_keys(rng)
@@ -183,7 +210,7 @@ class Committer:
 
     async def _commit_group(self, group: list[_Item], lane: Lane) -> None:
         try:
-            answer: Answer | StorageError = await lane.send([item.write for item in group])
+            answer: Answer | Settled | StorageError = await self._send(lane, [item.write for item in group])
         except StorageError as error:
             answer = error
         self._idle.append(lane)
@@ -191,7 +218,7 @@ class Committer:
         self._wake.set()
         self._settle(group, answer)
 
-    def _settle(self, group: list[_Item], answer: Answer | StorageError) -> None:
+    def _settle(self, group: list[_Item], answer: Answer | Settled | StorageError) -> None:
         """Answers those writes whose outcome this is, and sends the others again; all are answered when it is nobody's."""
         if answer is NOT_DONE:
             self._queue.put_back(group)
@@ -220,9 +247,11 @@ def _stopping() -> Unavailable:
     return Unavailable("the server is stopping; try another one")
 
 
-def outcome_of(write: Write, answer: Refused | StorageError) -> Outcome | None:
-    """Why one write of a transaction did not happen. None: the answer is not about this one, so it goes again."""
+def outcome_of(write: Write, answer: Refused | Settled | StorageError) -> Outcome | None:
+    """What became of one write of a group. None: the answer is not about this one, so it goes again."""
     match answer:
+        case Settled():
+            return answer.outcomes.get(write.key)
         case Refused():
             return failure_of(write, answer.current)
         case OutOfSpace() if write.value is None:

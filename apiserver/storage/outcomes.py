@@ -29,6 +29,10 @@ class GuardFailed(Exception):
         self.current = current
 
 
+class Denied(Exception):
+    """Somebody who was asked before the transaction left will not have this write. Nothing was written."""
+
+
 States = Mapping[str, KeyValue | None]
 """What some keys were at one revision; None: absent."""
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from apiserver.storage import committer as committer_module
-from apiserver.storage.committer import WAIT_LIMIT, Committer, Conflict, GuardFailed
+from apiserver.storage.committer import WAIT_LIMIT, Committer, Conflict, Denied, GuardFailed, Send, Settled, straight
 from apiserver.storage.grouping import MAX_GROUP, MAX_GROUP_BYTES
 from apiserver.storage.interface import (
     Committed,
@@ -20,6 +20,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
+from apiserver.storage.lane import Answer, Lane
 from apiserver.storage.memory import MemoryStorage
 from apiserver.storage.sweeper import INTERVAL, Sweeper
 from pinnace.api.resources import COMMITS_PREFIX
@@ -35,8 +36,10 @@ OPENED = Fault.NONE
 
 
 @asynccontextmanager
-async def committing(storage: Storage, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK) -> AsyncIterator[Committer]:
-    committer = Committer(storage, max_in_flight=max_in_flight, clock=clock)
+async def committing(
+    storage: Storage, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK, send: Send = straight
+) -> AsyncIterator[Committer]:
+    committer = Committer(storage, max_in_flight=max_in_flight, send=send, clock=clock)
     running = asyncio.create_task(committer.run())
     try:
         async with asyncio.timeout(DEADLINE):
@@ -207,6 +210,22 @@ class TestRefusals:
         assert old.guard is stale
         assert old.current is not None and old.current.create_revision == token
         assert new == free == token + 2
+
+    async def test_who_stands_before_the_lane_adds_writes_and_answers_for_some(self) -> None:
+        """The others go again; what he added happens with the group that it was added to."""
+        storage = FaultyStorage()
+
+        async def send(lane: Lane, writes: Sequence[Write]) -> Answer | Settled:
+            *before, last = writes
+            answer = await lane.send([last, *creates(f"with {last.key}")])
+            assert isinstance(answer, Committed)
+            return Settled({last.key: answer.revision} | {each.key: Denied("no") for each in before if each.key == "b"})
+
+        async with committing(storage, send=send) as committer:
+            a, b, c = await committer.commit_many(creates("a", "b", "c"))
+        assert (a, c) == (FIRST + 1, FIRST)
+        assert isinstance(b, Denied)
+        assert keys_of(storage) == [["c", "with c"], ["a", "with a"]]
 
     async def test_all_lose(self) -> None:
         storage = FaultyStorage()

@@ -1,0 +1,175 @@
+"""LimitRanger: containers that do not say what they need get the defaults of their namespace's limit ranges, and nothing is
+created that asks for more, or less, than those allow.
+
+A pod is judged when it is created; a claim also when an update changes what it asks for.
+
+Source: https://kubernetes.io/docs/concepts/policy/limit-range/; plugin/pkg/admission/limitranger of Kubernetes 1.36, for the
+messages too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import NamedTuple, TypeAlias
+
+from apiserver.admission import Operation, Request
+from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.selection import Selection
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
+from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
+from pinnace.api.quantity import amount, amounts, format_amount, parse
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS
+from pinnace.fit.requests import combine
+
+ANNOTATION = "kubernetes.io/limit-ranger"
+"""Says what the plugin has set."""
+
+
+class Amount(NamedTuple):
+    """`value`: in the unit of pinnace.api.quantity; `text`: as one says it."""
+
+    value: int
+    text: str
+
+
+Amounts: TypeAlias = Mapping[str, Amount]
+"""By resource name."""
+
+
+class LimitRanger:
+    resources = (PODS,)
+    asked = (
+        (Operation.CREATE, PODS),
+        (Operation.CREATE, PERSISTENT_VOLUME_CLAIMS),
+        (Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),
+    )
+
+    def __init__(self, ranges: ResourceCache[LimitRange]) -> None:
+        self._ranges = ranges
+        self._everything = Selection.parse(LIMIT_RANGES, "", "", "")
+        self._known: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
+        """The limits of each namespace that has any, and before them the version of which they are."""
+
+    def admit(self, request: Request, obj: Pod) -> None:
+        said = []
+        for item in self._limits(obj.metadata.namespace):
+            if item.type == "Container":
+                said += [text for container in obj.spec.containers for text in _complete(container, "container", item)]
+                said += [text for container in obj.spec.initContainers for text in _complete(container, "init container", item)]
+        if said:
+            obj.metadata.annotations[ANNOTATION] = f"LimitRanger plugin set: {'; '.join(said)}"
+
+    def validate(
+        self,
+        request: Request,
+        operation: Operation,
+        obj: Pod | PersistentVolumeClaim,
+        old: PersistentVolumeClaim | None,
+    ) -> None:
+        if isinstance(obj, PersistentVolumeClaim) and old is not None and old.spec.resources == obj.spec.resources:
+            return
+        problems = [problem for item in self._limits(obj.metadata.namespace) for problem in _problems(item, obj)]
+        if problems:
+            said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+            plural = (PODS if isinstance(obj, Pod) else PERSISTENT_VOLUME_CLAIMS).plural
+            raise Rejected(errors.forbidden(f'{plural} "{obj.metadata.name}" is forbidden: {said}'))
+
+    def _limits(self, namespace: str) -> Sequence[LimitRangeItem]:
+        version, limits = self._known
+        if version != self._ranges.version:
+            found: dict[str, list[LimitRangeItem]] = {}
+            for entry in self._ranges.select(self._everything):
+                found.setdefault(entry.obj.metadata.namespace, []).extend(entry.obj.spec.limits)
+            limits = found
+            self._known = self._ranges.version, limits
+        return limits.get(namespace, ())
+
+
+def _complete(container: Container, what: str, item: LimitRangeItem) -> Iterator[str]:
+    """Sets what the container leaves open; says so. A request is not open where there is a limit: it will be the same."""
+    requests, limits = container.resources.requests, container.resources.limits
+    for word, target, defaults, given in (
+        ("request", requests, item.defaultRequest, requests.keys() | limits.keys()),
+        ("limit", limits, item.default, limits.keys()),
+    ):
+        if missing := sorted(defaults.keys() - given):
+            for name in missing:
+                target[name].CopyFrom(defaults[name])
+            yield f"{', '.join(missing)} {word} for {what} {container.name}"
+
+
+def _problems(item: LimitRangeItem, obj: Pod | PersistentVolumeClaim) -> Iterator[str]:
+    """What is wrong with an object by the limits of one type."""
+    match item.type, obj:
+        case "Container", Pod():
+            for container in _containers(obj.spec):
+                requests, limits = _written(container.resources.requests), _written(container.resources.limits)
+                yield from _minimum(item, requests, limits)
+                yield from _maximum(item, requests, limits)
+                yield from _ratio(item, requests, limits)
+        case "Pod", Pod():
+            requests = _together(obj.spec, lambda container: amounts(container.resources.requests))
+            limits = _together(obj.spec, lambda container: amounts(container.resources.limits))
+            yield from _minimum(item, requests, limits)
+            yield from _maximum(item, requests, limits)
+            yield from _ratio(item, requests, limits)
+        case "PersistentVolumeClaim", PersistentVolumeClaim():
+            requests = _written(obj.spec.resources.requests)
+            yield from _minimum(item, requests, {})
+            yield from _maximum(item, requests, None)
+
+
+def _minimum(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, least in _sorted(item.min):
+        said = f"minimum {name} usage per {item.type} is {least.text}"
+        if name not in requests:
+            yield f"{said}.  No request is specified"
+        elif requests[name].value < least.value:
+            yield f"{said}, but request is {requests[name].text}"
+        elif name in limits and limits[name].value < least.value:
+            yield f"{said}, but limit is {limits[name].text}"
+
+
+def _maximum(item: LimitRangeItem, requests: Amounts, limits: Amounts | None) -> Iterator[str]:
+    """`limits`: None where there is no such thing."""
+    for name, most in _sorted(item.max):
+        said = f"maximum {name} usage per {item.type} is {most.text}"
+        if limits is not None and name not in limits:
+            yield f"{said}.  No limit is specified"
+        elif limits is not None and limits[name].value > most.value:
+            yield f"{said}, but limit is {limits[name].text}"
+        elif limits is None and name not in requests:
+            yield f"{said}.  No request is specified"
+        elif name in requests and requests[name].value > most.value:
+            yield f"{said}, but request is {requests[name].text}"
+
+
+def _ratio(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, ratio in sorted(item.maxLimitRequestRatio.items()):
+        said = f"{name} max limit to request ratio per {item.type} is {ratio.string}"
+        if name not in requests or not requests[name].value:
+            yield f"{said}, but no request is specified or request is 0"
+        elif name not in limits or not limits[name].value:
+            yield f"{said}, but no limit is specified or limit is 0"
+        elif (found := Decimal(limits[name].value) / requests[name].value) > parse(ratio.string):
+            yield f"{said}, but provided ratio is {found:.6f}"
+
+
+def _sorted(quantities: Mapping[str, Quantity]) -> list[tuple[str, Amount]]:
+    return sorted(_written(quantities).items())
+
+
+def _written(quantities: Mapping[str, Quantity]) -> Amounts:
+    return {name: Amount(amount(name, quantity.string), quantity.string) for name, quantity in quantities.items()}
+
+
+def _together(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
+    """Of all containers of a pod, without its overhead, as in Kubernetes."""
+    total = combine(spec, of)
+    named = {name for container in _containers(spec) for name in of(container)}
+    return {name: Amount(total[name], format_amount(name, total[name])) for name in named}
+
+
+def _containers(spec: PodSpec) -> Iterable[Container]:
+    return (*spec.containers, *spec.initContainers)

@@ -15,9 +15,11 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from apiserver.admission import Chain
 from apiserver.admission.default_storage_class import DefaultStorageClass
+from apiserver.admission.limit_ranger import LimitRanger
 from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.admission.priority import Priority
+from apiserver.admission.resource_quota import ResourceQuota
 from apiserver.admission.role_escalation import RoleEscalation
 from apiserver.audit import Audit, NoAudit
 from apiserver.auth.authorizer import Policy
@@ -25,6 +27,7 @@ from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import Rbac
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
+from apiserver.quota.quotas import Quotas
 from apiserver.registry.events import EventLeases, EventRegistry
 from apiserver.registry.mutation import Mutator
 from apiserver.registry.store import Store
@@ -50,6 +53,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     EVENTS,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PODS,
@@ -85,6 +89,7 @@ class Assembly:
         self._sweeper = Sweeper(storage, clock)
         self._compactor = Compactor(storage, clock, compaction_interval)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
+        self._quotas = Quotas(storage, self.cacher, self._committer, self._refresh, clock, self._rng)
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
@@ -110,6 +115,7 @@ class Assembly:
             tasks.create_task(self._sweeper.run(), name="sweeper")
             tasks.create_task(self._compactor.run(), name="compactor")
             tasks.create_task(self.cacher.run(), name="cacher")
+            tasks.create_task(self._quotas.run(), name="quotas")
             tasks.create_task(self._elections.run(), name="elections")
             tasks.create_task(self._provide(), name="bootstrap")
 
@@ -165,15 +171,23 @@ class Assembly:
 
     def _admission(self) -> Chain:
         of = self.cacher.of
+        limits = LimitRanger(of(LIMIT_RANGES))
         mutating = (
             NamespaceLifecycle(of(NAMESPACES)),
             Priority(of(PRIORITY_CLASSES)),
             DefaultStorageClass(of(STORAGE_CLASSES)),
+            limits,
         )
-        return Chain(mutating, (NodeRestriction(self._nodes.owns), RoleEscalation(self._rbac)))
+        validating = (
+            NodeRestriction(self._nodes.owns),
+            RoleEscalation(self._rbac),
+            limits,
+            ResourceQuota(self._quotas.states, self._quotas.tally, self._clock),
+        )
+        return Chain(mutating, validating)
 
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
-        mutator = Mutator(resource, self.cacher.of(resource), self._storage, self._committer)
+        mutator = Mutator(resource, self.cacher.of(resource), self._storage, self._quotas.commits(resource))
         return Store(resource, STRATEGIES[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
 
     async def _refresh(self) -> None:

@@ -14,7 +14,10 @@ class ResourceQuotaStrategy:
         return validate_quota(obj)
 
     def prepare_update(self, obj: ResourceQuota, old: ResourceQuota) -> None:
+        """What was counted stays, unless something else is to be counted now: who charges the quota relies on it."""
         carry_over(obj, old, "status")
+        if obj.spec.hard.keys() != old.spec.hard.keys() or obj.spec.scopeSelector != old.spec.scopeSelector:
+            obj.ClearField("status")
 
     def validate_update(self, obj: ResourceQuota, old: ResourceQuota) -> list[Violation]:
         return validate_quota_update(obj, old)

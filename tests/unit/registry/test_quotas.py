@@ -141,6 +141,20 @@ class TestQuotas:
             'status.used[pods]: Invalid value: "-1": must be greater than or equal to 0',
         ]
 
+    @pytest.mark.parametrize(
+        ("spec", "kept"),
+        [
+            ({"hard": {"pods": "9"}}, True),
+            ({"hard": {"pods": "3", "services": "1"}}, False),
+            ({"hard": {"pods": "3"}, "scopeSelector": scoped("PriorityClass", "In", "high")}, False),
+        ],
+    )
+    def test_what_was_counted_stays_as_long_as_the_same_is_counted(self, spec: Data, kept: bool) -> None:
+        old, new = quota(hard={"pods": "3"}), quota(**spec)
+        old.status.used["pods"].string = "2"
+        assert changed(RESOURCE_QUOTAS, new, old) == []
+        assert ("pods" in new.status.used) is kept
+
 
 class TestLimitRanges:
     def test_defaults_of_containers(self) -> None:

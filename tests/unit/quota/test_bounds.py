@@ -1,0 +1,155 @@
+"""What a quota says of an object, and of itself."""
+
+from typing import Any
+
+import pytest
+
+from apiserver.quota.bounds import Bounds
+from apiserver.quota.usage import Use, use_of
+from pinnace.api.codec import from_dict
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES
+from tests.builders import make_pod
+
+NOW = 1_000.0
+
+
+def quota(hard: dict[str, str], **spec: Any) -> Any:
+    return from_dict(RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard, **spec}})
+
+
+def bounds(hard: dict[str, str], **spec: Any) -> Bounds:
+    return Bounds(quota(hard, **spec))
+
+
+def use(pod: Pod) -> Use:
+    return use_of(pod, NOW)
+
+
+def deadline(pod: Pod) -> Pod:
+    pod.spec.activeDeadlineSeconds = 60
+    return pod
+
+
+def elsewhere(pod: Pod) -> Pod:
+    affinity = pod.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution
+    affinity.add(topologyKey="zone", namespaces=["other"])
+    return pod
+
+
+def selecting(scope: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"scopeSelector": {"matchExpressions": [{"scopeName": scope, "operator": operator, "values": list(values)}]}}
+
+
+PLAIN = make_pod("a").req().build()
+BUSY = make_pod("a").req(cpu=1).build()
+HIGH = make_pod("a").req().priority_class("high").build()
+
+
+@pytest.mark.parametrize(
+    ("spec", "inside", "outside"),
+    [
+        ({"scopes": ["Terminating"]}, deadline(make_pod("a").build()), PLAIN),
+        ({"scopes": ["NotTerminating"]}, PLAIN, deadline(make_pod("a").build())),
+        ({"scopes": ["BestEffort"]}, PLAIN, BUSY),
+        ({"scopes": ["NotBestEffort"]}, BUSY, PLAIN),
+        ({"scopes": ["NotBestEffort", "NotTerminating"]}, BUSY, deadline(make_pod("a").req(cpu=1).build())),
+        ({"scopes": ["PriorityClass"]}, HIGH, PLAIN),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, elsewhere(make_pod("a").build()), PLAIN),
+        (selecting("PriorityClass", "In", "high", "higher"), HIGH, PLAIN),
+        (selecting("PriorityClass", "NotIn", "high"), PLAIN, HIGH),
+        (selecting("PriorityClass", "Exists"), HIGH, PLAIN),
+        (selecting("PriorityClass", "DoesNotExist"), PLAIN, HIGH),
+        ({"scopes": ["BestEffort"], **selecting("PriorityClass", "In", "high")}, HIGH, PLAIN),
+    ],
+)
+def test_scopes(spec: dict[str, Any], inside: Pod, outside: Pod) -> None:
+    scoped = bounds({"pods": "1"}, **spec)
+    assert scoped.share(use(inside)) == {"pods": 1}
+    assert scoped.share(use(outside)) == {}
+
+
+def test_a_quota_with_a_scope_counts_nothing_that_the_scope_is_not_about() -> None:
+    service = use_of(from_dict(SERVICES, {"metadata": {"name": "a"}}), NOW)
+    assert bounds({"count/services": "1"}).share(service) == {"count/services": 1}
+    assert bounds({"count/services": "1"}, **selecting("PriorityClass", "DoesNotExist")).share(service) == {}
+
+
+def test_claims_are_scoped_by_the_class_of_their_attributes() -> None:
+    spec = {"resources": {"requests": {"storage": "1"}}, "volumeAttributesClassName": "gold"}
+    claim = use_of(from_dict(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "a"}, "spec": spec}), NOW)
+    hard = {"requests.storage": "1Gi"}
+    assert bounds(hard, **selecting("VolumeAttributesClass", "In", "gold")).share(claim) == {"requests.storage": 1}
+    assert bounds(hard, **selecting("VolumeAttributesClass", "In", "silver")).share(claim) == {}
+
+
+def test_what_a_quota_does_not_bound_it_does_not_count() -> None:
+    assert bounds({"memory": "1Gi"}).share(use(BUSY)) == {}
+    assert bounds({"requests.cpu": "1", "pods": "1"}).share(use(BUSY)) == {"requests.cpu": 1000, "pods": 1}
+
+
+def test_many_count_together() -> None:
+    many = bounds({"pods": "9", "cpu": "9", "memory": "1Gi"})
+    assert many.total({use(PLAIN): 2, use(BUSY): 3}) == {"pods": 5, "cpu": 3000, "memory": 0}
+
+
+@pytest.mark.parametrize(
+    ("hard", "pod", "expected"),
+    [
+        ({"pods": "1"}, PLAIN, ""),
+        ({"requests.cpu": "1"}, BUSY, ""),
+        ({"requests.cpu": "1"}, PLAIN, "must specify requests.cpu for: c0"),
+        ({"cpu": "1", "limits.memory": "1Gi"}, BUSY, "must specify limits.memory for: c0"),
+        ({"cpu": "1"}, make_pod("a").req().req().init().build(), "must specify cpu for: c0,c1,i0"),
+        ({"limits.cpu": "1", "memory": "1"}, PLAIN, "must specify limits.cpu for: c0; memory for: c0"),
+        ({"requests.ephemeral-storage": "1"}, PLAIN, ""),
+    ],
+)
+def test_what_containers_must_say(hard: dict[str, str], pod: Pod, expected: str) -> None:
+    said = bounds(hard).unstated(pod, use(pod))
+    assert said == (f"failed quota: q: {expected}" if expected else "")
+
+
+def test_only_containers_of_pods_in_its_scopes_must_say_it() -> None:
+    scoped = bounds({"cpu": "1"}, **selecting("PriorityClass", "In", "high"))
+    assert not scoped.unstated(PLAIN, use(PLAIN))
+    assert scoped.unstated(HIGH, use(HIGH))
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "share", "expected"),
+    [
+        ({"pods": "50"}, {"pods": 49}, {"pods": 1}, ""),
+        ({"pods": "50"}, {"pods": 50}, {"pods": 1}, "requested: pods=1, used: pods=50, limited: pods=50"),
+        (
+            {"limits.cpu": "2", "pods": "9", "memory": "1G"},
+            {"limits.cpu": 1500, "pods": 1, "memory": 999 << 20},
+            {"limits.cpu": 750, "pods": 1, "memory": 1 << 20},
+            "requested: limits.cpu=750m,memory=1Mi, used: limits.cpu=1500m,memory=999Mi, limited: limits.cpu=2,memory=1G",
+        ),
+        ({"pods": "1", "cpu": "1"}, {"pods": 0, "cpu": 9000}, {"pods": 1}, ""),
+    ],
+)
+def test_what_does_not_fit(hard: dict[str, str], used: dict[str, int], share: dict[str, int], expected: str) -> None:
+    assert bounds(hard).excess(used, share) == (f"exceeded quota: q, {expected}" if expected else "")
+
+
+def test_what_it_is_told_is_what_it_says() -> None:
+    hard = {"requests.cpu": "2", "requests.storage": "10Gi", "pods": "5", "requests.example.com/gpu": "3"}
+    used = {"requests.cpu": 1500, "requests.storage": 3 << 30, "pods": 2, "requests.example.com/gpu": 1}
+    untold = quota(hard)
+    assert Bounds(untold).used is None and not Bounds(untold).says(used)
+    told = Bounds(untold).with_used(used)
+    assert Bounds(told).used == used and Bounds(told).says(used) and not Bounds(told).says(used | {"pods": 3})
+    assert {name: amount.string for name, amount in told.status.used.items()} == {
+        "requests.cpu": "1500m", "requests.storage": "3Gi", "pods": "2", "requests.example.com/gpu": "1"
+    }  # fmt: skip
+    assert dict(told.status.hard) == dict(told.spec.hard)
+
+
+def test_a_bound_that_nobody_has_counted_yet_is_not_known() -> None:
+    told = bounds({"pods": "5"}).with_used({"pods": 2})
+    told.spec.hard["services"].string = "1"
+    assert Bounds(told).used is None
+    del told.spec.hard["services"], told.spec.hard["pods"]
+    assert not Bounds(told).says({})

@@ -1,0 +1,102 @@
+"""Two servers that create and delete as fast as they can, and recount all the time; answers are lost, copies come late: at no
+revision there are more pods than the quota says, or than it allows, and in the end it says what there is.
+
+That the checker notices is shown by breaking the ledger on purpose.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apiserver.quota.ledger import Ledger
+from apiserver.quota.recount import Recount
+from apiserver.quota.states import State
+from apiserver.storage.committer import Denied, Outcome, Settled
+from apiserver.storage.interface import Committed, Refused, Write
+from apiserver.storage.lane import Answer, Lane
+from apiserver.storage.memory import MemoryStorage
+from apiserver.storage.outcomes import failure_of
+from tests.contract.steps import put
+from tests.unit.quota.world import QUOTA, Charger, chargers, pods, quota, used, violations
+from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
+
+ROOM = 6
+ROUNDS = 4
+FAULTS = [*[Fault.NONE] * 4, Fault.NOT_SENT, Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.LOST_ANSWER, Fault.DELAYED]
+NAMES = [f"p{i}" for i in range(10)]
+
+
+async def work(charger: Charger, storage: FaultyStorage, rng: Random, said: list[Outcome]) -> None:
+    for _ in range(ROUNDS):
+        if rng.random() < 0.3:
+            there = await pods(storage)
+            await charger.delete(*rng.sample(there, rng.randint(0, len(there))))
+        else:
+            said += await charger.create(*rng.sample(NAMES, rng.randint(1, len(NAMES))))
+
+
+async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
+    """One run; what is wrong with it."""
+    inner, clock = MemoryStorage(), JumpingClock()
+    await put(inner, QUOTA, quota(ROOM))
+    storage, said = FaultyStorage(faults, inner, delay=rng.randint(1, 100)), list[Outcome]()
+    async with asyncio.timeout(20), chargers(storage, 2, clock, rng) as servers:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(4):
+                tasks.create_task(work(servers[number % 2], storage, Random(rng.random()), said))
+        await storage.deliver()
+        while await used(inner) != len(await pods(inner)):  # noqa: ASYNC110 (a recount is what is waited for)
+            await asyncio.sleep(0)
+    unexpected = [repr(each) for each in said if isinstance(each, Denied) and f"limited: pods={ROOM}" not in str(each)]
+    return unexpected + await violations(inner, ROOM)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms(use_true_random=False), st.lists(st.sampled_from(FAULTS), max_size=40))
+def test_a_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> None:
+    assert asyncio.run(run(rng, faults)) == []
+
+
+async def charge_afterwards(self: Ledger, lane: Lane, writes: Sequence[Write]) -> Answer | Settled:
+    """Wrong: the objects first, and then what they use."""
+    bill = self._bill(writes, counted=False) or self._bill(writes, counted=True)
+    assert bill is not None
+    if not bill.writes:
+        return Settled(bill.denied)
+    answer = await lane.send(bill.writes)
+    if isinstance(answer, Refused):
+        failures = {write.key: failure_of(write, answer.current) for write in bill.writes}
+        return Settled({key: failure for key, failure in failures.items() if failure})
+    if not isinstance(answer, Committed):
+        return answer
+    await lane.send(bill.charges)
+    return Settled({write.key: answer.revision for write in bill.writes} | bill.denied)
+
+
+def count_late(self: Recount, namespace: str, state: State) -> Write | None:
+    """Wrong: over whatever version is known, rather than over the one that was counted with."""
+    totals: Mapping[str, int] = state.bounds.total(self._tally.of(namespace))
+    (newest,) = self._states.newest(namespace)
+    if newest.bounds.says(totals):
+        return None
+    return Write(newest.key, newest.bounds.with_used(totals).SerializeToString(), newest.revision)
+
+
+def found_within(seeds: int) -> list[str]:
+    """What is wrong with the first run that goes wrong; empty: none does."""
+    for seed in range(seeds):
+        if found := asyncio.run(run(Random(seed), ())):
+            return found
+    return []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"), [(Ledger, "send", charge_afterwards), (Recount, "_correction", count_late)]
+)
+def test_a_ledger_that_is_careless_is_caught(owner: type, name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    assert found_within(100)

@@ -5,6 +5,7 @@ The wording is Kubernetes', so that what people have learnt to read stays readab
 
 from typing import Any
 
+from apiserver.registry.extent import MAX_PARTS
 from apiserver.storage.interface import OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.status import Code, Refusal, Violation, summarize
@@ -47,6 +48,11 @@ def contended(resource: Resource[Any], name: str) -> Refusal:
 def invalid(resource: Resource[Any], name: str, violations: list[Violation]) -> Refusal:
     message = f'{resource.kind} "{name}" is invalid: {summarize(violations)}'
     return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(violations))
+
+
+def too_much(resource: Resource[Any], name: str) -> Refusal:
+    message = f'{resource.plural} "{name}": more than {MAX_PARTS:,} items in its lists and maps'
+    return Refusal(Code.INVALID_ARGUMENT, "TooLarge", message)
 
 
 def bad_request(message: str) -> Refusal:

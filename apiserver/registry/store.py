@@ -13,6 +13,7 @@ from apiserver.auth.user import User
 from apiserver.registry import errors
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.errors import Rejected
+from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.strategy import Strategy
@@ -97,6 +98,8 @@ class Store(Generic[T]):
     def complete(self, obj: T, by: Request) -> None:
         """Makes a client's object one of ours: admission, defaults, validation, identity. Raises Rejected."""
         metadata = obj.metadata
+        if parts_exceeded(obj):
+            raise Rejected(errors.too_much(self.resource, metadata.name))
         if metadata.resourceVersion:
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         if not self.resource.namespaced:
@@ -136,6 +139,8 @@ class Store(Generic[T]):
         name = wanted.name
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
+        if parts_exceeded(obj):
+            return errors.too_much(self.resource, name)
         if self.resource.namespaced and not wanted.namespace:
             wanted.namespace = DEFAULT_NAMESPACE
 

@@ -1,0 +1,45 @@
+import pytest
+
+from apiserver.registry.extent import MAX_PARTS, USUAL, parts_exceeded
+from pinnace.api.core_v1_pb2 import LimitRange, Pod
+
+PAD = "x" * USUAL
+
+
+def padded() -> Pod:
+    """Large enough to be looked at; one part."""
+    pod = Pod()
+    pod.metadata.annotations["pad"] = PAD
+    return pod
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_items_of_lists_count(more: int) -> None:
+    pod = padded()
+    pod.metadata.finalizers.extend(["a"] * (MAX_PARTS - 1 + more))
+    assert parts_exceeded(pod) == bool(more)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_so_do_those_inside_of_others(more: int) -> None:
+    pod = padded()
+    for _ in range(9):
+        pod.spec.containers.add().args.extend(["a"] * 1000)
+    pod.spec.containers.add().args.extend(["a"] * (MAX_PARTS - 1 - 9 - 9000 - 1 + more))
+    assert parts_exceeded(pod) == bool(more)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_maps_count_by_their_keys(more: int) -> None:
+    limits = LimitRange()
+    limits.metadata.annotations["pad"] = PAD
+    item = limits.spec.limits.add()
+    for number in range(MAX_PARTS - 2 + more):
+        item.max[f"k{number}"].string = "1"
+    assert parts_exceeded(limits) == bool(more)
+
+
+def test_size_alone_does_not_matter() -> None:
+    pod = padded()
+    pod.metadata.annotations["more"] = PAD * 50
+    assert not parts_exceeded(pod)

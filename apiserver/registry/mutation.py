@@ -6,13 +6,15 @@ costs no read. What it promises:
 * A write commits only against the very version that its step saw.
 * A step's refusal is final only if the version it saw came from etcd (linearizable): a refusal that rests on the cache is
   checked by reading first. So a lagging cache can cost time, but never a wrong answer.
-* Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone.
+* Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone. Those of one object follow
+  one another: together each would lose to the one before, and be tried again with all the others.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
@@ -102,6 +104,13 @@ class Mutator(Generic[T]):
 
     async def run(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
         """The outcome of each, in order. Never raises for a single item."""
+        outcomes: dict[int, Outcome] = {}
+        for wave in _waves(mutations):
+            outcomes.update(zip(wave, await self._run([mutations[index] for index in wave], dry_run), strict=True))
+        return [outcomes[index] for index in range(len(mutations))]
+
+    async def _run(self, mutations: Sequence[Mutation[T]], dry_run: bool) -> list[Outcome]:
+        """Of mutations of different objects."""
         attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key))) for mutation in mutations]
         open_: Sequence[_Attempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
@@ -147,6 +156,22 @@ class Mutator(Generic[T]):
         obj = self._resource.message()
         obj.ParseFromString(current.value + wire.stamp(current.mod_revision))
         return Version(obj, current.mod_revision, current.value)
+
+
+def _waves(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
+    """Their indices, in groups in which no key occurs twice: nearly always one."""
+    if len({mutation.key for mutation in mutations}) == len(mutations):
+        yield range(len(mutations))
+        return
+    waves: list[list[int]] = []
+    seen = Counter[str]()
+    for index, mutation in enumerate(mutations):
+        number = seen[mutation.key]
+        seen[mutation.key] += 1
+        if number == len(waves):
+            waves.append([])
+        waves[number].append(index)
+    yield from waves
 
 
 def guard_refusal(guard: Guard) -> Refusal:

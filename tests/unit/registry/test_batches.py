@@ -1,0 +1,51 @@
+"""Batches that say several things about one object."""
+
+from typing import Any
+
+from apiserver.assembly import Assembly
+from pinnace.api.core_v1_pb2 import Event, Pod
+from pinnace.api.events_pb2 import CreateEventBatchRequest
+from pinnace.api.verbs_pb2 import BatchResponse, GetRequest
+from tests.builders import make_pod
+from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
+
+MANY = 100
+
+
+async def call(assembly: Assembly, method: str, request: Any) -> bytes:
+    return await assembly.methods[f"/pinnace.v1.{method}"].call(request, Caller(PEOPLE["admin"]))
+
+
+async def test_all_of_them_happen_one_after_another() -> None:
+    event = Event(reason="Failed", message="again", type="Warning", count=1)
+    event.metadata.namespace, event.metadata.name = OWN, "a.1"
+    event.involvedObject.kind, event.involvedObject.namespace, event.involvedObject.name = "Pod", OWN, "a"
+    async with serving() as assembly:
+        answer = await call(assembly, "Events/Record", CreateEventBatchRequest(items=[event] * MANY))
+        items = BatchResponse.FromString(answer).items
+        assert [item.error.message for item in items if item.HasField("error")] == []
+        assert len({item.resourceVersion for item in items}) == MANY
+        stored = await call(assembly, "Events/Get", GetRequest(namespace=OWN, name="a.1"))
+        assert Event.FromString(stored).count == MANY
+
+
+async def test_the_first_creates_it_and_the_others_are_told() -> None:
+    async with serving() as assembly:
+        request: Any = assembly.methods["/pinnace.v1.Pods/CreateBatch"].parse(b"")
+        request.items.extend([make_pod(name, namespace=OWN).req(cpu="1").new() for name in ("a", "b", "a", "c", "a")])
+        items = BatchResponse.FromString(await call(assembly, "Pods/CreateBatch", request)).items
+        assert [item.HasField("error") for item in items] == [False, False, True, False, True]
+        assert [item.name for item in items if item.name] == ["a", "b", "c"]
+        stored = await call(assembly, "Pods/Get", GetRequest(namespace=OWN, name="a"))
+        assert Pod.FromString(stored).metadata.uid == items[0].uid
+
+
+async def test_what_consists_of_too_much_is_refused_alone() -> None:
+    async with serving() as assembly:
+        request: Any = assembly.methods["/pinnace.v1.Pods/CreateBatch"].parse(b"")
+        request.items.extend([make_pod(name, namespace=OWN).req(cpu="1").new() for name in ("a", "b")])
+        for _ in range(20_000):
+            request.items[0].spec.containers.add()
+        items = BatchResponse.FromString(await call(assembly, "Pods/CreateBatch", request)).items
+        assert "more than 10,000 items in its lists and maps" in items[0].error.message
+        assert not items[1].HasField("error")

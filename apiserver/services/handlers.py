@@ -14,9 +14,10 @@ from apiserver.services.methods import Method
 from pinnace.api.status import Code, Refusal, Violation, encode
 
 DETAILS_KEY = "grpc-status-details-bin"
-MAX_DETAILS = 5000
-"""Bytes of details in the trailers: many peers refuse more than 8 KiB of metadata in all."""
+MAX_DETAILS = 4000
+"""Bytes of violations in the trailers: many peers refuse more than 8 KiB of metadata in all, and these may travel in base64."""
 MAX_MESSAGE = 1000
+"""Bytes of a message, as it is sent: all but plain ASCII takes three for each byte of UTF-8."""
 
 
 Who = Callable[["grpc.aio.ServicerContext"], User]
@@ -91,16 +92,17 @@ def _stream(method: Method, who: Who) -> Any:
 
 async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
     """Ends the call with the refusal."""
-    details = ((DETAILS_KEY, encode(_shorten(refusal)).SerializeToString()),)
-    await context.abort(_GRPC[refusal.code], refusal.message[:MAX_MESSAGE], details)
+    told = shorten(refusal)
+    details = ((DETAILS_KEY, encode(told).SerializeToString()),)
+    await context.abort(_GRPC[told.code], told.message, details)
     raise AssertionError("abort raises")
 
 
-def _shorten(refusal: Refusal) -> Refusal:
-    """Leaves out violations that no peer would take; says how many."""
+def shorten(refusal: Refusal) -> Refusal:
+    """Cuts the message, and leaves out violations, that no peer would take; says how many."""
     room, kept = MAX_DETAILS, list[Violation]()
     for violation in refusal.violations:
-        room -= len(violation.field) + len(violation.message) + 16
+        room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
         if room < 0:
             kept.append(Violation("", f"... and {len(refusal.violations) - len(kept)} more"))
             break
@@ -108,11 +110,24 @@ def _shorten(refusal: Refusal) -> Refusal:
     return Refusal(
         refusal.code,
         refusal.reason,
-        refusal.message[:MAX_MESSAGE],
+        _cut(refusal.message),
         tuple(kept),
         refusal.retry_after,
         refusal.metadata,
     )
+
+
+def _cut(message: str) -> str:
+    """As much of the message as there is room for.
+
+    Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Percent-Encoded)
+    """
+    room = MAX_MESSAGE
+    for index, character in enumerate(message[:MAX_MESSAGE]):
+        room -= 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if room < 0:
+            return message[:index]
+    return message[:MAX_MESSAGE]
 
 
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}

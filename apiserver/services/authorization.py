@@ -17,6 +17,10 @@ from pinnace.api.authorization_pb2 import (
     SubjectAccessReviewRequest,
     UserInfo,
 )
+from pinnace.api.status import Refusal
+
+MAX_QUESTION = 4096
+"""Bytes of who is asked about, and of what: answers are remembered, and everybody may ask."""
 
 
 class AuthorizationService:
@@ -33,6 +37,8 @@ class AuthorizationService:
     async def subject_access_review(self, request: SubjectAccessReviewRequest, context: Any) -> AccessReview:
         if not request.user:
             raise Rejected(errors.bad_request("user: about whom?"))
+        if request.ByteSize() > MAX_QUESTION:
+            raise Rejected(_too_long())
         return await self._review(User(request.user, tuple(request.groups)), request.attributes)
 
     async def self_subject_rules_review(self, request: SelfSubjectRulesReviewRequest, context: Any) -> RulesReview:
@@ -42,7 +48,13 @@ class AuthorizationService:
     async def _review(self, user: User, wanted: ResourceAttributes) -> AccessReview:
         if not wanted.verb or not wanted.resource:
             raise Rejected(errors.bad_request("attributes: a verb and a resource are needed"))
+        if wanted.ByteSize() > MAX_QUESTION:
+            raise Rejected(_too_long())
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
         action = Action(wanted.verb, resource, wanted.group)
         allowed, reason = await self._policy.review(user, action, Target(wanted.namespace, wanted.name))
         return AccessReview(allowed=allowed, reason=reason)
+
+
+def _too_long() -> Refusal:
+    return errors.bad_request(f"more than {MAX_QUESTION} bytes: who is asked about, and what, has a name")

@@ -1,0 +1,36 @@
+"""Answers about permissions are remembered, and everybody may ask: so a question cannot be long."""
+
+from typing import Any
+
+import pytest
+
+from apiserver.registry.errors import Rejected
+from apiserver.services.authorization import MAX_QUESTION
+from pinnace.api.authorization_pb2 import SelfSubjectAccessReviewRequest, SubjectAccessReviewRequest
+from tests.unit.auth.matrix import PEOPLE, Caller, serving
+
+
+def own(verb: str) -> SelfSubjectAccessReviewRequest:
+    request = SelfSubjectAccessReviewRequest()
+    request.attributes.verb, request.attributes.resource = verb, "pods"
+    return request
+
+
+def of_others(groups: list[str]) -> SubjectAccessReviewRequest:
+    request = SubjectAccessReviewRequest(user="eve", groups=groups)
+    request.attributes.verb, request.attributes.resource = "get", "pods"
+    return request
+
+
+@pytest.mark.parametrize(
+    ("method", "person", "request_"),
+    [
+        ("SelfSubjectAccessReview", "nobody", own("v" * MAX_QUESTION)),
+        ("SubjectAccessReview", "admin", of_others(["g" * MAX_QUESTION])),
+        ("SubjectAccessReview", "admin", of_others([""] * MAX_QUESTION)),
+    ],
+)
+async def test_long_questions_are_refused(method: str, person: str, request_: Any) -> None:
+    async with serving() as assembly:
+        with pytest.raises(Rejected, match=f"more than {MAX_QUESTION} bytes"):
+            await assembly.methods[f"/pinnace.v1.Authorization/{method}"].call(request_, Caller(PEOPLE[person]))

@@ -19,6 +19,8 @@ from pinnace.api.times import to_time
 
 T = TypeVar("T", bound=Object)
 DEFAULT_GRACE = 30
+MAX_GRACE = 2**31 - 1
+"""Seconds, 68 years; longer is not given: its end must be an instant that can be written."""
 
 
 def delete_step(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T] | None, now: float) -> Next[T]:
@@ -59,11 +61,11 @@ def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Ve
 
 
 def _grace(obj: Object, options: DeleteOptions) -> int:
-    """Seconds that the object may take to end. Only a pod that a kubelet may be running needs any."""
+    """Seconds that the object may take to end, MAX_GRACE at most. Only a pod that a kubelet may be running needs any."""
     if not isinstance(obj, Pod) or not obj.spec.nodeName or obj.status.phase in ("Succeeded", "Failed"):
         return 0
     if options.HasField("gracePeriodSeconds"):
-        return max(0, options.gracePeriodSeconds)
+        return min(max(0, options.gracePeriodSeconds), MAX_GRACE)
     if obj.spec.HasField("terminationGracePeriodSeconds"):
-        return obj.spec.terminationGracePeriodSeconds
+        return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
     return DEFAULT_GRACE

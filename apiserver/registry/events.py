@@ -24,6 +24,8 @@ TTL = 3600
 """Seconds that an event lives after its last occurrence."""
 LEASE_REUSE = 60
 """Seconds during which events share a lease."""
+MAX_COUNT = 2**31 - 1
+"""Occurrences that are counted: the field has 32 bits."""
 
 
 class EventLeases:
@@ -78,7 +80,7 @@ class EventRegistry:
 
 def merge(new: Event, old: Event) -> None:
     """Makes `new` the sum of both: identity and first occurrence of the old one, the message of the new, the later time."""
-    count = max(1, new.count) + max(1, old.count)
+    count = min(max(1, new.count) + max(1, old.count), MAX_COUNT)
     last = max(new.lastTimestamp, old.lastTimestamp, key=to_seconds)
     message = new.message
     new.CopyFrom(old)

@@ -1,6 +1,6 @@
 import pytest
 
-from apiserver.registry.deletion import delete_step
+from apiserver.registry.deletion import MAX_GRACE, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Put, Sign, Version
 from pinnace.api.core_v1_pb2 import Pod
@@ -69,3 +69,16 @@ def test_preconditions(preconditions: Preconditions, reason: str) -> None:
 def test_absent() -> None:
     with pytest.raises(Rejected, match='pods "a" not found'):
         delete_step(PODS, "a", DeleteOptions(), None, NOW)
+
+
+@pytest.mark.parametrize("said_by", ["the delete", "the pod"])
+def test_no_grace_ends_later_than_an_instant_can_say(said_by: str) -> None:
+    pod, options = make_pod("a").node("n").phase("Running").version(7).build(), DeleteOptions()
+    if said_by == "the pod":
+        pod.spec.terminationGracePeriodSeconds = 2**63 - 1
+    else:
+        options.gracePeriodSeconds = 2**63 - 1
+    result = delete_step(PODS, "a", options, Version(pod, 7, b""), NOW)
+    assert isinstance(result, Put)
+    assert result.obj.metadata.deletionGracePeriodSeconds == MAX_GRACE
+    assert to_seconds(result.obj.metadata.deletionTimestamp) == NOW + MAX_GRACE

@@ -17,12 +17,13 @@ NOWHERE = Path(os.devnull) / "nothing"
 class Component:
     """One process of ours. `address` is its gRPC address, for an API server; `http` says whether it is ready."""
 
-    def __init__(self, folder: Path, module: str, name: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, module: str, name: str, *arguments: str, insecure: bool = True) -> None:
+        """`insecure`: of an API server; otherwise the arguments name its certificates."""
         self.name = name
         self.address = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self._log = folder / f"{name}.log"
-        listen = ["--listen", self.address, "--insecure"] if module == "apiserver" else []
+        listen = ["--listen", self.address, *["--insecure"] * insecure] if module == "apiserver" else []
         command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self.http, *listen, *arguments]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(dying_with_us(command), stdout=log, stderr=log)

@@ -1,0 +1,16 @@
+"""Malformed, huge and hostile messages against a live API server, which must not mind.
+
+    sound.py, sound.yaml   requests that are as they should be, for every method of the API: what is spoiled below
+    values.py              single values that nobody expects, by the name and type of their field
+    perturb.py             spoils a message field by field; mutate.py spoils its bytes
+    inputs.py, corpus/     inputs that reached something new once; they are replayed first in every run
+    explore.py             finds such inputs: coverage-guided, in-process, without a transport
+    shots.py               what is sent as number N of a seed, as whom, how, and with which patience
+    calls.py, live.py      sends it over gRPC with certificates to a real process before a real etcd
+    judge.py, run.py       says what of it the server must not have done
+
+    make fuzz MESSAGES=20000 SEED=1          a run; what is found is told with the command that sends that message again
+    make fuzz-explore FOR=60 SEED=1          grows the corpus: wanted when the API has grown
+
+A message is found again by its seed and number. What has been found: docs/postmortems.md.
+"""

@@ -1,0 +1,45 @@
+"""Inputs: what is sent to one method; and the corpus, in which those are kept that reached something new.
+
+A file of the corpus has the inputs of one service, one a line:
+
+    <method> <message> [<message> ...]      each message in base64, of what zlib makes of it
+"""
+
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+class Input(NamedTuple):
+    """`path` is the method's; a stream of requests has any number of messages, all others one."""
+
+    path: str
+    messages: tuple[bytes, ...]
+
+
+def read(folder: Path = CORPUS) -> Sequence[Input]:
+    """All that are kept, in a fixed order."""
+    found = []
+    for file in sorted(folder.glob("*.txt")):
+        for line in file.read_text("ascii").splitlines():
+            method, *messages = line.split(" ")
+            found.append(Input(f"/{file.stem}/{method}", tuple(zlib.decompress(base64.b64decode(each)) for each in messages)))
+    return found
+
+
+def write(inputs: Iterable[Input], folder: Path = CORPUS) -> None:
+    """In place of what is there."""
+    services: dict[str, list[str]] = {}
+    for path, messages in inputs:
+        _, service, method = path.split("/")
+        encoded = (base64.b64encode(zlib.compress(each, 9)).decode() for each in messages)
+        services.setdefault(service, []).append(" ".join((method, *encoded)))
+    folder.mkdir(exist_ok=True)
+    for file in folder.glob("*.txt"):
+        file.unlink()
+    for service, lines in services.items():
+        (folder / f"{service}.txt").write_text("\n".join(sorted(lines)) + "\n", "ascii")

@@ -1,0 +1,116 @@
+"""Requests that are as they should be: one for every method of the API."""
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.message import Message
+
+from pinnace.api import authorization_pb2, elections_pb2, version_pb2
+from pinnace.api.authorization_pb2 import ResourceAttributes
+from pinnace.api.core_v1_pb2 import Binding
+from pinnace.api.elections_pb2 import CampaignRequest
+from pinnace.api.manifest import load
+from pinnace.api.nodes_pb2 import HeartbeatRequest
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.resources import ALL, Resource
+from pinnace.api.verbs_pb2 import DeleteRequest
+from tests.fuzz.values import NAMES
+
+_FILE = Path(__file__).parent / "sound.yaml"
+
+
+def methods() -> Mapping[str, MethodDescriptor]:
+    """All that the API has, by path."""
+    special = (
+        elections_pb2.DESCRIPTOR.services_by_name["Elections"],
+        authorization_pb2.DESCRIPTOR.services_by_name["Authorization"],
+        version_pb2.DESCRIPTOR.services_by_name["Version"],
+    )
+    services = (*(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in ALL), *special)
+    return {f"/{service.full_name}/{method.name}": method for service in services for method in service.methods}
+
+
+@cache
+def objects() -> Mapping[str, tuple[Resource[Any], Any]]:
+    """One of each kind, by the full name of its message. Not to be changed."""
+    manifests = load(_FILE.read_text(), _FILE.name)
+    return {each.resource.message.DESCRIPTOR.full_name: (each.resource, each.obj) for each in manifests}
+
+
+@cache
+def _samples() -> Mapping[str, Message]:
+    binding = Binding()
+    binding.metadata.namespace, binding.metadata.name = "default", "a"
+    binding.target.kind, binding.target.name = "Node", "edge-0"
+    samples: list[Message] = [
+        binding,
+        Fence(election="scheduler", token=1),
+        DeleteRequest(namespace="default", name="a"),
+        ResourceAttributes(verb="get", resource="pods", namespace="default"),
+    ]
+    return {each.DESCRIPTOR.full_name: each for each in samples}
+
+
+def request(method: MethodDescriptor, rng: random.Random) -> Message:
+    """One that the method would take: about an object of the kind, under one of a few names."""
+    made: Any = _new(method.input_type)
+    for field in method.input_type.fields:
+        sample = _sample(field.message_type)
+        if sample is None:
+            if field.name in _VALUES:
+                setattr(made, field.name, rng.choice(_VALUES[field.name]))
+        elif field.is_repeated:
+            for _ in range(rng.choice((1, 1, 2, 5))):
+                _rename(getattr(made, field.name).add(), sample, rng)
+        else:
+            _rename(getattr(made, field.name), sample, rng)
+    return made
+
+
+def conversation(method: MethodDescriptor, rng: random.Random) -> list[Message]:
+    """What a peer of a stream in both directions says: it opens, beats, and ends."""
+    name = rng.choice(NAMES)
+    if method.name == "Campaign":
+        beats: list[Message] = [
+            CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=number)) for number in range(1, rng.randrange(1, 4))
+        ]
+        opening = CampaignRequest(open=CampaignRequest.Open(election=name, holder=f"edge-{rng.randrange(3)}"))
+        return [opening, *beats, CampaignRequest(resign=CampaignRequest.Resign())]
+    beats = [HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=number)) for number in range(1, rng.randrange(1, 4))]
+    first = HeartbeatRequest(open=HeartbeatRequest.Open(holder="edge", nodes=["edge-0", "edge-1"]))
+    more = HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["edge-2"]))
+    return [first, *beats, more, HeartbeatRequest(close=HeartbeatRequest.Close())]
+
+
+_VALUES: Mapping[str, Sequence[Any]] = {
+    "name": NAMES,
+    "namespace": ("default", "team"),
+    "user": ("eve",),
+    "patch": (b'{"metadata":{"labels":{"a":"b"}}}',),
+    "type": (1, 2),
+}
+
+
+def _sample(message: Descriptor | None) -> Any:
+    if message is None:
+        return None
+    found = objects().get(message.full_name)
+    return found[1] if found is not None else _samples().get(message.full_name)
+
+
+def _rename(target: Any, sample: Any, rng: random.Random) -> None:
+    target.CopyFrom(sample)
+    if rng.random() < 0.5:
+        place = target.metadata if "metadata" in target.DESCRIPTOR.fields_by_name else target
+        if "name" in place.DESCRIPTOR.fields_by_name:
+            place.name = rng.choice(NAMES)
+
+
+def _new(message: Descriptor) -> Message:
+    made: Message = message_factory.GetMessageClass(message)()
+    return made

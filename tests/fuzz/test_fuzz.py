@@ -1,0 +1,119 @@
+"""A short run of the fuzzer, and that it would tell what it is there to find."""
+
+import random
+from pathlib import Path
+
+import pytest
+from grpc import StatusCode
+
+from apiserver.registry.errors import Rejected
+from pinnace.api.status import Code, Refusal, Violation, encode
+from pinnace.api.verbs_pb2 import BatchResponse
+from tests.conftest import EtcdServer, wipe
+from tests.fuzz import sound
+from tests.fuzz.calls import Answer
+from tests.fuzz.inputs import CORPUS, Input, read, write
+from tests.fuzz.judge import judge
+from tests.fuzz.live import live
+from tests.fuzz.offspring import Offspring
+from tests.fuzz.run import Run
+from tests.fuzz.shots import How, Shot, Shots, Who
+from tests.unit.auth.matrix import PEOPLE, Caller, serving
+
+FEW = 300
+METHODS = sound.methods()
+PODS = "/pinnace.v1.Pods/"
+
+
+async def test_a_server_does_not_mind(tmp_path: Path, etcd: EtcdServer) -> None:
+    await wipe(etcd.endpoint)
+    async with live(tmp_path, etcd.endpoint) as server:
+        report = await Run(server, 0, lambda line: None).play(len(read()) + FEW)
+    assert report.problems == [], str(report)
+    assert report.shots == len(read()) + FEW
+    assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED"} <= set(report.codes)
+
+
+def shot(verb: str, who: Who = Who.ADMIN, deadline: float = 10.0) -> Shot:
+    return Shot("1:1", How.CALL, who, Input(PODS + verb, (b"",)), deadline)
+
+
+def refused(code: StatusCode, *violations: Violation, reason: str = "Invalid") -> Answer:
+    return Answer(code, 0.1, "no", Refusal(Code(code.value[0]), reason, "no", violations))
+
+
+def items(code: Code) -> Answer:
+    response = BatchResponse()
+    response.items.add(error=encode(Refusal(code, "Why", "no")))
+    return Answer(StatusCode.OK, 0.1, response=response.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer", "problem"),
+    [
+        (shot("Get"), refused(StatusCode.INTERNAL), "INTERNAL is no answer"),
+        (shot("Get"), Answer(StatusCode.UNKNOWN, 0.1), "UNKNOWN is no answer"),
+        (shot("Get"), refused(StatusCode.ALREADY_EXISTS), "ALREADY_EXISTS is no answer"),
+        (shot("Get"), Answer(StatusCode.DEADLINE_EXCEEDED, 10.0), "DEADLINE_EXCEEDED is no answer"),
+        (shot("Get", deadline=0.1), Answer(StatusCode.DEADLINE_EXCEEDED, 9.0), "took 9.0 s"),
+        (shot("Create"), Answer(StatusCode.INVALID_ARGUMENT, 0.1), "without details"),
+        (shot("Create"), refused(StatusCode.INVALID_ARGUMENT, reason=""), "without a reason"),
+        (shot("Create"), refused(StatusCode.INVALID_ARGUMENT), "nobody says where"),
+        (shot("List"), refused(StatusCode.UNAVAILABLE, reason="NotReady"), "UNAVAILABLE for NotReady"),
+        (shot("CreateBatch"), items(Code.INTERNAL), "an item ends with INTERNAL"),
+        (shot("List", Who.NOBODY), Answer(StatusCode.OK, 0.1, response=b"a"), "was given an answer"),
+        (shot("List", Who.STRANGER), Answer(StatusCode.OK, 0.1), "OK is no answer"),
+    ],
+)
+def test_what_must_not_be_is_told(sent: Shot, answer: Answer, problem: str) -> None:
+    (told,) = judge(sent, answer, METHODS[sent.what.path])
+    assert problem in told
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (shot("Get"), Answer(StatusCode.OK, 0.1)),
+        (shot("Get"), refused(StatusCode.NOT_FOUND, reason="NotFound")),
+        (shot("List"), refused(StatusCode.UNAVAILABLE, reason="CacheBehind")),
+        (shot("Create"), refused(StatusCode.INVALID_ARGUMENT, Violation("spec", "no"))),
+        (shot("Get", deadline=0.1), Answer(StatusCode.DEADLINE_EXCEEDED, 0.1)),
+        (shot("CreateBatch"), items(Code.ALREADY_EXISTS)),
+        (shot("Watch"), Answer(None, 0.1)),
+    ],
+)
+def test_what_may_be_is_not(sent: Shot, answer: Answer) -> None:
+    assert judge(sent, answer, METHODS[sent.what.path]) == []
+
+
+async def test_what_is_spoiled_was_sound() -> None:
+    """A hostile field in a request that is refused for another reason finds nothing."""
+    wrong = {}
+    async with serving() as assembly:
+        assert assembly.methods.keys() == METHODS.keys()
+        for path, method in assembly.methods.items():
+            if not method.server_streaming:
+                (message,) = Offspring(()).sound(random.Random(1), path).messages
+                try:
+                    await method.call(method.parse(message), Caller(PEOPLE["admin"]))
+                except Rejected as rejected:
+                    if rejected.refusal.code is Code.INVALID_ARGUMENT:
+                        wrong[path] = rejected.refusal.message
+    assert wrong == {}
+
+
+def test_a_number_of_a_seed_is_always_the_same() -> None:
+    first, again = (Shots(7, read()) for _ in range(2))
+    assert [first.shot(number) for number in range(50)] == [again.shot(number) for number in range(50)]
+    assert first.shot(1) != Shots(8, read()).shot(1)
+
+
+def test_the_corpus_is_what_was_kept(tmp_path: Path) -> None:
+    kept = [Input(f"{PODS}Get", (b"\0\xff",)), Input("/pinnace.v1.Nodes/Heartbeat", (b"a", b"")), Input("/a.B/C", ())]
+    write(kept, tmp_path)
+    assert sorted(read(tmp_path)) == sorted(kept)
+
+
+def test_the_corpus_is_small_and_of_all_services() -> None:
+    assert sum(file.stat().st_size for file in CORPUS.iterdir()) < 300_000
+    assert {path.rpartition("/")[0] for path in METHODS} <= {each.path.rpartition("/")[0] for each in read()}

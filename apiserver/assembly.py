@@ -27,11 +27,13 @@ from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import Rbac
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
+from apiserver.flow.control import SEATS, FlowControl
 from apiserver.quota.quotas import Quotas
 from apiserver.registry.events import EventLeases, EventRegistry
 from apiserver.registry.mutation import Mutator
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
+from apiserver.services import metrics
 from apiserver.services.authorization import AuthorizationService
 from apiserver.services.elections import ElectionsService
 from apiserver.services.errors import not_loaded, shutting_down
@@ -77,8 +79,10 @@ class Assembly:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         compaction_interval: float = INTERVAL,
+        seats: int = SEATS,
         audit: Audit | None = None,
     ) -> None:
+        """`seats`: of calls of one object that are at work (see apiserver.flow)."""
         self._audit = audit or NoAudit()
         self._storage = storage
         self._clock = clock
@@ -94,6 +98,8 @@ class Assembly:
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
+        self._flow = FlowControl(seats, clock=clock, meter=metrics.FlowMeter())
+        metrics.show(self._flow.levels)
         self._elections = ElectionsService(
             storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
         )
@@ -112,6 +118,7 @@ class Assembly:
             tasks.create_task(self._elections_committer.run(), name="committer of elections")
             for committer in (self._committer, self._elections_committer):
                 tasks.create_task(committer.keep_lanes(), name="lanes")
+            tasks.create_task(self._flow.run(), name="flow control")
             tasks.create_task(self._sweeper.run(), name="sweeper")
             tasks.create_task(self._compactor.run(), name="compactor")
             tasks.create_task(self.cacher.run(), name="cacher")
@@ -150,7 +157,7 @@ class Assembly:
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), self._closed))
         methods: dict[str, Method] = {}
         for descriptor, service, gate in services:
-            methods.update(methods_of(descriptor, service, gate, self._policy))
+            methods.update(methods_of(descriptor, service, gate, self._flow, self._policy))
         return methods
 
     def _gate(self, resource: Resource[Any]) -> Gate:

@@ -13,6 +13,7 @@ import click
 from apiserver.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
+from apiserver.flow.control import SEATS
 from apiserver.server import ApiServer
 from apiserver.services import metrics
 from apiserver.services.handlers import anybody, by_certificate
@@ -48,6 +49,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
 @click.option("--token-auth-file", "tokens", type=_FILE, help='Tokens of people: lines of token,user,uid,"groups".')
 @click.option("--token-listen", metavar="ADDRESS", help="Where to listen to those who send a token instead of a certificate.")
+@click.option(
+    "--max-requests-inflight",
+    "seats",
+    type=click.IntRange(min=1),
+    default=SEATS,
+    help="Calls of one object that are at work at a time; the others wait, each user's in a queue of their own.",
+)
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
 @click.option("-v", "--verbose", count=True, help="Log more.")
@@ -63,6 +71,7 @@ def main(
     ca: Path | None,
     tokens: Path | None,
     token_listen: str | None,
+    seats: int,
     audit: Path | None,
     insecure: bool,
     verbose: int,
@@ -93,7 +102,7 @@ def main(
     else:
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
-    options = Options(listen, status, tuple(endpoints), etcd_tls, compaction_interval, tls, tokens, token_listen, audit)
+    options = Options(listen, status, tuple(endpoints), etcd_tls, compaction_interval, tls, tokens, token_listen, seats, audit)
     sys.exit(process.run(lambda stop: serve(stop, options)))
 
 
@@ -109,6 +118,7 @@ class Options:
     tls: TlsFiles | None
     tokens: Path | None
     tokens_at: str | None
+    seats: int
     audit: Path | None
 
 
@@ -118,7 +128,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
     audit = AuditLog(options.audit, uuid.uuid4().hex[:12]) if options.audit is not None else None
-    server = ApiServer(storage, who, compaction_interval=options.compaction_interval, audit=audit)
+    server = ApiServer(storage, who, compaction_interval=options.compaction_interval, seats=options.seats, audit=audit)
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:

@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from apiserver.assembly import Assembly
 from apiserver.audit import Audit
 from apiserver.cacher.cacher import Cacher
+from apiserver.flow.control import SEATS
 from apiserver.services.handlers import MethodHandlers, Who, anybody
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
@@ -21,6 +22,9 @@ from pinnace.runtime.tls import TlsFiles, server_credentials
 
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
+MAX_STREAMS = 1000
+"""Calls that one connection may have open: beyond them its client waits, and costs us nothing (as kube-apiserver's
+--http2-max-streams-per-connection)."""
 FAREWELL = 0.2
 """Seconds in which a server that stops still answers, with "go on with another": a call that meets a closed door instead would
 not know whether it has happened."""
@@ -30,6 +34,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a second server
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", MAX_STREAMS),
     # A peer that swallows packets is found within five seconds; clients may ping as eagerly as we do.
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),
@@ -50,10 +55,11 @@ class ApiServer:
         *,
         clock: Clock = SYSTEM_CLOCK,
         compaction_interval: float = INTERVAL,
+        seats: int = SEATS,
         audit: Audit | None = None,
     ) -> None:
         self._clock = clock
-        self._assembly = Assembly(storage, clock=clock, compaction_interval=compaction_interval, audit=audit)
+        self._assembly = Assembly(storage, clock=clock, compaction_interval=compaction_interval, seats=seats, audit=audit)
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods

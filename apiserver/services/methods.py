@@ -3,8 +3,8 @@
 A service object has a coroutine or async generator for each method, named in snake case: `Pods.CreateBatch` is `create_batch`.
 A method without one fails at start-up. Responses may be messages or bytes that are encoded already.
 
-    bytes --parse--> message --call--> gate --> permission --> service --> bytes
-                        '-----stream-'   '------------'-----------'---> Rejected (see apiserver.services.errors)
+    bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes
+                        '-----stream-'   '-------'------------'-----------'---> Rejected (see apiserver.services.errors)
 """
 
 import asyncio
@@ -23,6 +23,10 @@ from google.protobuf.message import DecodeError, Message
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import User
+from apiserver.flow.control import FlowControl
+from apiserver.flow.levels import level_of
+from apiserver.flow.seat import Exempt, Seat
+from apiserver.flow.width import width_of
 from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
 from apiserver.services.errors import to_refusal
@@ -48,7 +52,9 @@ class Context(Protocol):
 class Method:
     """`path` is gRPC's: "/pinnace.v1.Pods/Get"."""
 
-    def __init__(self, descriptor: MethodDescriptor, service: object, gate: Gate, authorizer: Authorizer) -> None:
+    def __init__(
+        self, descriptor: MethodDescriptor, service: object, gate: Gate, flow: FlowControl, authorizer: Authorizer
+    ) -> None:
         """Raises TypeError when the service has no such method, or one of another form, and LookupError when nobody has said
         what permission it needs (apiserver.auth.permissions)."""
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", descriptor.name).lower()
@@ -58,8 +64,11 @@ class Method:
         self.server_streaming: bool = descriptor.server_streaming
         self._message = message_factory.GetMessageClass(descriptor.input_type)
         self._gate = gate
+        self._flow = flow
         self._authorizer = authorizer
         self.permission = permission_of(descriptor)
+        self._level_of = level_of(self.permission.actions(self._message())[0], pulse=self.client_streaming)
+        self._width_of = width_of(descriptor)
         self._function: Any = getattr(service, name, None)
         if self._function is None:
             raise TypeError(f"{type(service).__name__} has no {name}() for {self.name}")
@@ -82,8 +91,11 @@ class Method:
         started = time.perf_counter()
         code = Code.OK
         try:
-            await self._admit(request, context)
-            return _encode(await self._function(request, context))
+            with self._enter(request, context) as seat:
+                if seat.waits:
+                    await seat.taken()
+                await self._authorize(request, context)
+                return _encode(await self._function(request, context))
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
             raise
@@ -95,23 +107,37 @@ class Method:
             metrics.observe(self.name, code, time.perf_counter() - started)
 
     async def stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> AsyncGenerator[bytes, None]:
-        """Of a method that streams: encoded responses. `request` is an iterator when requests are streamed too.
-        Raises Rejected."""
+        """Of a method that streams: encoded responses. `request` is an iterator when requests are streamed too. It has a seat
+        while it is opened: until the first response, if that is to be the present state. Raises Rejected."""
         with metrics.STREAMS.labels(self.name).track_inprogress():
             try:
-                await self._admit(request, context)
-                async with aclosing(self._function(request, context)) as responses:
-                    async for response in responses:
-                        yield _encode(response)
+                with self._enter(request, context) as seat:
+                    if seat.waits:
+                        await seat.taken()
+                    await self._authorize(request, context)
+                    if self._opened(request):
+                        seat.leave()
+                    async with aclosing(self._function(request, context)) as responses:
+                        async for response in responses:
+                            seat.leave()
+                            yield _encode(response)
             except Exception as error:
                 raise Rejected(to_refusal(error, self.name)) from error
 
-    async def _admit(self, request: object, context: Context) -> None:
-        """A stream of requests is let in: its service asks what they need as it hears them."""
+    def _enter(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
         if refusal := self._gate():
             raise Rejected(refusal)
         if request is None:
             raise Rejected(bad_request("the request is no message of this method's type: compare with proto/"))
+        user, message = context.user, request if isinstance(request, Message) else None
+        return self._flow.enter(self._level_of(user), user.name, self._width_of(message), message, context.time_remaining())
+
+    def _opened(self, request: Any) -> bool:
+        """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first."""
+        return self.client_streaming or bool(request.options.resourceVersion)
+
+    async def _authorize(self, request: object, context: Context) -> None:
+        """A stream of requests is let in: its service asks what they need as it hears them."""
         actions, find = self.permission
         if find is None:
             return
@@ -120,9 +146,11 @@ class Method:
             await self._authorizer.check(context.user, action, targets)
 
 
-def methods_of(descriptor: ServiceDescriptor, service: object, gate: Gate, authorizer: Authorizer) -> Mapping[str, Method]:
+def methods_of(
+    descriptor: ServiceDescriptor, service: object, gate: Gate, flow: FlowControl, authorizer: Authorizer
+) -> Mapping[str, Method]:
     """By path. Raises TypeError when the service lacks a method of the descriptor, LookupError when one has no permission."""
-    methods = (Method(each, service, gate, authorizer) for each in descriptor.methods)
+    methods = (Method(each, service, gate, flow, authorizer) for each in descriptor.methods)
     return {method.path: method for method in methods}
 
 

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from apiserver.auth.authorizer import AlwaysAllow
 from apiserver.cacher.cacher import Cacher
+from apiserver.flow.control import FlowControl
 from apiserver.services.elections import TIMING as ELECTION_TIMING
 from apiserver.services.elections import ElectionsService
 from apiserver.services.handlers import MethodHandlers, anybody
@@ -94,7 +95,8 @@ class Server:
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         handlers = tuple(
-            MethodHandlers(methods_of(each, service, lambda: None, AlwaysAllow()), anybody) for each, service in services
+            MethodHandlers(methods_of(each, service, lambda: None, FlowControl(), AlwaysAllow()), anybody)
+            for each, service in services
         )
         self._grpc.add_generic_rpc_handlers(handlers)
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"

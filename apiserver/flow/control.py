@@ -1,0 +1,200 @@
+"""Which calls are at work, and which wait until there is room.
+
+    enter --room--> at work --leave--> over
+      |               ^
+      '--> waiting ---'
+             |--too many of its flow wait ----------> refused, at once     queue-full
+             |--it has waited for WAIT_LIMIT -------> refused              time-out
+             |--its caller's deadline has passed ---> refused              time-out
+             '--its caller has gone (cancelled) ----> over                 cancelled
+
+Seats are lent: a level may use what the others leave free, and takes its own whenever it needs them. What it had lent is then
+overdrawn until calls of the borrower end; it begins no new ones before. So nobody waits for those who borrow from him, and at
+most twice as many seats are taken as there are (and what wide calls overdraw).
+
+An API server has one thread. What a call waits for is etcd, and there hundreds of writes may be on their way together; what
+delays others is how much runs between two turns of the event loop. So a flow takes at most BURST seats a turn, whatever room
+there is: no call of another is behind more than that, and a flow that is alone does not notice.
+
+To refuse is work too: those who are refused are told to come back one after the other.
+
+Without contention there is no queue, no task and no wait.
+"""
+
+import asyncio
+import math
+from typing import Protocol
+
+from apiserver.flow.levels import SHARES
+from apiserver.flow.queue import BURST, Flow, Level
+from apiserver.flow.seat import EXEMPT, Exempt, Seat
+from apiserver.registry.errors import Rejected
+from pinnace.api.status import Code, Refusal
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+SEATS = 200
+"""Calls of one object that are at work. A server whose CPU is busy has fewer, at 1 ms each; so many are needed when a
+transaction of etcd takes a tenth of a second."""
+WAIT_LIMIT = 5.0
+"""Seconds that a call may wait: half of a client's usual patience, so that it can still be carried out then, or elsewhere."""
+MAX_WAITING = 1000
+"""Calls of one flow that may wait: as many as one connection may have open (apiserver.server)."""
+MAX_WAITING_BYTES = 16 << 20
+"""Of their requests. One call may always wait."""
+RETRY_AFTER = 1.0
+"""Seconds after which a call that is refused may come back, as in Kubernetes."""
+RETURNS = 100
+"""Of the refused calls of one flow so many come back per second."""
+LATEST_RETURN = 10.0
+TICK = 0.1
+"""Seconds between two looks at who waits for too long."""
+
+
+class Meter(Protocol):
+    """Counts. `level`: its name; `reason`: one of those above; `execute`: did the call begin in the end?"""
+
+    def rejected(self, level: str, reason: str) -> None: ...
+
+    def waited(self, level: str, seconds: float, execute: bool) -> None: ...
+
+
+class Unmetered:
+    def rejected(self, level: str, reason: str) -> None:
+        return
+
+    def waited(self, level: str, seconds: float, execute: bool) -> None:
+        return
+
+
+class Request(Protocol):
+    """A protobuf message."""
+
+    def ByteSize(self) -> int: ...  # noqa: N802
+
+
+class FlowControl:
+    """`run` refuses those who wait for too long, until it is cancelled; all else happens in the calls."""
+
+    def __init__(self, seats: int = SEATS, *, clock: Clock = SYSTEM_CLOCK, meter: Meter | None = None) -> None:
+        """`seats`: of all levels together."""
+        shares = sum(SHARES.values())
+        self.levels = {name: Level[Seat](name, math.ceil(seats * share / shares)) for name, share in SHARES.items()}
+        self._seats = seats
+        self._clock = clock
+        self._meter = meter or Unmetered()
+        self._held = 0
+        self._waiting = 0
+        self._crowded = asyncio.Event()
+        self._turn = 0
+        self._turning = False
+
+    def enter(
+        self, level: str | None, user: str, width: int = 1, request: Request | None = None, remaining: float | None = None
+    ) -> Seat | Exempt:
+        """For a call of this level; None: it needs no seat. `remaining`: seconds that the caller still waits. Raises
+        Rejected."""
+        if level is None:
+            return EXEMPT
+        flow = self.levels[level].flow(user)
+        if remaining is not None and remaining <= 0:
+            raise self._rejected(flow, "time-out", _late())
+        seat = Seat(self, flow, width)
+        if not flow.waiting and flow.fits(width, self._free(flow.level), self._turn):
+            self._begin(seat, flow)
+        else:
+            self._queue(seat, flow, request, remaining)
+        return seat
+
+    def left(self, seat: Seat, flow: Flow[Seat]) -> None:
+        """The other side of Seat.leave."""
+        if seat.waits:
+            self._stop_waiting(seat, flow, execute=False)
+            self._meter.rejected(flow.level.name, "cancelled")
+            return
+        flow.end(seat.width)
+        self._held -= seat.width
+        if self._waiting:
+            self._dispatch()
+
+    async def run(self) -> None:
+        while True:
+            await self._crowded.wait()
+            await self._clock.sleep(TICK)
+            self._expire()
+
+    def _free(self, level: Level[Seat]) -> int:
+        return max(level.seats - level.held, self._seats - self._held)
+
+    def _begin(self, seat: Seat, flow: Flow[Seat]) -> None:
+        flow.begin(seat.width, self._turn)
+        self._held += seat.width
+        if flow.held >= BURST and not self._turning:  # with fewer it is no matter in which turn they began
+            self._turning = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn += 1
+        self._turning = False
+        if self._waiting:
+            self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Begins what may."""
+        now = self._clock.monotonic()
+        for level in self.levels.values():
+            while flow := level.next(self._free(level), self._turn):
+                seat = flow.first()
+                if seat.future.done():  # cancelled: its task will only hear of it
+                    seat.leave()
+                elif seat.until <= now:
+                    self._refuse(seat, flow)
+                else:
+                    self._stop_waiting(seat, flow, execute=True)
+                    self._begin(seat, flow)
+                    seat.future.set_result(None)
+
+    def _queue(self, seat: Seat, flow: Flow[Seat], request: Request | None, remaining: float | None) -> None:
+        size = request.ByteSize() if request is not None else 0
+        if len(flow.waiting) >= MAX_WAITING or (flow.waiting and flow.bytes + size > MAX_WAITING_BYTES):
+            raise self._rejected(flow, "queue-full", self._too_many(flow, f"{len(flow.waiting)} calls wait already"))
+        now = self._clock.monotonic()
+        seat.wait(now, now + (WAIT_LIMIT if remaining is None else min(WAIT_LIMIT, remaining)), size)
+        flow.push(seat)
+        self._waiting += 1
+        self._crowded.set()
+
+    def _stop_waiting(self, seat: Seat, flow: Flow[Seat], *, execute: bool) -> None:
+        seat.waits = False
+        flow.drop(seat)
+        self._waiting -= 1
+        if not self._waiting:
+            self._crowded.clear()
+        self._meter.waited(flow.level.name, self._clock.monotonic() - seat.since, execute)
+
+    def _expire(self) -> None:
+        """Refuses those whose time is over."""
+        now = self._clock.monotonic()
+        for level in self.levels.values():
+            for flow in list(level.queued):
+                for seat in [seat for seat in flow.waiting if seat.until <= now]:
+                    self._refuse(seat, flow)
+
+    def _refuse(self, seat: Seat, flow: Flow[Seat]) -> None:
+        self._stop_waiting(seat, flow, execute=False)
+        in_time = seat.until >= seat.since + WAIT_LIMIT
+        refusal = self._too_many(flow, f"waited for {WAIT_LIMIT:g} s") if in_time else _late()
+        seat.refuse(self._rejected(flow, "time-out", refusal))
+
+    def _rejected(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
+        self._meter.rejected(flow.level.name, reason)
+        return Rejected(refusal)
+
+    def _too_many(self, flow: Flow[Seat], why: str) -> Refusal:
+        now = self._clock.monotonic()
+        flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETURNS)
+        message = f'too many requests, please try again later: {why} (priority level "{flow.level.name}", flow "{flow.user}")'
+        return Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=min(flow.returns - now, LATEST_RETURN))
+
+
+def _late() -> Refusal:
+    return Refusal(Code.DEADLINE_EXCEEDED, "Timeout", "the deadline had passed before the call began: nothing has happened")

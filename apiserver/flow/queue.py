@@ -1,0 +1,129 @@
+"""Whose turn it is at one priority level. Pure: no time, no futures.
+
+A flow is one user's calls. The flows of a level share its seats by virtual time: each has a clock that its calls advance by
+their width when they begin, and next is a call of the flow whose clock is behind the others'. No clock stays behind that of the
+level, which is where the call that began last found its flow's; so nobody saves up turns by being idle.
+
+A flow may not take everything: for each four seats that it holds it leaves one free (a dynamic threshold). One that is alone
+has four fifths of the seats, two have four ninths each, and so on; who comes next finds a seat at once, however much the others
+want. A flow that holds nothing needs one free seat only, be its call as wide as it may: so wide calls do not starve, they
+overdraw.
+
+Sources: Start-time Fair Queueing, P. Goyal, H. Vin, H. Cheng, SIGCOMM 1996; Dynamic Queue Length Thresholds for Shared-Memory
+Packet Switches, A. Choudhury, E. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
+"""
+
+from collections import OrderedDict
+from typing import Generic, Protocol, TypeVar
+
+GREED = 4
+"""Seats that a flow may hold for each one that it leaves free."""
+BURST = 8
+"""Seats that a flow may take in one turn of the event loop (see apiserver.flow.control)."""
+KEPT = 1000
+"""Flows of a level that are remembered although they have no calls."""
+
+
+class Call(Protocol):
+    """Compared by identity."""
+
+    @property
+    def width(self) -> int:
+        """Seats that it takes."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of its request."""
+        ...
+
+
+CallT = TypeVar("CallT", bound=Call)
+
+
+class Flow(Generic[CallT]):
+    """`held`: seats that its calls have. `waiting`: its calls that have none, first in, first out, with `bytes` of requests.
+    `returns`: when the last of those that were refused is to come back."""
+
+    __slots__ = ("_burst", "_turn", "bytes", "clock", "held", "level", "returns", "user", "waiting")
+
+    def __init__(self, level: "Level[CallT]", user: str) -> None:
+        self.level = level
+        self.user = user
+        self.held = 0
+        self.waiting: OrderedDict[CallT, None] = OrderedDict()
+        self.bytes = 0
+        self.clock = level.clock
+        self.returns = 0.0
+        self._turn = 0
+        self._burst = 0  # seats taken in that turn
+
+    def fits(self, width: int, free: int, turn: int) -> bool:
+        """May a call of this width begin, when so many seats are free?"""
+        held = self.held
+        if not held:
+            return free > 0
+        if held >= BURST and self._burst >= BURST and self._turn == turn:
+            return False
+        return free > 0 and held + width <= GREED * (free - width)
+
+    def begin(self, width: int, turn: int) -> None:
+        self._burst = self._burst + width if self._turn == turn else width
+        self._turn = turn
+        level = self.level
+        self.held += width
+        level.held += width
+        if self.clock > level.clock:
+            level.clock = self.clock
+        self.clock = level.clock + width
+
+    def end(self, width: int) -> None:
+        self.held -= width
+        self.level.held -= width
+
+    def push(self, call: CallT) -> None:
+        self.waiting[call] = None
+        self.bytes += call.size
+        self.level.waiting += 1
+        self.level.queued[self] = None
+
+    def first(self) -> CallT:
+        return next(iter(self.waiting))
+
+    def drop(self, call: CallT) -> None:
+        """It waits no longer."""
+        del self.waiting[call]
+        self.bytes -= call.size
+        self.level.waiting -= 1
+        if not self.waiting:
+            del self.level.queued[self]
+
+
+class Level(Generic[CallT]):
+    """`seats`: its own. `held`: those that its calls have, which may be more: others lend it theirs. `waiting`: calls that do;
+    `queued`: the flows that they are of."""
+
+    def __init__(self, name: str, seats: int) -> None:
+        self.name = name
+        self.seats = seats
+        self.held = 0
+        self.waiting = 0
+        self.clock = 0
+        self.queued: dict[Flow[CallT], None] = {}
+        self._flows: dict[str, Flow[CallT]] = {}
+
+    def flow(self, user: str) -> Flow[CallT]:
+        flow = self._flows.get(user)
+        if flow is None:
+            if len(self._flows) >= KEPT:
+                self._flows = {name: flow for name, flow in self._flows.items() if flow.held or flow.waiting}
+            flow = self._flows[user] = Flow(self, user)
+        return flow
+
+    def next(self, free: int, turn: int) -> Flow[CallT] | None:
+        """The flow whose first call is to begin; None: there is room for none."""
+        chosen: Flow[CallT] | None = None
+        for flow in self.queued:
+            if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().width, free, turn):
+                chosen = flow
+        return chosen

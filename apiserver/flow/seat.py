@@ -1,0 +1,79 @@
+"""What a call has while it is at work, or while it waits for that.
+
+with control.enter(...) as seat:
+    if seat.waits:
+        await seat.taken()
+    ...
+"""
+
+import asyncio
+from typing import Protocol, Self
+
+from apiserver.flow.queue import Flow
+
+
+class Seats(Protocol):
+    def left(self, seat: "Seat", flow: "Flow[Seat]") -> None:
+        """Said once of each seat."""
+        ...
+
+
+class Seat:
+    """Of one call. `width`: how many seats it is."""
+
+    __slots__ = ("_flow", "_seats", "future", "since", "size", "until", "waits", "width")
+
+    def __init__(self, seats: Seats, flow: "Flow[Seat]", width: int) -> None:
+        self._seats = seats
+        self._flow: Flow[Seat] | None = flow  # None: it is over
+        self.width = width
+        self.waits = False
+
+    def wait(self, since: float, until: float, size: int) -> None:
+        """From now on it does: monotonic seconds, and bytes of the request. The `future` says how that ends."""
+        self.waits = True
+        self.since, self.until, self.size = since, until, size
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def taken(self) -> None:
+        """Returns when the call may begin. Raises Rejected."""
+        await self.future
+
+    def refuse(self, error: Exception) -> None:
+        """It waits no more, and never begins."""
+        self._flow = None
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def leave(self) -> None:
+        """The call is over, or its caller does not wait any more. May be said again."""
+        flow, self._flow = self._flow, None
+        if flow is not None:
+            self._seats.left(self, flow)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+
+class Exempt:
+    """Of a call that needs no seat."""
+
+    waits = False
+
+    async def taken(self) -> None:
+        return
+
+    def leave(self) -> None:
+        return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+EXEMPT = Exempt()

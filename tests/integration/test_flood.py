@@ -1,0 +1,96 @@
+"""One user sends more than a server can do, and others do not notice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from apiserver.auth.authentication import Authenticator
+from apiserver.server import ApiServer
+from apiserver.services.handlers import by_certificate
+from apiserver.storage.etcd import EtcdStorage
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from pinnace.client.election import Candidate
+from pinnace.cluster import certificates
+from pinnace.pki import Subject
+from pinnace.pki.folder import Folder, Wanted
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.builders import make_pod
+
+SEATS = 16
+FLOOD = 400
+PATIENCE = 30.0
+
+
+class Server:
+    """With few seats, so that a flood is one on any machine."""
+
+    def __init__(self, folder: Path, storage: EtcdStorage) -> None:
+        certificates.provide(folder, ["127.0.0.1:1"], {})
+        people = [Wanted(name, Subject(name, ("system:masters",))) for name in ("mallory", "eve")]
+        Folder(folder).provide(people, datetime.now(UTC))
+        self._folder = folder
+        self._server = ApiServer(storage, by_certificate(Authenticator(SYSTEM_CLOCK.time)), seats=SEATS)
+        self._connections: list[Connection] = []
+
+    async def start(self) -> None:
+        self._address = await self._server.start("127.0.0.1:0", certificates.files(self._folder, "apiserver"))
+        self._running = asyncio.ensure_future(self._server.run())
+
+    def connect(self, name: str) -> Connection:
+        self._connections.append(Connection([self._address], tls=certificates.files(self._folder, name)))
+        return self._connections[-1]
+
+    async def close(self) -> None:
+        for connection in self._connections:
+            await connection.close()
+        await self._server.stop()
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+
+@pytest.fixture
+async def server(tmp_path: Path, etcd_storage: EtcdStorage) -> AsyncIterator[Server]:
+    server = Server(tmp_path, etcd_storage)
+    await server.start()
+    yield server
+    await server.close()
+
+
+async def test_a_flood_is_carried_out_behind_the_calls_of_others(server: Server) -> None:
+    mallory, eve = Client(server.connect("mallory")), Client(server.connect("eve"))
+    await eve.pods.create(make_pod("hers").req(cpu="1m").new())
+    lost: list[str] = []
+    elected = asyncio.Event()
+    candidate = Candidate(
+        server.connect("scheduler"), "flooded", "one", on_elected=lambda token: elected.set(), on_lost=lost.append
+    )
+    campaign = asyncio.ensure_future(candidate.run())
+    async with asyncio.timeout(PATIENCE):
+        await elected.wait()
+    done = 0
+
+    async def create(number: int) -> None:
+        nonlocal done
+        await mallory.pods.create(make_pod(f"flood-{number}").req(cpu="1m").new())
+        done += 1
+
+    flood = [asyncio.ensure_future(create(number)) for number in range(FLOOD)]
+    overtaken: list[int] = []
+    async with asyncio.timeout(2 * PATIENCE):
+        while done < SEATS:  # by then all the others have arrived
+            await asyncio.sleep(0)
+        while done < FLOOD * 3 // 4:
+            before = done
+            await eve.pods.get("hers", "default")
+            overtaken.append(done - before)
+        await asyncio.gather(*flood)
+    assert sorted(overtaken)[len(overtaken) // 2] <= 3 * SEATS, "of those who came before her some, not all: 12 to 24 of 400"
+    assert not lost, "the leader leads on"
+    campaign.cancel()
+    with suppress(asyncio.CancelledError):
+        await campaign

@@ -1,0 +1,170 @@
+"""Who begins, who waits, and who is refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiserver.flow import control
+from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
+from apiserver.flow.queue import BURST
+from apiserver.registry.errors import Rejected
+from pinnace.api.status import Code
+from tests.unit.flow.world import World
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.close()
+
+
+async def test_without_contention_a_call_begins_without_waiting(world: World) -> None:
+    with world.enter("eve") as seat:
+        assert not seat.waits
+        assert world.held() == 1
+    assert world.held() == 0
+
+
+async def test_who_is_alone_borrows_from_all_levels(world: World) -> None:
+    world.send("eve", 500)
+    await world.settle()
+    assert world.held() == 80, "the level itself has 50"
+
+
+async def test_a_level_has_its_own_seats_at_once_however_many_it_has_lent(world: World) -> None:
+    for user in range(50):
+        world.send(f"user-{user}", 100)
+    await world.settle()
+    assert world.held() > 90
+    for level, seats in ((LEADER_ELECTION, 5), (NODE_HIGH, 20), (SYSTEM, 25)):
+        taken = [world.enter(f"{level}-{number}", level=level) for number in range(seats)]
+        assert not any(seat.waits for seat in taken), level
+
+
+async def test_what_was_borrowed_is_given_back(world: World) -> None:
+    world.send("eve", 900)
+    await world.settle()
+    lent = [world.enter(f"fleet-{number}", level=NODE_HIGH) for number in range(20)]
+    await world.clock.advance(0.1)
+    assert world.held() == 64, "of the 80 that the others leave, four fifths"
+    for seat in lent:
+        seat.leave()
+    await world.clock.advance(0.1)
+    assert world.held() == 80
+
+
+async def test_a_flow_begins_so_many_calls_a_turn_and_others_come_in_between(world: World) -> None:
+    begun: list[str] = []
+
+    async def call(user: str) -> None:
+        with world.enter(user) as seat:
+            if seat.waits:
+                await seat.taken()
+            begun.append(user)
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.ensure_future(call("eve")) for _ in range(60)]
+    await asyncio.sleep(0)
+    tasks.append(asyncio.ensure_future(call("bob")))
+    await world.settle()
+    assert begun.index("bob") <= 3 * BURST
+    assert begun.count("eve") == 60
+    for task in tasks:
+        task.cancel()
+
+
+async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:
+    world.send("eve", 80)
+    await world.settle()
+    waiting = world.send("eve", 100)
+    await world.settle()
+    for task in waiting[:99]:
+        task.cancel()
+    await world.settle()
+    assert world.control.levels[WORKLOAD].waiting == 1
+    assert world.tally.refused == {"cancelled": 99}
+    await world.clock.advance(0.1)
+    assert waiting[99].done()
+    assert (world.held(), len(world.callers["eve"].waits)) == (0, 81)
+
+
+async def test_who_is_cancelled_as_the_turn_comes_keeps_no_seat(world: World) -> None:
+    taken = [world.enter(f"user-{number}") for number in range(100)]
+    (waiting,) = world.send("eve")
+    await world.settle()
+    taken[0].leave()  # the seat is eve's
+    waiting.cancel()
+    await world.settle()
+    assert world.held() == 99
+
+
+async def test_a_call_whose_deadline_has_passed_is_not_begun(world: World) -> None:
+    with pytest.raises(Rejected) as caught:
+        world.enter("eve", remaining=0.0)
+    assert caught.value.refusal.code is Code.DEADLINE_EXCEEDED
+    taken = [world.enter(f"user-{number}") for number in range(100)]
+    seat = world.enter("eve", remaining=0.5)
+    world.clock.stall(0.6)
+    taken[0].leave()
+    with pytest.raises(Rejected, match="deadline"):
+        await seat.taken()
+    assert world.held() == 99
+
+
+async def test_nobody_waits_for_longer_than_the_limit(world: World) -> None:
+    taken = [world.enter(f"user-{number}") for number in range(100)]
+    (waiting,) = world.send("eve")
+    await world.clock.advance(control.WAIT_LIMIT - control.TICK)
+    assert not waiting.done()
+    await world.clock.advance(3 * control.TICK)
+    (rejected,) = world.callers["eve"].refusals
+    assert rejected.refusal.reason == "TooManyRequests"
+    assert world.tally.refused == {"time-out": 1}
+    taken[0].leave()
+    assert world.held() == 99
+
+
+async def test_a_queue_is_bounded_and_what_does_not_fit_is_refused_at_once(world: World) -> None:
+    world.send("eve", 80)
+    await world.settle()
+    world.send("eve", control.MAX_WAITING + 3)
+    await world.settle()
+    refusals = [rejected.refusal for rejected in world.callers["eve"].refusals]
+    assert [(refusal.code, refusal.reason) for refusal in refusals] == [(Code.UNAVAILABLE, "TooManyRequests")] * 3
+    assert '"eve"' in refusals[0].message
+    assert world.tally.refused == {"queue-full": 3}
+
+
+async def test_a_queue_is_bounded_in_bytes_but_one_call_may_always_wait(world: World) -> None:
+    taken = [world.enter(f"user-{number}") for number in range(100)]
+    world.send("eve", 3, size=control.MAX_WAITING_BYTES + 1)
+    await world.settle()
+    assert len(world.callers["eve"].refusals) == 2
+    taken[0].leave()
+    await world.settle()
+    assert len(world.callers["eve"].waits) == 1
+    world.send("eve", 1)
+    await world.settle()
+    assert len(world.callers["eve"].refusals) == 2, "what has begun is not in the queue any more"
+
+
+async def test_those_who_are_refused_come_back_one_after_the_other(world: World) -> None:
+    world.send("eve", 80)
+    await world.settle()
+    world.send("eve", control.MAX_WAITING + 2000)
+    await world.settle()
+    delays = [rejected.refusal.retry_after or 0.0 for rejected in world.callers["eve"].refusals]
+    assert delays[0] == control.RETRY_AFTER
+    in_a_second = [delay for delay in delays if 2.0 < delay <= 3.0]
+    assert len(in_a_second) == pytest.approx(control.RETURNS, abs=1)
+    assert max(delays) == control.LATEST_RETURN
+
+
+async def test_the_exempt_are_never_refused(world: World) -> None:
+    for number in range(100):
+        world.enter(f"user-{number}")
+    with world.control.enter(None, "kubernetes-admin") as seat:
+        assert not seat.waits
+    assert world.held() == 100

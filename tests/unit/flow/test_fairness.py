@@ -1,0 +1,72 @@
+"""What one user's flood does to others, on a clock that the test moves: each figure is the same in every run."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from apiserver.flow import control
+from pinnace.bench.stats import percentile
+from tests.unit.flow.world import World
+
+STEP = 0.001
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """It has time for 5,000 calls a second at most, 20 ms for each."""
+    world = World()
+    yield world
+    await world.close()
+
+
+async def during(world: World, seconds: float, *rates: tuple[str, int, int]) -> None:
+    """Users who send so many calls of such a width, every so many steps: (user, calls, steps)."""
+    for step in range(round(seconds / STEP)):
+        for user, calls, steps in rates:
+            if step % steps == 0:
+                world.send(user, calls)
+        await world.clock.advance(STEP)
+
+
+async def test_a_flood_does_not_delay_the_calls_of_others(world: World) -> None:
+    """10,000 calls/s of one, more than twice what there is time for; 50 a second of each of three others."""
+    await during(world, 1.0, ("flood", 10, 1), ("eve", 1, 20), ("bob", 1, 20), ("ann", 1, 20))
+    assert percentile(sorted(world.callers["flood"].waits), 0.99) > 0.2, "it is a flood"
+    for user in ("eve", "bob", "ann"):
+        waits = sorted(world.callers[user].waits)
+        assert len(waits) == 50
+        assert percentile(waits, 0.99) == 0.0
+
+
+async def test_two_floods_of_very_different_rates_get_as_much(world: World) -> None:
+    await during(world, 0.5, ("torrent", 20, 1), ("river", 3, 1))
+    torrent, river = len(world.callers["torrent"].waits), len(world.callers["river"].waits)
+    assert torrent + river > 1750
+    assert torrent == pytest.approx(river, rel=0.35), "but for what the torrent begins when the river has no more"
+
+
+async def test_nobody_starves_among_many_floods(world: World) -> None:
+    users = [f"user-{number}" for number in range(40)]
+    await during(world, 0.5, *((user, 10, 10) for user in users), ("eve", 1, 25))
+    served = [len(world.callers[user].waits) for user in users]
+    assert max(served) <= 1.2 * min(served)
+    assert max(world.callers["eve"].waits) <= 0.021, "one call's time: until a seat is free, and then it is her turn"
+
+
+async def test_wide_calls_and_slim_ones_share_by_width(world: World) -> None:
+    """One sends batches that are as much work as ten calls, and another single calls; both as many as they can."""
+    for _ in range(500):
+        world.send("slim", 10)
+        world.send("wide", width=10)
+        await world.clock.advance(STEP)
+    slim, wide = len(world.callers["slim"].waits), len(world.callers["wide"].waits) * 10
+    assert slim == pytest.approx(wide, rel=0.25)
+
+
+async def test_a_flood_that_is_over_leaves_nothing_behind(world: World) -> None:
+    await during(world, 0.2, ("flood", 10, 1))
+    await world.clock.advance(control.WAIT_LIMIT)
+    level = world.control.levels["workload"]
+    assert (level.held, level.waiting, len(level.queued)) == (0, 0, 0)
+    with world.enter("flood") as seat:
+        assert not seat.waits

@@ -1,0 +1,74 @@
+"""Which level a call is of, and how wide it is."""
+
+import pytest
+
+from apiserver.auth.permissions import permission_of
+from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
+from apiserver.flow.levels import level_of
+from apiserver.flow.width import width_of
+from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2
+from pinnace.api.pods_pb2 import CreatePodBatchRequest
+from pinnace.api.verbs_pb2 import ListRequest
+
+SERVICES = {
+    service.name: service
+    for messages in (elections_pb2, events_pb2, nodes_pb2, pods_pb2)
+    for service in messages.DESCRIPTOR.services_by_name.values()
+}
+ADMIN = User("kubernetes-admin", (MASTERS,))
+SCHEDULER = User("system:kube-scheduler")
+FLEET = User("system:node:edge", (NODES_GROUP,))
+EVE = User("eve")
+
+
+@pytest.mark.parametrize(
+    ("user", "service", "method", "level"),
+    [
+        (ADMIN, "Elections", "Campaign", None),
+        (UNSECURED, "Nodes", "Heartbeat", None),
+        (SCHEDULER, "Elections", "Campaign", "leader-election"),
+        (EVE, "Elections", "Get", "leader-election"),
+        (ADMIN, "Elections", "Transfer", "leader-election"),
+        (FLEET, "Nodes", "Heartbeat", "node-high"),
+        (FLEET, "Nodes", "UpdateStatusBatch", "node-high"),
+        (FLEET, "Pods", "UpdateStatusBatch", "node-high"),
+        (FLEET, "Pods", "DeleteBatch", "system"),
+        (FLEET, "Events", "Record", "system"),
+        (SCHEDULER, "Pods", "BindBatch", "system"),
+        (SCHEDULER, "Pods", "UpdateStatus", "system"),
+        (ADMIN, "Pods", "Create", "workload"),
+        (EVE, "Pods", "Watch", "workload"),
+        (UNSECURED, "Pods", "Get", "workload"),
+    ],
+)
+def test_levels(user: User, service: str, method: str, level: str | None) -> None:
+    descriptor = SERVICES[service].methods_by_name[method]
+    assert level_of(permission_of(descriptor).action, pulse=descriptor.client_streaming)(user) == level
+
+
+def test_a_batch_is_as_wide_as_its_work() -> None:
+    width = width_of(SERVICES["Pods"].methods_by_name["CreateBatch"])
+    assert [width(batch_of(items)) for items in (0, 1, 20, 1000)] == [1, 1, 2, 51]
+
+
+def test_a_list_is_as_wide_as_its_page() -> None:
+    width = width_of(SERVICES["Pods"].methods_by_name["List"])
+    assert [width(page_of(limit)) for limit in (1, 100, 101, 500, 100_000, 0)] == [1, 1, 2, 5, 10, 10]
+
+
+def test_what_is_about_one_object_is_one_wide() -> None:
+    for method in ("Create", "Get", "Update", "Delete", "Watch"):
+        assert width_of(SERVICES["Pods"].methods_by_name[method])(None) == 1
+
+
+def batch_of(items: int) -> CreatePodBatchRequest:
+    request = CreatePodBatchRequest()
+    for _ in range(items):
+        request.items.add()
+    return request
+
+
+def page_of(limit: int) -> ListRequest:
+    request = ListRequest()
+    request.options.limit = limit
+    return request

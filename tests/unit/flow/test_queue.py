@@ -1,0 +1,125 @@
+"""Whose turn it is, and what a flow may hold."""
+
+from dataclasses import dataclass
+
+from apiserver.flow.queue import KEPT, Flow, Level
+
+SEATS = 100
+
+
+@dataclass(eq=False)
+class Call:
+    width: int = 1
+    size: int = 0
+
+
+def level() -> Level[Call]:
+    return Level("workload", SEATS)
+
+
+def free(of: Level[Call]) -> int:
+    return of.seats - of.held
+
+
+def fill(flow: Flow[Call], width: int = 1) -> int:
+    """Begins calls of the flow for as long as they fit, each in a turn of its own; how many."""
+    begun = 0
+    while flow.fits(width, free(flow.level), turn=begun):
+        flow.begin(width, turn=begun)
+        begun += 1
+    return begun
+
+
+def serve(of: Level[Call], calls: int, turn: int = 1000) -> list[str]:
+    """So many calls that wait, one after the other, each in a turn of its own and over before the next: whose they are."""
+    order = []
+    for number in range(calls):
+        flow = of.next(free(of), turn + number)
+        assert flow is not None
+        call = flow.first()
+        flow.drop(call)
+        flow.begin(call.width, turn + number)
+        flow.end(call.width)
+        order.append(flow.user)
+    return order
+
+
+def wait(flow: Flow[Call], calls: int, width: int = 1) -> None:
+    for _ in range(calls):
+        flow.push(Call(width))
+
+
+def test_a_flow_that_is_alone_has_four_fifths_of_the_seats() -> None:
+    assert fill(level().flow("eve")) == 80
+
+
+def test_who_comes_later_finds_seats_and_so_does_the_third() -> None:
+    of = level()
+    held = [fill(of.flow(user)) for user in ("eve", "bob", "ann")]
+    assert held == [80, 16, 3]
+
+
+def test_of_two_that_want_everything_each_gets_as_much_in_the_end() -> None:
+    """What the first had before goes to the second, as its calls end."""
+    of = level()
+    eve, bob = of.flow("eve"), of.flow("bob")
+    fill(eve)
+    for turn in range(500):
+        eve.end(1)
+        for flow in sorted((eve, bob), key=lambda flow: flow.clock):
+            if flow.fits(1, free(of), turn):
+                flow.begin(1, turn)
+    assert sorted((eve.held, bob.held)) == [44, 45]
+
+
+def test_turns_alternate_however_long_one_queue_is() -> None:
+    of = level()
+    wait(of.flow("eve"), 500)
+    wait(of.flow("bob"), 10)
+    order = serve(of, 20)
+    assert (order.count("eve"), order.count("bob")) == (10, 10)
+
+
+def test_who_was_idle_has_saved_up_nothing() -> None:
+    of = level()
+    of.flow("bob")
+    wait(of.flow("eve"), 200)
+    serve(of, 100)
+    wait(of.flow("bob"), 100)
+    assert serve(of, 20, turn=2000).count("bob") in (10, 11)
+
+
+def test_turns_are_shared_by_width() -> None:
+    of = level()
+    wait(of.flow("wide"), 100, width=10)
+    wait(of.flow("slim"), 100)
+    order = serve(of, 66)
+    assert (order.count("wide"), order.count("slim")) == (6, 60)
+
+
+def test_a_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
+    of = level()
+    for number in range(SEATS - 1):
+        of.flow(f"user-{number}").begin(1, turn=number)
+    wait(of.flow("wide"), 1, width=51)
+    assert of.next(free(of), turn=1000) is of.flow("wide")
+
+
+def test_nobody_begins_where_it_is_overdrawn() -> None:
+    of = level()
+    of.flow("wide").begin(SEATS + 50, turn=0)
+    wait(of.flow("slim"), 1)
+    assert of.next(free(of), turn=1) is None
+
+
+def test_idle_flows_are_forgotten_when_they_are_many() -> None:
+    of = level()
+    busy, crowded = of.flow("busy"), of.flow("crowded")
+    busy.begin(1, turn=0)
+    wait(crowded, 1)
+    idle = of.flow("idle")
+    for number in range(KEPT):
+        of.flow(f"user-{number}")
+    assert of.flow("busy") is busy
+    assert of.flow("crowded") is crowded
+    assert of.flow("idle") is not idle

@@ -22,9 +22,10 @@ from pinnace.runtime.tls import TlsFiles, server_credentials
 
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
-MAX_STREAMS = 1000
-"""Calls that one connection may have open: beyond them its client waits, and costs us nothing (as kube-apiserver's
---http2-max-streams-per-connection)."""
+MAX_STREAMS = 250
+"""Calls that one connection may have open; its client keeps back the others (as kube-apiserver's
+--http2-max-streams-per-connection). gRPC hands over calls in the order in which they came, from whatever connection: behind so
+many of one connection others may have to wait."""
 FAREWELL = 0.2
 """Seconds in which a server that stops still answers, with "go on with another": a call that meets a closed door instead would
 not know whether it has happened."""
@@ -35,6 +36,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_concurrent_streams", MAX_STREAMS),
+    ("grpc.http.overload_protection", 0),  # it resets streams of clients that keep to the limit, and nobody knows what happened
     # A peer that swallows packets is found within five seconds; clients may ping as eagerly as we do.
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),

@@ -12,9 +12,12 @@ Seats are lent: a level may use what the others leave free, and takes its own wh
 overdrawn until calls of the borrower end; it begins no new ones before. So nobody waits for those who borrow from him, and at
 most twice as many seats are taken as there are (and what wide calls overdraw).
 
-An API server has one thread. What a call waits for is etcd, and there hundreds of writes may be on their way together; what
-delays others is how much runs between two turns of the event loop. So a flow takes at most BURST seats a turn, whatever room
-there is: no call of another is behind more than that, and a flow that is alone does not notice.
+An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands calls over one by one, in the
+order in which they came, and needs some turns of the event loop for each. If all began as soon as they are handed over, a flood
+would wait there, and everybody else behind it. So a flow takes EAGER seats at once, which keep the CPU busy; its other calls
+wait, and are begun in small portions, with GAP turns for each: time for more calls to be handed over than are begun. So a flood
+waits here, where others pass it. Where the turns have nothing else to do a call begins each quarter of a millisecond, so that
+hundreds are on their way when etcd is slow.
 
 To refuse is work too: those who are refused are told to come back one after the other.
 
@@ -26,7 +29,7 @@ import math
 from typing import Protocol
 
 from apiserver.flow.levels import SHARES
-from apiserver.flow.queue import BURST, Flow, Level
+from apiserver.flow.queue import Flow, Level
 from apiserver.flow.seat import EXEMPT, Exempt, Seat
 from apiserver.registry.errors import Rejected
 from pinnace.api.status import Code, Refusal
@@ -35,10 +38,16 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 SEATS = 200
 """Calls of one object that are at work. A server whose CPU is busy has fewer, at 1 ms each; so many are needed when a
 transaction of etcd takes a tenth of a second."""
+EAGER = 16
+"""Seats that a flow takes without waiting for its turn."""
+PORTION = 8
+"""Seats of calls that have waited and are begun together: enough for a group commit to be worth it."""
+GAP = 12
+"""Turns of the event loop for each of these calls; gRPC needs two or three to hand over one."""
 WAIT_LIMIT = 5.0
 """Seconds that a call may wait: half of a client's usual patience, so that it can still be carried out then, or elsewhere."""
 MAX_WAITING = 1000
-"""Calls of one flow that may wait: as many as one connection may have open (apiserver.server)."""
+"""Calls of one flow that may wait: some times as many as one connection may have open (apiserver.server)."""
 MAX_WAITING_BYTES = 16 << 20
 """Of their requests. One call may always wait."""
 RETRY_AFTER = 1.0
@@ -85,8 +94,8 @@ class FlowControl:
         self._held = 0
         self._waiting = 0
         self._crowded = asyncio.Event()
-        self._turn = 0
-        self._turning = False
+        self._pacing = False
+        self._rest = 0  # turns until the next calls are begun
 
     def enter(
         self, level: str | None, user: str, width: int = 1, request: Request | None = None, remaining: float | None = None
@@ -99,7 +108,7 @@ class FlowControl:
         if remaining is not None and remaining <= 0:
             raise self._rejected(flow, "time-out", _late())
         seat = Seat(self, flow, width)
-        if not flow.waiting and flow.fits(width, self._free(flow.level), self._turn):
+        if flow.held < EAGER and not flow.waiting and flow.fits(width, self._free(flow.level)):
             self._begin(seat, flow)
         else:
             self._queue(seat, flow, request, remaining)
@@ -114,7 +123,7 @@ class FlowControl:
         flow.end(seat.width)
         self._held -= seat.width
         if self._waiting:
-            self._dispatch()
+            self._pace()
 
     async def run(self) -> None:
         while True:
@@ -126,23 +135,31 @@ class FlowControl:
         return max(level.seats - level.held, self._seats - self._held)
 
     def _begin(self, seat: Seat, flow: Flow[Seat]) -> None:
-        flow.begin(seat.width, self._turn)
+        flow.begin(seat.width)
         self._held += seat.width
-        if flow.held >= BURST and not self._turning:  # with fewer it is no matter in which turn they began
-            self._turning = True
+
+    def _pace(self) -> None:
+        """Begins those who wait, portion by portion, until there is no room or nobody waits."""
+        if not self._pacing:
+            self._pacing = True
+            self._rest = 0
             asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._turn += 1
-        self._turning = False
-        if self._waiting:
-            self._dispatch()
+        self._rest -= 1
+        if self._rest <= 0:
+            begun = self._begin_portion()
+            if not begun:
+                self._pacing = False
+                return
+            self._rest = GAP * begun
+        asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def _dispatch(self) -> None:
-        """Begins what may."""
-        now = self._clock.monotonic()
+    def _begin_portion(self) -> int:
+        """How many calls were begun; 0: no more may."""
+        now, room, begun = self._clock.monotonic(), PORTION, 0
         for level in self.levels.values():
-            while flow := level.next(self._free(level), self._turn):
+            while room > 0 and (flow := level.next(self._free(level))):
                 seat = flow.first()
                 if seat.future.done():  # cancelled: its task will only hear of it
                     seat.leave()
@@ -152,6 +169,9 @@ class FlowControl:
                     self._stop_waiting(seat, flow, execute=True)
                     self._begin(seat, flow)
                     seat.future.set_result(None)
+                    room -= seat.width
+                    begun += 1
+        return begun
 
     def _queue(self, seat: Seat, flow: Flow[Seat], request: Request | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0
@@ -162,6 +182,7 @@ class FlowControl:
         flow.push(seat)
         self._waiting += 1
         self._crowded.set()
+        self._pace()
 
     def _stop_waiting(self, seat: Seat, flow: Flow[Seat], *, execute: bool) -> None:
         seat.waits = False

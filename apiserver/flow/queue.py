@@ -7,7 +7,7 @@ level, which is where the call that began last found its flow's; so nobody saves
 A flow may not take everything: for each four seats that it holds it leaves one free (a dynamic threshold). One that is alone
 has four fifths of the seats, two have four ninths each, and so on; who comes next finds a seat at once, however much the others
 want. A flow that holds nothing needs one free seat only, be its call as wide as it may: so wide calls do not starve, they
-overdraw.
+overdraw. (They get less than slim ones that want as much, down to a half, where the seats are not many times their width.)
 
 Sources: Start-time Fair Queueing, P. Goyal, H. Vin, H. Cheng, SIGCOMM 1996; Dynamic Queue Length Thresholds for Shared-Memory
 Packet Switches, A. Choudhury, E. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
@@ -18,8 +18,6 @@ from typing import Generic, Protocol, TypeVar
 
 GREED = 4
 """Seats that a flow may hold for each one that it leaves free."""
-BURST = 8
-"""Seats that a flow may take in one turn of the event loop (see apiserver.flow.control)."""
 KEPT = 1000
 """Flows of a level that are remembered although they have no calls."""
 
@@ -45,7 +43,7 @@ class Flow(Generic[CallT]):
     """`held`: seats that its calls have. `waiting`: its calls that have none, first in, first out, with `bytes` of requests.
     `returns`: when the last of those that were refused is to come back."""
 
-    __slots__ = ("_burst", "_turn", "bytes", "clock", "held", "level", "returns", "user", "waiting")
+    __slots__ = ("bytes", "clock", "held", "level", "returns", "user", "waiting")
 
     def __init__(self, level: "Level[CallT]", user: str) -> None:
         self.level = level
@@ -55,21 +53,13 @@ class Flow(Generic[CallT]):
         self.bytes = 0
         self.clock = level.clock
         self.returns = 0.0
-        self._turn = 0
-        self._burst = 0  # seats taken in that turn
 
-    def fits(self, width: int, free: int, turn: int) -> bool:
+    def fits(self, width: int, free: int) -> bool:
         """May a call of this width begin, when so many seats are free?"""
         held = self.held
-        if not held:
-            return free > 0
-        if held >= BURST and self._burst >= BURST and self._turn == turn:
-            return False
-        return free > 0 and held + width <= GREED * (free - width)
+        return free > 0 and (not held or held <= GREED * (free - width))
 
-    def begin(self, width: int, turn: int) -> None:
-        self._burst = self._burst + width if self._turn == turn else width
-        self._turn = turn
+    def begin(self, width: int) -> None:
         level = self.level
         self.held += width
         level.held += width
@@ -120,10 +110,10 @@ class Level(Generic[CallT]):
             flow = self._flows[user] = Flow(self, user)
         return flow
 
-    def next(self, free: int, turn: int) -> Flow[CallT] | None:
+    def next(self, free: int) -> Flow[CallT] | None:
         """The flow whose first call is to begin; None: there is room for none."""
         chosen: Flow[CallT] | None = None
         for flow in self.queued:
-            if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().width, free, turn):
+            if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().width, free):
                 chosen = flow
         return chosen

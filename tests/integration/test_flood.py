@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -72,18 +71,19 @@ async def test_a_flood_is_carried_out_behind_the_calls_of_others(server: Server)
     campaign = asyncio.ensure_future(candidate.run())
     async with asyncio.timeout(PATIENCE):
         await elected.wait()
-    done = 0
+    done, begun = 0, asyncio.Event()
 
     async def create(number: int) -> None:
         nonlocal done
         await mallory.pods.create(make_pod(f"flood-{number}").req(cpu="1m").new())
         done += 1
+        if done == SEATS:  # by then all the others have arrived
+            begun.set()
 
     flood = [asyncio.ensure_future(create(number)) for number in range(FLOOD)]
     overtaken: list[int] = []
     async with asyncio.timeout(2 * PATIENCE):
-        while done < SEATS:  # by then all the others have arrived
-            await asyncio.sleep(0)
+        await begun.wait()
         while done < FLOOD * 3 // 4:
             before = done
             await eve.pods.get("hers", "default")
@@ -91,6 +91,5 @@ async def test_a_flood_is_carried_out_behind_the_calls_of_others(server: Server)
         await asyncio.gather(*flood)
     assert sorted(overtaken)[len(overtaken) // 2] <= 3 * SEATS, "of those who came before her some, not all: 12 to 24 of 400"
     assert not lost, "the leader leads on"
-    campaign.cancel()
-    with suppress(asyncio.CancelledError):
-        await campaign
+    await candidate.resign()
+    await campaign

@@ -7,7 +7,6 @@ import pytest
 
 from apiserver.flow import control
 from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
-from apiserver.flow.queue import BURST
 from apiserver.registry.errors import Rejected
 from pinnace.api.status import Code
 from tests.unit.flow.world import World
@@ -47,32 +46,28 @@ async def test_what_was_borrowed_is_given_back(world: World) -> None:
     world.send("eve", 900)
     await world.settle()
     lent = [world.enter(f"fleet-{number}", level=NODE_HIGH) for number in range(20)]
-    await world.clock.advance(0.1)
+    await world.clock.advance(0.02)
+    await world.settle()
     assert world.held() == 64, "of the 80 that the others leave, four fifths"
     for seat in lent:
         seat.leave()
-    await world.clock.advance(0.1)
+    await world.settle()
     assert world.held() == 80
 
 
-async def test_a_flow_begins_so_many_calls_a_turn_and_others_come_in_between(world: World) -> None:
-    begun: list[str] = []
-
-    async def call(user: str) -> None:
-        with world.enter(user) as seat:
-            if seat.waits:
-                await seat.taken()
-            begun.append(user)
-            await asyncio.Event().wait()
-
-    tasks = [asyncio.ensure_future(call("eve")) for _ in range(60)]
+async def test_what_a_flow_wants_beyond_some_begins_by_and_by_and_others_come_in_between(world: World) -> None:
+    eve = world.send("eve", 60)
     await asyncio.sleep(0)
-    tasks.append(asyncio.ensure_future(call("bob")))
-    await world.settle()
-    assert begun.index("bob") <= 3 * BURST
-    assert begun.count("eve") == 60
-    for task in tasks:
-        task.cancel()
+    await asyncio.sleep(0)
+    assert world.held() <= control.EAGER + control.PORTION
+    with world.enter("bob") as seat:
+        assert not seat.waits
+    turns = 0
+    while world.held() < 60:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns == pytest.approx((60 - control.EAGER) * control.GAP, rel=0.3)
+    assert not any(task.done() for task in eve)
 
 
 async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:

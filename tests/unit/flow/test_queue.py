@@ -22,23 +22,23 @@ def free(of: Level[Call]) -> int:
 
 
 def fill(flow: Flow[Call], width: int = 1) -> int:
-    """Begins calls of the flow for as long as they fit, each in a turn of its own; how many."""
+    """Begins calls of the flow for as long as they fit; how many."""
     begun = 0
-    while flow.fits(width, free(flow.level), turn=begun):
-        flow.begin(width, turn=begun)
+    while flow.fits(width, free(flow.level)):
+        flow.begin(width)
         begun += 1
     return begun
 
 
-def serve(of: Level[Call], calls: int, turn: int = 1000) -> list[str]:
-    """So many calls that wait, one after the other, each in a turn of its own and over before the next: whose they are."""
+def serve(of: Level[Call], calls: int) -> list[str]:
+    """So many of the calls that wait, each over before the next begins: whose they are."""
     order = []
-    for number in range(calls):
-        flow = of.next(free(of), turn + number)
+    for _ in range(calls):
+        flow = of.next(free(of))
         assert flow is not None
         call = flow.first()
         flow.drop(call)
-        flow.begin(call.width, turn + number)
+        flow.begin(call.width)
         flow.end(call.width)
         order.append(flow.user)
     return order
@@ -64,11 +64,11 @@ def test_of_two_that_want_everything_each_gets_as_much_in_the_end() -> None:
     of = level()
     eve, bob = of.flow("eve"), of.flow("bob")
     fill(eve)
-    for turn in range(500):
+    for _ in range(500):
         eve.end(1)
         for flow in sorted((eve, bob), key=lambda flow: flow.clock):
-            if flow.fits(1, free(of), turn):
-                flow.begin(1, turn)
+            if flow.fits(1, free(of)):
+                flow.begin(1)
     assert sorted((eve.held, bob.held)) == [44, 45]
 
 
@@ -86,7 +86,7 @@ def test_who_was_idle_has_saved_up_nothing() -> None:
     wait(of.flow("eve"), 200)
     serve(of, 100)
     wait(of.flow("bob"), 100)
-    assert serve(of, 20, turn=2000).count("bob") in (10, 11)
+    assert serve(of, 20).count("bob") in (10, 11)
 
 
 def test_turns_are_shared_by_width() -> None:
@@ -100,22 +100,22 @@ def test_turns_are_shared_by_width() -> None:
 def test_a_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
     of = level()
     for number in range(SEATS - 1):
-        of.flow(f"user-{number}").begin(1, turn=number)
+        of.flow(f"user-{number}").begin(1)
     wait(of.flow("wide"), 1, width=51)
-    assert of.next(free(of), turn=1000) is of.flow("wide")
+    assert of.next(free(of)) is of.flow("wide")
 
 
 def test_nobody_begins_where_it_is_overdrawn() -> None:
     of = level()
-    of.flow("wide").begin(SEATS + 50, turn=0)
+    of.flow("wide").begin(SEATS + 50)
     wait(of.flow("slim"), 1)
-    assert of.next(free(of), turn=1) is None
+    assert of.next(free(of)) is None
 
 
 def test_idle_flows_are_forgotten_when_they_are_many() -> None:
     of = level()
     busy, crowded = of.flow("busy"), of.flow("crowded")
-    busy.begin(1, turn=0)
+    busy.begin(1)
     wait(crowded, 1)
     idle = of.flow("idle")
     for number in range(KEPT):

@@ -33,6 +33,7 @@ EXPECTED: Mapping[str, set[StatusCode]] = {
     "Watch": {StatusCode.ABORTED, *_READING},
     "Update": _CHANGING,
     "UpdateStatus": _CHANGING,
+    "Patch": _CHANGING,
     "Delete": _CHANGING,
     "Bind": {StatusCode.FAILED_PRECONDITION, *_CHANGING},
     "Transfer": _CHANGING,

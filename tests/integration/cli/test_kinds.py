@@ -12,7 +12,6 @@ from pinnace.api.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
-    RESOURCE_QUOTAS,
     SERVICES,
     STORAGE_CLASSES,
 )
@@ -81,6 +80,12 @@ async def test_status_is_written_apart(pinnace: Commands, client: Client) -> Non
     assert (stored.status.disruptionsAllowed, stored.metadata.generation) == (2, 1)
 
 
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: web-{number}, namespace: team-a}}
+spec: {{containers: [{{name: app, image: example.com/app:1}}]}}
+"""
 OURS = "!kubernetes.io/bootstrapping"
 """Not the roles that every cluster has."""
 
@@ -144,14 +149,14 @@ async def test_lists_of_long_names_have_pages(client: Client) -> None:
     assert [role.metadata.name for role in listed.items][-len(names) :] == names
 
 
-async def test_who_counts_writes_the_status_of_a_quota(pinnace: Commands, client: Client) -> None:
+async def test_a_quota_shows_what_is_used_and_refuses_what_is_more(pinnace: Commands) -> None:
     assert (await pinnace("apply", "-f", "-", stdin=QUOTA)).code == 0
-    quotas = client.of(RESOURCE_QUOTAS)
-    quota = await quotas.get("all-pods", "team-a")
-    assert not quota.HasField("status")
-    quota.status.hard["pods"].string, quota.status.used["pods"].string = "10", "3"
-    await quotas.update_status(quota)
+    pods = "---\n".join(POD.format(number=number) for number in range(3))
+    assert (await pinnace("apply", "-f", "-", stdin=pods)).code == 0
     shown = await pinnace("get", "quota", "-n", "team-a")
-    assert shown.lines[1].split()[:3] == ["all-pods", "pods:", "3/10"]
+    assert shown.lines[1].split()[:3] == ["all-pods", "pods:", "3/10,"]
     assert (await pinnace("apply", "-f", "-", stdin=QUOTA)).lines[1] == "resourcequota/all-pods unchanged"
-    assert ["pods", "3", "10"] in map(str.split, (await pinnace("describe", "quota", "-n", "team-a")).lines)
+    assert ["requests.cpu", "750m", "4"] in map(str.split, (await pinnace("describe", "quota", "-n", "team-a")).lines)
+    more = await pinnace("apply", "-f", "-", stdin="---\n".join(POD.format(number=number) for number in range(3, 12)))
+    assert [line.rpartition(" ")[2] for line in more.lines] == ["created"] * 7
+    assert "exceeded quota: all-pods, requested: pods=1, used: pods=10, limited: pods=10" in "".join(more.errors)

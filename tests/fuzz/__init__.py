@@ -3,7 +3,8 @@
     sound.py, sound.yaml   requests that are as they should be, for every method of the API: what is spoiled below
     values.py              single values that nobody expects, by the name and type of their field
     perturb.py             spoils a message field by field; mutate.py spoils its bytes
-    inputs.py, corpus/     inputs that reached something new once; they are replayed first in every run
+    inputs.py              inputs that are kept, and sent first in every run: what has reached something new, in corpus/,
+                           and what a server has minded, in found/
     explore.py             finds such inputs: coverage-guided, in-process, without a transport
     shots.py               what is sent as number N of a seed, as whom, how, and with which patience
     calls.py, live.py      sends it over gRPC with certificates to a real process before a real etcd

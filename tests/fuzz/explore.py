@@ -21,7 +21,7 @@ import click
 from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
-from tests.fuzz.inputs import Input, read, write
+from tests.fuzz.inputs import CORPUS, Input, read, write
 from tests.fuzz.offspring import Offspring
 from tests.unit.auth.matrix import PEOPLE, Caller, serving
 
@@ -68,14 +68,14 @@ async def explore(seconds: float, seed: int) -> None:
             if len(lines.seen) > before and sum(map(len, candidate.messages)) <= MAX_KEPT:
                 kept.append(candidate)
 
-        for candidate in (*(offspring.sound(rng, path) for path in offspring.methods), *read()):
+        for candidate in (*(offspring.sound(rng, path) for path in offspring.methods), *read(CORPUS)):
             await offer(candidate)
         known, end = len(kept), time.monotonic() + seconds
         tried = 0
         while time.monotonic() < end:
             await offer(offspring.spoiled(rng))
             tried += 1
-    write(kept)
+    write(kept, CORPUS)
     print(f"{tried} inputs tried; {len(lines.seen)} lines run; {len(kept)} inputs kept, {len(kept) - known} of them new")
 
 

@@ -1,6 +1,8 @@
-"""Inputs: what is sent to one method; and the corpus, in which those are kept that reached something new.
+"""Inputs: what is sent to one method; and those that are kept.
 
-A file of the corpus has the inputs of one service, one a line:
+corpus/ has what has reached something new, found/ what a server has minded.
+
+A file has the inputs of one service, one a line:
 
     <method> <message> [<message> ...]      each message in base64, of what zlib makes of it
 """
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CORPUS = Path(__file__).parent / "corpus"
+FOUND = Path(__file__).parent / "found"
 
 
 class Input(NamedTuple):
@@ -21,8 +24,13 @@ class Input(NamedTuple):
     messages: tuple[bytes, ...]
 
 
-def read(folder: Path = CORPUS) -> Sequence[Input]:
-    """All that are kept, in a fixed order."""
+def kept() -> Sequence[Input]:
+    """All of them."""
+    return [*read(FOUND), *read(CORPUS)]
+
+
+def read(folder: Path) -> Sequence[Input]:
+    """In a fixed order."""
     found = []
     for file in sorted(folder.glob("*.txt")):
         for line in file.read_text("ascii").splitlines():
@@ -31,7 +39,7 @@ def read(folder: Path = CORPUS) -> Sequence[Input]:
     return found
 
 
-def write(inputs: Iterable[Input], folder: Path = CORPUS) -> None:
+def write(inputs: Iterable[Input], folder: Path) -> None:
     """In place of what is there."""
     services: dict[str, list[str]] = {}
     for path, messages in inputs:

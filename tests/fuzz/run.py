@@ -1,24 +1,21 @@
-"""A run: the corpus again, then so many shots of a seed, and in between a look at whether the server is still well."""
+"""A run: what is kept again, then so many shots of a seed, and in between a look at whether the server is still well."""
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TypeVar
 
-from pinnace.api.version_pb2 import GetVersionRequest
 from tests.fuzz import sound
 from tests.fuzz.calls import Caller
-from tests.fuzz.inputs import read
+from tests.fuzz.inputs import kept
 from tests.fuzz.judge import judge
 from tests.fuzz.live import Live, Usage
 from tests.fuzz.probe import Keeper
+from tests.fuzz.pulse import Pulse
 from tests.fuzz.shots import Shot, Shots, Who
 
-T = TypeVar("T")
 AT_ONCE = 8
 """Shots that are under way at the same time."""
 ROUND = 250
@@ -29,7 +26,7 @@ GROWTH = 8.0
 """MB by which the server may grow after its first third, for each 10,000 shots. Its histories fill up all that time."""
 WINDOW = 0.15
 """What part of a run memory is looked at together: a message of megabytes comes and goes, so that the least says what stays."""
-ENOUGH = 5_000
+ENOUGH = 15_000
 """Shots below which nothing is said about growth: caches are still filling."""
 SETTLE = 20.0
 """Seconds after which what was abandoned must be gone: a fleet's session lasts three."""
@@ -79,13 +76,13 @@ class Run:
 
     def __init__(self, server: Live, seed: int, say: Callable[[str], None]) -> None:
         self._server = server
-        self._shots = Shots(seed, read())
+        self._shots = Shots(seed, kept())
         self._say = say
         self._methods = dict(sound.methods())
         self.report = Report()
 
     async def play(self, messages: int) -> Report:
-        """The corpus, and as many more shots as it takes to make so many."""
+        """What is kept, and as many more shots as it takes to make so many."""
         replayed = self._shots.replayed
         return await self._play(chain(replayed, map(self._shots.shot, range(max(0, messages - len(replayed))))))
 
@@ -99,10 +96,12 @@ class Run:
         await keeper.look_around()
         report.problems += await keeper.probe()
         report.usage.append(self._server.usage())
-        async with self._pulse():
+        with Pulse(self._server.process.address, self._server.tls(Who.ADMIN)) as pulse:
             caller = Caller(self._server, self._methods)
             while (batch := list(islice(shots, ROUND))) and len(report.problems) < MANY:
                 await self._round(caller, batch)
+                if not self._alive:
+                    break
                 report.problems += [
                     f"after {batch[-1].name}: {each}" for each in (*await keeper.probe(), *await keeper.sweep())
                 ]
@@ -110,11 +109,18 @@ class Run:
                 if report.shots % (ROUND * 8) == 0:
                     self._say(f"{report.shots} messages, {report.usage[-1].rss:.1f} MB, {len(report.problems)} problems")
             await caller.close()
-        await self._settle()
+        report.stall = pulse.longest
+        report.problems += filter(None, (pulse.error,))
+        if self._alive:
+            await self._settle()
         await keeper.close()
         self._conclude()
         report.seconds = time.monotonic() - began
         return report
+
+    @property
+    def _alive(self) -> bool:
+        return self._server.process.process.poll() is None
 
     async def _round(self, caller: Caller, shots: Sequence[Shot]) -> None:
         waiting = iter(shots)
@@ -137,28 +143,6 @@ class Run:
             for problem in judge(shot, answer, method)
         ]
 
-    @asynccontextmanager
-    async def _pulse(self) -> AsyncIterator[None]:
-        """Measures, beside everything, how long the server keeps a small question waiting."""
-
-        async def ask() -> None:
-            async with self._server.channel(Who.ADMIN) as channel:
-                question = channel.unary_unary("/pinnace.v1.Version/Get")
-                while True:
-                    began = time.monotonic()
-                    await question(GetVersionRequest().SerializeToString(), timeout=30.0)
-                    self.report.stall = max(self.report.stall, time.monotonic() - began)
-                    await asyncio.sleep(0.05)
-
-        asking = asyncio.ensure_future(ask())
-        try:
-            yield
-        finally:
-            if asking.done():
-                self.report.problems.append(f"the pulse ended: {asking.exception()!r}")
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-
     async def _settle(self) -> None:
         """Waits until what was abandoned is gone."""
         start, end = self.report.usage[0], time.monotonic() + SETTLE
@@ -172,7 +156,7 @@ class Run:
 
     def _conclude(self) -> None:
         report = self.report
-        if self._server.process.process.poll() is not None:
+        if not self._alive:
             report.problems.append(f"the server has ended with {self._server.process.process.returncode}")
         report.problems += self._server.log_problems()
         if report.stall > STALL:

@@ -10,6 +10,8 @@ from pinnace.api import wire
 from tests.fuzz.inputs import Input
 from tests.fuzz.offspring import Offspring
 
+MAX_PARENT = 64 << 10
+"""Bytes of what others are made from: to spoil what has millions of parts takes seconds."""
 PATIENCE = 10.0
 """Seconds that an honest caller waits: reads of a future revision are told after five that it has not been reached."""
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -39,7 +41,7 @@ class How(Enum):
 
 class Shot(NamedTuple):
     name: str
-    """To find it again: SEED:NUMBER, or its place in the corpus."""
+    """To find it again: SEED:NUMBER, or its place among those that are kept."""
     how: How
     who: Who
     what: Input
@@ -53,15 +55,16 @@ class Shot(NamedTuple):
 
 class Shots:
     def __init__(self, seed: int, corpus: Sequence[Input]) -> None:
+        """`corpus`: what is kept; inputs to methods that there are no more are left out."""
         self._seed = seed
         self._corpus = [each for each in corpus if each.path in Offspring(()).methods]
-        self._offspring = Offspring(self._corpus)
+        self._offspring = Offspring([each for each in self._corpus if sum(map(len, each.messages)) <= MAX_PARENT])
 
     @property
     def replayed(self) -> Sequence[Shot]:
-        """The corpus, as it is."""
+        """What is kept, as it is."""
         kept = enumerate(self._corpus)
-        return [Shot(f"corpus:{number}", How.CALL, Who.ADMIN, each) for number, each in kept]
+        return [Shot(f"kept:{number}", How.CALL, Who.ADMIN, each) for number, each in kept]
 
     def shot(self, number: int) -> Shot:
         name = f"{self._seed}:{number}"

@@ -1,0 +1,50 @@
+"""How long does the server keep a small question waiting, while others send it what they like?
+
+Asked from a thread of its own: the event loop of the one who makes hostile messages is busy, too.
+"""
+
+import threading
+import time
+
+import grpc
+
+from pinnace.api.version_pb2 import GetVersionRequest
+from pinnace.runtime.tls import TlsFiles
+
+_INTERVAL = 0.05
+_PATIENCE = 30.0
+
+
+class Pulse:
+    """A context: asks from its beginning to its end."""
+
+    def __init__(self, address: str, tls: TlsFiles) -> None:
+        self._address = address
+        self._credentials = tls.read().for_channel()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._ask, name="pulse", daemon=True)
+        self.longest = 0.0
+        """Seconds."""
+        self.error = ""
+        """Why a question had no answer."""
+
+    def __enter__(self) -> "Pulse":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        request = GetVersionRequest().SerializeToString()
+        with grpc.secure_channel(self._address, self._credentials) as channel:
+            question = channel.unary_unary("/pinnace.v1.Version/Get")
+            while not self._stopping.wait(_INTERVAL):
+                began = time.monotonic()
+                try:
+                    question(request, timeout=_PATIENCE, wait_for_ready=True)
+                except grpc.RpcError as error:
+                    self.error = f"a small question had no answer: {error}"
+                    return
+                self.longest = max(self.longest, time.monotonic() - began)

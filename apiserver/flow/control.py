@@ -12,12 +12,13 @@ Seats are lent: a level may use what the others leave free, and takes its own wh
 overdrawn until calls of the borrower end; it begins no new ones before. So nobody waits for those who borrow from him, and at
 most twice as many seats are taken as there are (and what wide calls overdraw).
 
-An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands calls over one by one, in the
-order in which they came, and needs some turns of the event loop for each. If all began as soon as they are handed over, a flood
-would wait there, and everybody else behind it. So a flow takes EAGER seats at once, which keep the CPU busy; its other calls
-wait, and are begun in small portions, with GAP turns for each: time for more calls to be handed over than are begun. So a flood
-waits here, where others pass it. Where the turns have nothing else to do a call begins each quarter of a millisecond, so that
-hundreds are on their way when etcd is slow.
+An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands calls over one by one, in
+the order in which they came from whatever connection, and needs five turns of the event loop for each (measured with grpcio
+1.85). If all began as soon as they are handed over, a flood would wait there, and everybody else behind it. So a flow takes
+EAGER seats at once, which keep the CPU busy; its other calls wait, and are begun in small portions, with GAP turns for each:
+time for more calls to be handed over than are begun. So a flood waits here, where others pass it. A turn that has nothing
+else to do takes 11 us, so that a call may begin each quarter of a millisecond, and hundreds are on their way when etcd is
+slow.
 
 To refuse is work too: those who are refused are told to come back one after the other.
 
@@ -42,8 +43,9 @@ EAGER = 16
 """Seats that a flow takes without waiting for its turn."""
 PORTION = 8
 """Seats of calls that have waited and are begun together: enough for a group commit to be worth it."""
-GAP = 12
-"""Turns of the event loop for each of these calls; gRPC needs two or three to hand over one."""
+GAP = 24
+"""Turns of the event loop for each of these calls. More of them protect others better and cost the flood some of its rate:
+chosen by few runs of `pinnace bench flood` on a busy machine."""
 WAIT_LIMIT = 5.0
 """Seconds that a call may wait: half of a client's usual patience, so that it can still be carried out then, or elsewhere."""
 MAX_WAITING = 1000

@@ -85,14 +85,17 @@ async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:
     assert (world.held(), len(world.callers["eve"].waits)) == (0, 81)
 
 
-async def test_who_is_cancelled_as_the_turn_comes_keeps_no_seat(world: World) -> None:
+async def test_who_is_cancelled_as_the_turn_comes_leaves_the_seat_to_the_next(world: World) -> None:
     taken = [world.enter(f"user-{number}") for number in range(100)]
-    (waiting,) = world.send("eve")
+    (eve,) = world.send("eve")
     await world.settle()
-    taken[0].leave()  # the seat is eve's
-    waiting.cancel()
+    world.send("bob")
+    await asyncio.sleep(0)
+    taken[0].leave()
+    eve.cancel()
     await world.settle()
-    assert world.held() == 99
+    assert world.held() == 100
+    assert (len(world.callers["eve"].waits), len(world.callers["bob"].waits)) == (0, 1)
 
 
 async def test_a_call_whose_deadline_has_passed_is_not_begun(world: World) -> None:

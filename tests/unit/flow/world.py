@@ -10,7 +10,7 @@ from apiserver.flow.seat import Exempt, Seat
 from apiserver.registry.errors import Rejected
 from tests.clock import FakeClock
 
-TURNS = 2000
+TURNS = 3000
 
 
 class Tally:

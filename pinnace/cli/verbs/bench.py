@@ -14,6 +14,7 @@ from pinnace.bench.backlog import backlog
 from pinnace.bench.calibration import Bench, calibrated_cluster
 from pinnace.bench.crowd import crowd
 from pinnace.bench.failover import SIGNALS, failover
+from pinnace.bench.flood import flood
 from pinnace.bench.machine import this_machine
 from pinnace.bench.report import Report, Run
 from pinnace.bench.throughput import create, throughput
@@ -202,7 +203,18 @@ def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds:
     measure(settings, row, lambda bench, steps: crowd(bench, watchers, stuck, rate, seconds), **shared)
 
 
-for command in (throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row):
+@verb("flood", examples="pinnace bench flood --rate 5000 --seconds 20")
+@click.option("--rate", type=POSITIVE, default=5000, show_default=True, help="Creates per second that one user wants.")
+@click.option("--seconds", type=POSITIVE, default=15, show_default=True, help="For how long.")
+@common
+def flood_row(settings: Settings, rate: int, seconds: int, apiservers: int, **shared: Any) -> None:
+    """Another user's gets, and a leader's heartbeats, while one user floods an API server with creates."""
+    spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
+    row = Row("flood", spec, {"rate": rate, "seconds": seconds}, headline="get, flooded")
+    measure(settings, row, lambda bench, steps: flood(bench, rate, seconds, steps), **shared)
+
+
+for command in (throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row):
     bench.add_command(command)
 
 

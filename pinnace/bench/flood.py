@@ -1,0 +1,163 @@
+"""Row `flood`: what one user's flood of creates does to another's gets, and to the heartbeats of a leader.
+
+All talk to one API server. Two processes flood it as the administrator; the gets are somebody else's, and the election's stream
+is a scheduler's. First it is quiet, then it is flooded. CPU is told of the whole flood, its rise included, but not that of the
+processes which make it. A get begins when the one before has ended, so slow ones are fewer: percentiles flatter what is slow.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
+from pinnace.bench import metrics, workload
+from pinnace.bench.calibration import Bench
+from pinnace.bench.errors import BenchError
+from pinnace.bench.report import Run
+from pinnace.bench.usage import Meter
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection, Duplex
+from pinnace.client.election import METHOD as CAMPAIGN
+from pinnace.client.errors import ApiError
+from pinnace.cluster import certificates
+from pinnace.cluster.progress import Progress
+from pinnace.cluster.spec import APISERVER, SCHEDULER, pki_folder
+from pinnace.pki import Subject
+from pinnace.pki.folder import Folder, Wanted
+
+PROCESSES = 2
+QUIET = 5.0
+"""Seconds before the flood."""
+RISE = 2.0
+"""Seconds until it is at its height."""
+GET_INTERVAL, BEAT_INTERVAL = 0.03, 0.1
+SOMEBODY = "somebody"
+PATIENCE = 20.0
+QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
+HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
+
+
+async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -> Run:
+    """`rate`: creates that are wanted each second. Raises BenchError, ApiError."""
+    folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
+    Folder(folder).provide([Wanted(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
+    somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
+    scheduler = Connection([server], tls=certificates.files(folder, SCHEDULER))
+    probe = Probe(Client(somebody))
+    try:
+        await probe.begin(scheduler)
+        async with asyncio.TaskGroup() as group:
+            beating = group.create_task(probe.beat())
+            quiet = await probe.measure(QUIET)
+            progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
+            meter = Meter(bench.cluster.state)
+            async with _flooded(bench, rate) as outcomes:
+                await probe.measure(RISE)
+                flooded = await probe.measure(seconds)
+            usage = meter.read()
+            beating.cancel()
+        waited = await metrics.read(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
+    finally:
+        await probe.close()
+        await somebody.close()
+        await scheduler.close()
+    created = outcomes["OK"]
+    counts = {
+        "wanted": outcomes["wanted"],
+        "created": created,
+        "refused": outcomes["UNAVAILABLE"],
+        "otherwise_failed": outcomes.total() - outcomes["wanted"] - created - outcomes["UNAVAILABLE"],
+        "queued": waited,
+        "leaders_lost": probe.lost,
+    }
+    samples = {f"{what}, {when}": found[what] for when, found in (("quiet", quiet), ("flooded", flooded)) for what in found}
+    return Run(bench.calibration, usage, samples, items=created, counts=counts)
+
+
+class Probe:
+    """Gets of one pod, and the heartbeats of a session that holds an election, all the time."""
+
+    def __init__(self, client: Client) -> None:
+        self.lost = 0
+        self._client = client
+        self._stream: HeartbeatStream | None = None
+        self._beats: list[float] = []
+
+    async def begin(self, connection: Connection) -> None:
+        await self._client.pods.create(workload.pod("probe"))
+        self._stream = await connection.duplex(CAMPAIGN, CampaignRequest, CampaignResponse)
+        await self._stream.write(CampaignRequest(open=CampaignRequest.Open(election="bench-flood", holder="probe")))
+        opened = await self._stream.read(PATIENCE)
+        if opened is None or not opened.HasField("opened"):
+            raise BenchError(f"the API server did not open a session: {opened}")
+
+    async def measure(self, seconds: float) -> dict[str, list[float]]:
+        """Seconds that each get and each heartbeat took. Raises ApiError."""
+        gets, end = list[float](), time.monotonic() + seconds
+        self._beats = []
+        while (now := time.monotonic()) < end:
+            await self._client.pods.get("probe", workload.NAMESPACE)
+            gets.append(time.monotonic() - now)
+            await asyncio.sleep(GET_INTERVAL)
+        return {"get": gets, "heartbeat": self._beats}
+
+    async def beat(self) -> None:
+        """Until cancelled, or deposed."""
+        number = 0
+        while self._stream is not None:
+            number += 1
+            sent = time.monotonic()
+            try:
+                answered = await self._answered(self._stream, number)
+            except ApiError:
+                answered = False
+            if not answered:
+                self.lost += 1
+                return
+            self._beats.append(time.monotonic() - sent)
+            await asyncio.sleep(BEAT_INTERVAL)
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+
+    async def _answered(self, stream: HeartbeatStream, number: int) -> bool:
+        """Sends a heartbeat; False: the session is over. Raises ApiError."""
+        await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=number)))
+        while (response := await stream.read(PATIENCE)) is not None and not response.HasField("lost"):
+            if response.HasField("heartbeat") and response.heartbeat.sequence == number:
+                return True
+        return False
+
+
+@asynccontextmanager
+async def _flooded(bench: Bench, rate: float) -> AsyncIterator[Counter[str]]:
+    """Meanwhile the flood goes on; afterwards there is what came of it. Raises BenchError."""
+    outcomes, tls = Counter[str](), bench.cluster.tls
+    command = [
+        sys.executable, "-m", "pinnace.bench.flooder", "--server", bench.cluster.endpoints[0], "--ca", f"{tls.ca}",
+        "--cert", f"{tls.cert}", "--key", f"{tls.key}", "--rate", f"{rate / PROCESSES}",
+    ]  # fmt: skip
+    processes = [
+        await asyncio.create_subprocess_exec(*command, "--prefix", f"flood-{number}-", stdout=asyncio.subprocess.PIPE)
+        for number in range(PROCESSES)
+    ]
+    try:
+        yield outcomes
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            output, _ = await process.communicate()
+            if process.returncode != 0:
+                raise BenchError(f"a process of the flood ended with {process.returncode}")
+            outcomes.update(json.loads(output))
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()

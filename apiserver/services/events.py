@@ -7,7 +7,7 @@ from apiserver.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.events import EventRegistry
 from apiserver.registry.store import Store
-from apiserver.services.resource import ResourceService, batch, bounded
+from apiserver.services.resource import ResourceService, batch
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.verbs_pb2 import BatchResponse
@@ -19,4 +19,4 @@ class EventService(ResourceService[Event]):
         self._events = events
 
     async def record(self, request: CreateEventBatchRequest, context: Any) -> BatchResponse:
-        return batch(await self._events.record(bounded(request.items), Request(context.user)))
+        return batch(await self._events.record(request.items, Request(context.user)))

@@ -32,6 +32,8 @@ from apiserver.services import metrics
 from apiserver.services.errors import to_refusal
 from pinnace.api.status import Code, Refusal
 
+MAX_BATCH = 1000
+"""Items of one batch request."""
 Gate = Callable[[], Refusal | None]
 """Asked before each call: why the server takes none now; None: it does."""
 
@@ -63,6 +65,7 @@ class Method:
         self.client_streaming: bool = descriptor.client_streaming
         self.server_streaming: bool = descriptor.server_streaming
         self._message = message_factory.GetMessageClass(descriptor.input_type)
+        self._batched = "items" in descriptor.input_type.fields_by_name
         self._gate = gate
         self._flow = flow
         self._authorizer = authorizer
@@ -130,6 +133,8 @@ class Method:
         if request is None:
             raise Rejected(bad_request("the request is no message of this method's type: compare with proto/"))
         user, message = context.user, request if isinstance(request, Message) else None
+        if self._batched:
+            _check_batch(message)  # before anybody asks for each item whether it is permitted
         return self._flow.enter(self._level_of(user), user.name, self._width_of(message), message, context.time_remaining())
 
     def _opened(self, request: Any) -> bool:
@@ -144,6 +149,11 @@ class Method:
         targets = partial(find, request)
         for action in actions(request):
             await self._authorizer.check(context.user, action, targets)
+
+
+def _check_batch(request: Any) -> None:
+    if len(request.items) > MAX_BATCH:
+        raise Rejected(bad_request(f"{len(request.items)} items in one batch: send at most {MAX_BATCH}"))
 
 
 def methods_of(

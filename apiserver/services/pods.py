@@ -11,7 +11,7 @@ from apiserver.registry import binding, errors
 from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, single
 from apiserver.services import metrics
-from apiserver.services.resource import ResourceService, batch, bounded
+from apiserver.services.resource import ResourceService, batch
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import BindBatchRequest, BindRequest, Fence
 from pinnace.api.resources import election_key
@@ -33,7 +33,7 @@ class PodService(ResourceService[Pod]):
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
     async def bind_batch(self, request: BindBatchRequest, context: Any) -> BatchResponse:
-        return batch(await self._bind(bounded(request.items), _fence(request), context.user))
+        return batch(await self._bind(request.items, _fence(request), context.user))
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have

@@ -15,6 +15,7 @@ from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Outcome, Stored
 from apiserver.registry.store import Store, single
+from apiserver.services.methods import MAX_BATCH
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
 from pinnace.api.resources import DEFAULT_NAMESPACE, Object
 from pinnace.api.status import Refusal, encode
@@ -32,8 +33,6 @@ from pinnace.api.verbs_pb2 import (
 T = TypeVar("T", bound=Object)
 READ_TIMEOUT = 5.0
 """Seconds that a read may wait for the cache, when the caller's deadline is later."""
-MAX_BATCH = 1000
-"""Items of one batch request."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
@@ -59,7 +58,7 @@ class ResourceService(Generic[T]):
         return single(await self._create([request.object], request, context)).encoded
 
     async def create_batch(self, request: Any, context: Any) -> BatchResponse:
-        return batch(await self._create(bounded(request.items), request, context))
+        return batch(await self._create(request.items, request, context))
 
     async def get(self, request: GetRequest, context: Any) -> bytes:
         if not request.name:
@@ -105,7 +104,7 @@ class ResourceService(Generic[T]):
         return single(await self._update_status([request.object], request, context)).encoded
 
     async def update_status_batch(self, request: Any, context: Any) -> BatchResponse:
-        return batch(await self._update_status(bounded(request.items), request, context))
+        return batch(await self._update_status(request.items, request, context))
 
     async def patch(self, request: PatchRequest, context: Any) -> bytes:
         outcomes = await self.store.patch(request, context.user)
@@ -115,7 +114,7 @@ class ResourceService(Generic[T]):
         return single(await self._delete([request], context.user)).encoded
 
     async def delete_batch(self, request: DeleteBatchRequest, context: Any) -> BatchResponse:
-        return batch(await self._delete(bounded(request.items), context.user))
+        return batch(await self._delete(request.items, context.user))
 
     async def delete_collection(self, request: DeleteCollectionRequest, context: Any) -> BatchResponse:
         """One page of a list, each object by its uid. What somebody else has deleted meanwhile is not told."""
@@ -195,13 +194,6 @@ def _deletion(metadata: ObjectMeta, options: DeleteOptions) -> DeleteRequest:
     request = DeleteRequest(namespace=metadata.namespace, name=metadata.name, options=options)
     request.options.preconditions.uid = metadata.uid
     return request
-
-
-def bounded(items: Any) -> Any:
-    """The items of a batch, unless they are too many."""
-    if len(items) > MAX_BATCH:
-        raise Rejected(errors.bad_request(f"{len(items)} items in one batch: send at most {MAX_BATCH}"))
-    return items
 
 
 def patience(context: Any) -> float:

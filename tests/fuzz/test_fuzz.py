@@ -14,7 +14,7 @@ from tests.fuzz import sound
 from tests.fuzz.calls import Answer
 from tests.fuzz.inputs import CORPUS, FOUND, Input, kept, read, write
 from tests.fuzz.judge import judge
-from tests.fuzz.live import live
+from tests.fuzz.live import live, problems_in
 from tests.fuzz.offspring import Offspring
 from tests.fuzz.run import Run
 from tests.fuzz.shots import How, Shot, Shots, Who
@@ -84,6 +84,22 @@ def test_what_must_not_be_is_told(sent: Shot, answer: Answer, problem: str) -> N
 )
 def test_what_may_be_is_not(sent: Shot, answer: Answer) -> None:
     assert judge(sent, answer, METHODS[sent.what.path]) == []
+
+
+def test_what_the_log_must_not_say_is_told() -> None:
+    begin = "2026-01-31T12:00:00.000Z"
+    bug, forged = (
+        f"{begin} E apiserver a.b: a bug\nTraceback:\n  File\nValueError: no\n",
+        f"{begin} I apiserver a.b: eve\nsaid so\n",
+    )
+    left = f"{begin} E apiserver grpc: ExecuteBatchError raised in core by servicer method [/x]\nTraceback:\n  File\n"
+    fine = f"{begin} W apiserver a.b: slow\nE1231 12:00:00.0 1 handshake.cc:1] from gRPC\n"
+    assert problems_in(fine + left + fine) == []
+    told = problems_in(bug + forged + fine)
+    assert told == [
+        f"in the log: {begin} E apiserver a.b: a bug ... ValueError: no",
+        "in the log, and no line of a log: 'said so'",
+    ]
 
 
 async def test_what_is_spoiled_was_sound() -> None:

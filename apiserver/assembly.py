@@ -21,7 +21,7 @@ from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.admission.priority import Priority
 from apiserver.admission.resource_quota import ResourceQuota
 from apiserver.admission.role_escalation import RoleEscalation
-from apiserver.audit import Audit, NoAudit
+from apiserver.auth.audit import Audit, NoAudit
 from apiserver.auth.authorizer import Policy
 from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import Rbac

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from apiserver.audit import AuditLog
+from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.flow.control import SEATS

@@ -11,7 +11,7 @@ from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
 from apiserver.assembly import Assembly
-from apiserver.audit import Audit
+from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS
 from apiserver.services.handlers import MethodHandlers, Who, anybody

@@ -1,6 +1,6 @@
-"""Who calls, and what they may do.
+"""Who calls, what they may do, and what they did.
 
     certificate or token --authentication--> User --Authorizer: masters | node | RBAC--> allowed, or a refusal that says why
 
-Authentication and authorisation know no gRPC and do no I/O: policies are read from the watch cache.
+Nobody here knows gRPC, or does I/O but for the audit log: policies are read from the watch cache.
 """

@@ -8,8 +8,8 @@ whose role was just taken away may get a call through until the server has heard
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
 
-from apiserver.audit import Audit, Deed, NoAudit
 from apiserver.auth.attributes import Action, Target, Verdict
+from apiserver.auth.audit import Audit, Deed, NoAudit
 from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import EVERYTHING, Rbac
 from apiserver.auth.user import MASTERS, User

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver.admission import Request
-from apiserver.audit import Audit
+from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.events import EventRegistry
 from apiserver.registry.store import Store

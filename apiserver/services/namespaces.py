@@ -6,7 +6,7 @@ Until a controller empties ending namespaces, only an empty one can be deleted: 
 from collections.abc import Mapping
 from typing import Any
 
-from apiserver.audit import Audit
+from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
 from apiserver.registry.errors import Rejected

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from apiserver.audit import Audit
+from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.store import Store
 from apiserver.services.heartbeats import HeartbeatsService

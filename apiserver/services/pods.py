@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from apiserver.admission import Request
-from apiserver.audit import Audit
+from apiserver.auth.audit import Audit
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import binding, errors

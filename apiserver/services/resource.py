@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from apiserver.admission import Request
-from apiserver.audit import Audit, Deed
 from apiserver.auth.attributes import Action
+from apiserver.auth.audit import Audit, Deed
 from apiserver.auth.permissions import action_on
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.audit import INTERVAL, AuditLog, Deed
 from apiserver.auth.attributes import Action
+from apiserver.auth.audit import INTERVAL, AuditLog, Deed
 from apiserver.auth.user import AUTHENTICATED, User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method

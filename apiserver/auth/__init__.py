@@ -2,5 +2,5 @@
 
     certificate or token --authentication--> User --Authorizer: masters | node | RBAC--> allowed, or a refusal that says why
 
-Nobody here knows gRPC, or does I/O but for the audit log: policies are read from the watch cache.
+Nobody here knows gRPC; policies are read from the watch cache. I/O are only the file of tokens, and the audit log.
 """

@@ -56,7 +56,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
             quiet = await probe.measure(QUIET)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
             meter = Meter(bench.cluster.state)
-            async with _flooded(bench, rate) as outcomes:
+            async with _flooded(bench, rate, RISE + seconds + PATIENCE) as outcomes:
                 await probe.measure(RISE)
                 flooded = await probe.measure(seconds)
             usage = meter.read()
@@ -136,12 +136,12 @@ class Probe:
 
 
 @asynccontextmanager
-async def _flooded(bench: Bench, rate: float) -> AsyncIterator[Counter[str]]:
-    """Meanwhile the flood goes on; afterwards there is what came of it. Raises BenchError."""
+async def _flooded(bench: Bench, rate: float, limit: float) -> AsyncIterator[Counter[str]]:
+    """Meanwhile the flood goes on, for `limit` seconds at most; afterwards there is what came of it. Raises BenchError."""
     outcomes, tls = Counter[str](), bench.cluster.tls
     command = [
         sys.executable, "-m", "pinnace.bench.flooder", "--server", bench.cluster.endpoints[0], "--ca", f"{tls.ca}",
-        "--cert", f"{tls.cert}", "--key", f"{tls.key}", "--rate", f"{rate / PROCESSES}",
+        "--cert", f"{tls.cert}", "--key", f"{tls.key}", "--rate", f"{rate / PROCESSES}", "--limit", f"{limit}",
     ]  # fmt: skip
     processes = [
         await asyncio.create_subprocess_exec(*command, "--prefix", f"flood-{number}-", stdout=asyncio.subprocess.PIPE)

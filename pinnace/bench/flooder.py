@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -67,15 +68,18 @@ class Flood:
 @click.option("--key", type=_FILE, required=True)
 @click.option("--prefix", required=True)
 @click.option("--rate", type=float, required=True)
-def main(server: str, ca: Path, cert: Path, key: Path, prefix: str, rate: float) -> None:
-    process.run(lambda stop: flood(stop, server, TlsFiles(ca, cert, key), prefix, rate))
+@click.option("--limit", type=float, required=True, help="Seconds after which it ends in any case: its parent may have died.")
+def main(server: str, ca: Path, cert: Path, key: Path, prefix: str, rate: float, limit: float) -> None:
+    process.run(lambda stop: flood(stop, server, TlsFiles(ca, cert, key), prefix, rate, limit))
 
 
-async def flood(stop: asyncio.Event, server: str, tls: TlsFiles, prefix: str, rate: float) -> None:
+async def flood(stop: asyncio.Event, server: str, tls: TlsFiles, prefix: str, rate: float, limit: float) -> None:
     async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:
         flood = Flood(channel, prefix)
         running = asyncio.create_task(flood.run(rate))
-        await stop.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await stop.wait()
         running.cancel()
         await asyncio.wait((running,))
     click.echo(json.dumps(flood.outcomes))

@@ -41,6 +41,8 @@ CURIOUS = 50
 """Of so many watchers one looks into the events."""
 PATIENCE = 60.0
 """Seconds in which everybody must have been told everything, once writing has ended."""
+ATTEMPTS = 3
+"""To connect, of a second each."""
 WARM_UP = 1 / 6
 """The part of the time after which memory must not grow any more."""
 _METHOD = "/pinnace.v1.Pods/Watch"
@@ -61,7 +63,7 @@ class Listener:
 
     async def listen(self) -> None:
         """Until cancelled. Raises BenchError when the stream ends."""
-        while (response := await self._call.read()) is not grpc.aio.EOF:
+        while (response := await self._read()) is not grpc.aio.EOF:
             self.digest.update(b"".join(response.events))
             if self._curious:
                 for event in response.events:
@@ -69,6 +71,12 @@ class Listener:
             self.events += len(response.events)
             self.revision = int(response.resourceVersion or self.revision)
         raise BenchError(f"a watch ended: {await self._call.code()}: {await self._call.details()}")
+
+    async def _read(self) -> Any:
+        try:
+            return await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise BenchError(f"a watch broke: {error.code().name}: {error.details()}") from None
 
     def _look_into(self, event: bytes) -> None:
         sent = float(PodWatchEvent.FromString(event).object.status.message)
@@ -171,6 +179,12 @@ async def _connected(bench: Bench, streams: int) -> AsyncIterator[list[Peer]]:
     endpoints, tls = bench.cluster.endpoints, Renewed(bench.cluster.tls)
     peers = [Peer(endpoints[i % len(endpoints)], tls=tls) for i in range(-(-streams // STREAMS))]
     try:
+        for peer in peers:  # one after the other: a server shakes hands in one thread
+            for _ in range(ATTEMPTS):
+                if await peer.connect():
+                    break
+            else:
+                raise BenchError(f"API server {peer.endpoint} takes no more connections")
         yield peers
     finally:
         await asyncio.gather(*(peer.close() for peer in peers))

@@ -56,7 +56,9 @@ def _validate_drivers(drivers: Sequence[CSINodeDriver], out: list[Violation]) ->
             out.append(invalid(f"{path}.nodeID", driver.nodeID, f"must be {MAX_NODE_ID} characters or less"))
         if driver.allocatable.count < 0:
             out.append(invalid(f"{path}.allocatable.count", driver.allocatable.count, NEGATIVE))
-        for number, key in enumerate(driver.topologyKeys):
-            if key in driver.topologyKeys[:number]:
+        keys: set[str] = set()
+        for key in driver.topologyKeys:
+            if key in keys:
                 out.append(duplicate(f"{path}.topologyKeys", key))
+            keys.add(key)
             validate_key(key, f"{path}.topologyKeys", out)

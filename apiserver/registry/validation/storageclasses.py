@@ -67,7 +67,7 @@ def _validate_parameters(parameters: Mapping[str, str], out: list[Violation]) ->
 
 
 def _validate_topologies(terms: Sequence[TopologySelectorTerm], out: list[Violation]) -> None:
-    seen: list[dict[str, frozenset[str]]] = []
+    seen: set[frozenset[tuple[str, frozenset[str]]]] = set()
     for index, term in enumerate(terms):
         path = f"allowedTopologies[{index}].matchLabelExpressions"
         found: dict[str, frozenset[str]] = {}
@@ -77,12 +77,17 @@ def _validate_topologies(terms: Sequence[TopologySelectorTerm], out: list[Violat
             if requirement.key in found:
                 out.append(duplicate(f"{path}[{number}].key", requirement.key))
             found[requirement.key] = frozenset(requirement.values)
-        if found in seen:
+        meaning = frozenset(found.items())
+        if meaning in seen:
             out.append(duplicate(path, ""))
-        seen.append(found)
+        seen.add(meaning)
 
 
 def _validate_values(values: Sequence[str], path: str, out: list[Violation]) -> None:
     if not values:
         out.append(required(path))
-    out.extend(duplicate(f"{path}[{index}]", value) for index, value in enumerate(values) if value in values[:index])
+    seen: set[str] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            out.append(duplicate(f"{path}[{index}]", value))
+        seen.add(value)

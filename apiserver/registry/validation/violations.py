@@ -5,6 +5,7 @@ Source: k8s.io/apimachinery/pkg/util/validation/field
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from pinnace.api.status import Violation
 
@@ -56,7 +57,11 @@ def _shown(value: Value) -> str:
         return json.dumps(_cut(value), ensure_ascii=False)
     if isinstance(value, int):
         return str(value)
-    plain = dict(value) if isinstance(value, Mapping) else list(value)
+    plain: object
+    if isinstance(value, Mapping):
+        plain = {key[:MAX_SHOWN]: text[:MAX_SHOWN] for key, text in islice(value.items(), MAX_SHOWN)}
+    else:
+        plain = [text[:MAX_SHOWN] for text in islice(value, MAX_SHOWN)]  # there may be thousands, and as many violations
     return _cut(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -109,6 +109,8 @@ class Assembly:
         self._bootstrap = Bootstrap(self._stores, self.cacher, clock)
         self.bootstrapped = asyncio.Event()
         self._stopping = False
+        self.turned_away = 0
+        """Calls since `drain`: each was told to go on with another server."""
         self.methods = self._methods()
 
     async def run(self) -> None:
@@ -142,6 +144,7 @@ class Assembly:
     def _closed(self) -> Refusal | None:
         """Why no call is taken now."""
         if self._stopping:
+            self.turned_away += 1
             return shutting_down()
         return None if self.bootstrapped.is_set() else not_loaded()
 

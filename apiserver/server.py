@@ -28,7 +28,9 @@ MAX_STREAMS = 250
 many of one connection others may have to wait."""
 FAREWELL = 0.2
 """Seconds in which a server that stops still answers, with "go on with another": a call that meets a closed door instead would
-not know whether it has happened."""
+not know whether it has happened. As long as somebody came in these seconds it stays for as many again..."""
+LONGEST_FAREWELL = 1.0
+"""...up to this."""
 STOP_GRACE = 2.0
 """Seconds that running calls are given when the server stops."""
 OPTIONS: Sequence[tuple[str, int]] = (
@@ -106,7 +108,11 @@ class ApiServer:
         """Sends everybody on to another server, lets running calls end, and closes."""
         await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._assembly.drain()
-        await self._clock.sleep(FAREWELL)
+        deadline = self._clock.monotonic() + LONGEST_FAREWELL
+        came = -1
+        while came != self._assembly.turned_away and self._clock.monotonic() < deadline:
+            came = self._assembly.turned_away
+            await self._clock.sleep(FAREWELL)
         await self._server.stop(STOP_GRACE)
 
     def readiness(self) -> str | None:

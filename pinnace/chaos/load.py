@@ -45,6 +45,8 @@ PAUSE = 0.05
 """Seconds for which a worker waits after a call that no server took."""
 ARREARS = 10.0
 """Seconds of lost time that a worker makes up for, as fast as it can."""
+BEGINNING = 5.0
+"""Seconds over which the workers begin: that many handshakes at once keep servers from heartbeats, without a fault."""
 POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
 """For history.Run: what nobody but the load writes."""
@@ -187,7 +189,7 @@ class Load:
 
     def _start_workers(self) -> None:
         def work(worker: Worker, rate: float) -> None:
-            self._working.append(asyncio.create_task(pace(worker, rate, self._random.random() / rate)))
+            self._working.append(asyncio.create_task(pace(worker, rate, self._random.random() * BEGINNING)))
 
         self._adversary = Adversary(self.client("adversary"), self._nodes, self._fork())
         work(self._adversary, ADVERSARY_RATE / 3)  # calls, of which a step has three

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from apiserver.registry.strategies.qos import qos_class
 from apiserver.registry.validation.resource_names import CONTAINER, HUGE_PAGES
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, PodAffinityTerm, PodSpec, ResourceRequirements, Service
 from pinnace.api.names import is_extended_resource
+from pinnace.api.qos import qos_class
 from pinnace.api.quantity import amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource

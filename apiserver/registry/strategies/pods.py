@@ -2,13 +2,13 @@
 
 from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import set_defaults
-from apiserver.registry.strategies.qos import qos_class
 from apiserver.registry.strategies.templates import Templates
 from apiserver.registry.validation.metadata import validate_metadata
 from apiserver.registry.validation.pod_status import validate_pod_status
 from apiserver.registry.validation.pod_update import validate_pod_update
 from apiserver.registry.validation.pods import validate_new_spec
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
+from pinnace.api.qos import qos_class
 from pinnace.api.status import Violation
 
 

@@ -12,13 +12,13 @@ Thousands of containers cost nothing while nothing happens: state is computed wh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from kubelet.runtime import ContainerState, ContainerView, Exit, Instant, Unsupported, past
+from kubelet.runtime import Call, CallView, ContainerState, ContainerView, Exit, Instant, Unsupported, past
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
-from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
+from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
 from pinnace.api.times import to_seconds
 
 KILLED = 137
@@ -67,19 +67,28 @@ class _Attempt(NamedTuple):
     code: int
     stop_grace: float | None
     last_exit: Exit | None
+    calls: tuple[CallView, ...] = ()
+    """As they are going to end."""
 
     def view(self, now: Instant) -> ContainerView:
         if self.ends is not None and now.monotonic >= self.ends.monotonic:
             exit_ = Exit(self.code, min(self.starts, self.ends), self.ends)
-            return self._view(ContainerState.EXITED, exit_.started, exit_, None)
+            return self._view(ContainerState.EXITED, exit_.started, exit_, None, now)
         if now.monotonic < self.starts.monotonic:
-            return self._view(ContainerState.CREATED, None, None, self.starts.monotonic)
-        return self._view(ContainerState.RUNNING, self.starts, None, self.ends.monotonic if self.ends else None)
+            return self._view(ContainerState.CREATED, None, None, self.starts.monotonic, now)
+        return self._view(ContainerState.RUNNING, self.starts, None, self.ends.monotonic if self.ends else None, now)
 
     def _view(
-        self, state: ContainerState, started: Instant | None, exit_: Exit | None, changes_at: float | None
+        self, state: ContainerState, started: Instant | None, exit_: Exit | None, changes_at: float | None, now: Instant
     ) -> ContainerView:
-        return ContainerView(self.name, self.number, state, started, exit_, self.last_exit, self.stop_grace, changes_at)
+        calls = tuple(_seen(call, now) for call in self.calls) if self.calls else ()
+        return ContainerView(self.name, self.number, state, started, exit_, self.last_exit, self.stop_grace, changes_at, calls)
+
+
+def _seen(planned: CallView, now: Instant) -> CallView:
+    if planned.ended is None or now.monotonic >= planned.ended.monotonic:
+        return planned
+    return planned._replace(ended=None, failure="", changes_at=planned.ended.monotonic)
 
 
 class _PodSandbox:
@@ -96,6 +105,9 @@ class FakeRuntime:
     def __init__(self, default: Behaviour) -> None:
         self._default = default
         self._pods: dict[str, _PodSandbox] = {}
+
+    def listen(self, notify: Callable[[str], None]) -> None:
+        """Whatever happens is foreseen."""
 
     def prepare(self, pod: Pod) -> None:
         self._pods[pod.metadata.uid] = _PodSandbox(behaviour(pod, self._default))
@@ -130,6 +142,16 @@ class FakeRuntime:
         if attempt.ends is not None and attempt.ends <= ends:
             ends, code = attempt.ends, attempt.code
         sandbox.attempts[container] = attempt._replace(ends=ends, code=code, stop_grace=grace)
+
+    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+        sandbox = self._pods[uid]
+        attempt = sandbox.attempts[container]
+        takes = float(call.handler.seconds) if isinstance(call.handler, SleepAction) else 0.0
+        failure = "" if takes <= call.timeout else "timed out"
+        ended = now.after(min(takes, call.timeout))
+        others = tuple(each for each in attempt.calls if each.kind is not call.kind)
+        planned = CallView(call.kind, call.number, now, ended, failure, None)
+        sandbox.attempts[container] = attempt._replace(calls=(*others, planned))
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
         sandbox = self._pods.get(uid)

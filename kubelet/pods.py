@@ -73,6 +73,7 @@ class Pods:
         self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
         self._queue = DelayQueue(clock)
+        runtime.listen(self._queue.add)
         self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
         self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
 

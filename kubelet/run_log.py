@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Literal, Self
 
-from kubelet.runtime import ContainerView, Instant, Runtime
+from kubelet.runtime import Call, ContainerView, Instant, Runtime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.check.files import encode
@@ -65,6 +65,9 @@ class Witnessed:
         self._clock = clock
         self._pods: dict[str, _Pod] = {}
 
+    def listen(self, notify: Callable[[str], None]) -> None:
+        self._runtime.listen(notify)
+
     def prepare(self, pod: Pod) -> None:
         self._runtime.prepare(pod)
         self._pods[pod.metadata.uid] = _Pod(pod)
@@ -78,6 +81,9 @@ class Witnessed:
 
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         self._runtime.stop(uid, container, grace, now)
+
+    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+        self._runtime.call(uid, container, call, now)
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
         containers = self._runtime.observe(uid, now)

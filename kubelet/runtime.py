@@ -1,18 +1,18 @@
 """The interface between the kubelet and what runs containers: a CRI in small.
 
 The kubelet decides *that* a container starts, stops or starts again; the runtime makes it happen and says what became of it.
-No call waits: `start` and `stop` begin something, `observe` tells how far it is. A runtime that knows when a container will
-change by itself says so in `changes_at`; one that cannot know calls the `notify` that it was made with.
+No call waits: `start`, `stop` and `call` begin something, `observe` tells how far it is. A runtime that knows when something
+will change by itself says so in `changes_at`; of all else it tells those who `listen`.
 
 A container is known by the pod's uid and its own name; each run of it is an *attempt*, counted from 0.
 Source: https://github.com/kubernetes/cri-api
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, Pod, SleepAction, TCPSocketAction
 from pinnace.runtime.clock import Clock
 
 
@@ -48,6 +48,47 @@ class Exit(NamedTuple):
     code: int
     started: Instant
     finished: Instant
+    reason: str = ""
+    """Where the code alone does not say it, such as OOMKilled or StartError; else empty."""
+    message: str = ""
+
+
+class CallKind(Enum):
+    """The values are what events call them."""
+
+    POST_START = "PostStartHook"
+    PRE_STOP = "PreStopHook"
+    STARTUP = "Startup probe"
+    READINESS = "Readiness probe"
+    LIVENESS = "Liveness probe"
+
+
+Handler: TypeAlias = ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | SleepAction
+
+
+class Call(NamedTuple):
+    """A hook or a probe: something that is asked of a container that runs."""
+
+    kind: CallKind
+    number: int
+    """Counted from 0 for each kind, whatever the attempt."""
+    handler: Handler
+    """Ports are numbers: names of ports are resolved already. An empty host is the pod's."""
+    timeout: float
+    """Seconds after which the runtime breaks it off, and it has failed."""
+
+
+class CallView(NamedTuple):
+    """What became of a call. It has succeeded when it has ended without a failure."""
+
+    kind: CallKind
+    number: int
+    begun: Instant
+    ended: Instant | None
+    failure: str
+    """Why it has failed, such as "HTTP probe failed with statuscode: 500"; else empty."""
+    changes_at: float | None
+    """Monotonic time at which it will have ended; None: not foreseen."""
 
 
 class ContainerView(NamedTuple):
@@ -67,6 +108,8 @@ class ContainerView(NamedTuple):
     """The grace, in seconds, with which it was last asked to stop; None: it was not."""
     changes_at: float | None
     """Monotonic time at which the state will have changed by itself; None: not foreseen."""
+    calls: tuple[CallView, ...] = ()
+    """The latest call of each kind that was made of this attempt."""
 
     @property
     def past(self) -> tuple[object, ...]:
@@ -79,6 +122,11 @@ class Unsupported(Exception):
 
 
 class Runtime(Protocol):
+    def listen(self, notify: Callable[[str], None]) -> None:
+        """Calls `notify(uid)` from now on, on the event loop, when something of a pod has changed that no `changes_at` had
+        foreseen. Said once, before everything else."""
+        ...
+
     def prepare(self, pod: Pod) -> None:
         """Makes the place in which the pod's containers will run. Raises Unsupported, and then there is nothing to remove."""
         ...
@@ -94,6 +142,11 @@ class Runtime(Protocol):
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         """Asks the container to end, and kills it `grace` seconds from now; asked again, the earlier kill counts. Once it has
         exited this does nothing."""
+        ...
+
+    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+        """Begins a hook or a probe of the latest attempt, which runs. It ends with that attempt, if not before, and takes the
+        place of an earlier call of its kind."""
         ...
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:

@@ -5,10 +5,10 @@ import pytest
 from kubelet.fake import KILLED, Behaviour, FakeRuntime, behaviour
 from kubelet.lifecycle import accept, advance
 from kubelet.record import wanted
-from kubelet.runtime import ContainerState, ContainerView, Instant, Unsupported
+from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant, Unsupported
 from kubelet.status import Addresses, render
 from kubelet.template import template_of
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import Pod, SleepAction
 from tests.builders import make_pod
 
 NOW = Instant(100.0, 5_000.0)
@@ -169,3 +169,16 @@ def test_annotations_that_were_spoiled_after_admission_do_not_stop_a_restarted_p
     runtime = started()
     source.metadata.annotations["pinnace.io/run-seconds"] = "oops"
     assert see(restarted(runtime, source, 5), 5).state is ContainerState.RUNNING
+
+
+def test_a_sleeping_hook_takes_its_time_and_a_later_call_of_its_kind_replaces_it() -> None:
+    runtime = started()
+    runtime.call(UID, "c0", Call(CallKind.PRE_STOP, 0, SleepAction(seconds=3), timeout=30.0), at(1))
+    (begun,) = see(runtime, 3.9).calls
+    assert (begun.ended, begun.changes_at) == (None, at(4).monotonic)
+    (ended,) = see(runtime, 4).calls
+    assert (ended.ended, ended.failure) == (at(4), "")
+
+    runtime.call(UID, "c0", Call(CallKind.PRE_STOP, 1, SleepAction(seconds=3), timeout=2.0), at(5))
+    (broken_off,) = see(runtime, 7).calls
+    assert (broken_off.number, broken_off.ended, broken_off.failure) == (1, at(7), "timed out")

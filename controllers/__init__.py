@@ -1,2 +1,1 @@
-"""Controllers: the loops that make the cluster what its objects say. Empty so far: node lifecycle and friends come here,
-on `pinnace.client` (informers, election) alone."""
+"""The controllers: each brings what there is closer to what was asked for. One replica leads; the others are hot."""

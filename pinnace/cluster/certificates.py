@@ -20,9 +20,13 @@ from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_PEER
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SCHEDULER = "scheduler"
+SCHEDULER, CONTROLLERS = "scheduler", "controllers"
 _SERVER = Subject("kube-apiserver")
-_CLIENTS = {ADMIN: Subject("kubernetes-admin", ("system:masters",)), SCHEDULER: Subject("system:kube-scheduler")}
+_CLIENTS = {
+    ADMIN: Subject("kubernetes-admin", ("system:masters",)),
+    SCHEDULER: Subject("system:kube-scheduler"),
+    CONTROLLERS: Subject("system:kube-controller-manager"),
+}
 _ETCD_SERVER, _ETCD_PEER, _ETCD_CLIENT = map(Subject, ("kube-etcd", "kube-etcd-peer", "kube-apiserver-etcd-client"))
 _CONTEXT = "pinnace"
 

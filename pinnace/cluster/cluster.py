@@ -1,6 +1,6 @@
 """A local cluster of real processes: start it, look at it, kill parts of it, start them again, take it down.
 
-    up -> state written -> etcd -> API servers -> schedulers, kubelets -> nodes Ready, a leader -> (runs on its own) -> down
+    up -> state written -> etcd -> API servers -> schedulers, kubelets, controllers -> nodes Ready, a leader -> (runs) -> down
 
 A process is in the state from when it is planned. So whatever dies at whatever moment, this program included, `down` finds what
 still runs. A start that fails or is cancelled takes down what it has started.
@@ -25,7 +25,7 @@ from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.progress import SILENT, Progress
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ClusterSpec, fleets, pki_folder, plan
+from pinnace.cluster.spec import APISERVER, CONTROLLERS, ETCD, KUBELET, SCHEDULER, ClusterSpec, fleets, pki_folder, plan
 from pinnace.cluster.startup import Missing
 from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
@@ -35,7 +35,7 @@ from pinnace.runtime.tls import TlsFiles
 START_TIMEOUT = 60.0
 POLL = 0.05
 NODES_POLL = 0.2
-STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, KUBELET))
+STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET))
 """What starts together, once what it needs is ready."""
 Hook = Callable[[ClusterState], Awaitable[None]]
 

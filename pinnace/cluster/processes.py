@@ -16,16 +16,16 @@ from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.etcd import etcd_environment
 from pinnace.cluster.ports import is_free
 from pinnace.cluster.procfs import Identity
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, Plan
+from pinnace.cluster.spec import APISERVER, CONTROLLERS, ETCD, KUBELET, SCHEDULER, Plan
 from pinnace.cluster.state import ProcessRecord
 
 STOPPING_ORDER = (
-    ((KUBELET, SCHEDULER), signal.SIGTERM),
+    ((KUBELET, CONTROLLERS, SCHEDULER), signal.SIGTERM),
     ((APISERVER,), signal.SIGTERM),
     ((ETCD,), signal.SIGKILL),
 )
-"""Schedulers resign and kubelets close their sessions through API servers that still serve. etcd's data is not needed any more;
-asked politely, its members would try for seconds to hand over to each other."""
+"""Schedulers and controllers resign and kubelets close their sessions through API servers that still serve. etcd's data is not
+needed any more; asked politely, its members would try for seconds to hand over to each other."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 POLL = 0.02

@@ -12,9 +12,11 @@ from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
 from pinnace.cluster.fittings import PLAIN, Fittings
 
-ETCD, APISERVER, SCHEDULER, KUBELET = "etcd", "apiserver", "scheduler", "kubelet"
+ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
 ELECTION = "scheduler"
 """The election that the schedulers hold."""
+ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: "controllers"}
+"""The elections of a cluster, by the component that holds them."""
 NODE_PREFIX = "node-"
 
 
@@ -26,13 +28,15 @@ def default_data_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """How many of each. Without schedulers, or without nodes, it is still a cluster: benchmarks want that. Raises SpecError."""
+    """How many of each. Without schedulers, controllers or nodes it is still a cluster: benchmarks want that. Raises
+    SpecError."""
 
     nodes: int = 10
     kubelets: int = 1
     schedulers: int = 3
     apiservers: int = 2
     etcd_members: int = 1
+    controllers: int = 0
     data_dir: Path = field(default_factory=default_data_dir)
 
     def __post_init__(self) -> None:
@@ -42,6 +46,8 @@ class ClusterSpec:
             raise SpecError(f"{self.apiservers} API servers make no cluster", hint="use --apiservers 1 or more")
         if self.schedulers < 0:
             raise SpecError(f"{self.schedulers} schedulers cannot be", hint="use --schedulers 1 or more")
+        if self.controllers < 0:
+            raise SpecError(f"{self.controllers} controllers cannot be", hint="use --controllers 0 or more")
         if self.nodes < 0 or self.kubelets < (1 if self.nodes else 0):
             raise SpecError(f"{self.kubelets} kubelets cannot run {self.nodes} nodes", hint="use 1 or more of each")
         if self.kubelets > self.nodes:
@@ -61,7 +67,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One process that is to run. `name` is unique in the cluster: it names the log and, of a scheduler, the candidate.
+    """One process that is to run. `name` is unique in the cluster: it names the log and, of who is elected, the candidate.
     `address` is where its clients find it, `http` where it says whether it is ready; who has no clients has one for both.
     `environment`: variables that it gets beside those of whoever starts it."""
 
@@ -100,13 +106,14 @@ def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fitting
         plans.append(Plan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]
 
-    for i in range(spec.schedulers):
-        name, http = f"{SCHEDULER}-{i}", address()
-        argv = _module(
-            SCHEDULER, "--name", name, "--server", reaching(name, endpoints), "--http", http,
-            "--kubeconfig", str(certificates.configuration(pki, SCHEDULER)),
-        )  # fmt: skip
-        plans.append(Plan(SCHEDULER, name, http, http, argv))
+    for component, count in ((SCHEDULER, spec.schedulers), (CONTROLLERS, spec.controllers)):
+        for i in range(count):
+            name, http = f"{component}-{i}", address()
+            argv = _module(
+                component, "--name", name, "--server", reaching(name, endpoints), "--http", http,
+                "--kubeconfig", str(certificates.configuration(pki, component)),
+            )  # fmt: skip
+            plans.append(Plan(component, name, http, http, argv))
 
     for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()

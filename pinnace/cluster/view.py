@@ -1,6 +1,7 @@
 """What a cluster looks like from outside: its processes, who leads, how many nodes are Ready."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pinnace.api.core_v1_pb2 import Node
@@ -9,7 +10,7 @@ from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.cluster.processes import running
 from pinnace.cluster.ready import problem
-from pinnace.cluster.spec import ELECTION, SCHEDULER
+from pinnace.cluster.spec import ELECTION, ELECTIONS
 from pinnace.cluster.state import ClusterState, ProcessRecord
 
 CALL_TIMEOUT = 2.0
@@ -17,7 +18,7 @@ CALL_TIMEOUT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """`pid` is 0 when it does not run. `problem` says why it is not ready. `leader`: it holds the schedulers' election."""
+    """`pid` is 0 when it does not run. `problem` says why it is not ready. `leader`: it holds the election of its kind."""
 
     component: str
     name: str
@@ -30,13 +31,14 @@ class ProcessStatus:
 
 async def status(state: ClusterState, client: Client) -> list[ProcessStatus]:
     """Every process of the cluster, in the order in which they start."""
-    problems, election = await asyncio.gather(asyncio.gather(*map(unready, state.processes)), try_leader(client))
-    return [_status(record, why, election) for record, why in zip(state.processes, problems, strict=True)]
+    problems, elections = await asyncio.gather(asyncio.gather(*map(unready, state.processes)), _elections(client))
+    holders = {each.name: each.holder for each in elections}
+    return [_status(record, why, holders) for record, why in zip(state.processes, problems, strict=True)]
 
 
-def _status(record: ProcessRecord, why: str, election: Election | None) -> ProcessStatus:
+def _status(record: ProcessRecord, why: str, holders: Mapping[str, str]) -> ProcessStatus:
     process = running(record)
-    leads = record.component == SCHEDULER and election is not None and election.holder == record.name
+    leads = holders.get(ELECTIONS.get(record.component, "")) == record.name
     pid = process.pid if process else 0
     return ProcessStatus(record.component, record.name, pid, record.plan.address, not why, leads, why)
 
@@ -52,6 +54,15 @@ async def leader(client: Client) -> Election | None:
         return await client.elections.get(ELECTION)
     except NotFound:
         return None
+
+
+async def _elections(client: Client) -> Sequence[Election]:
+    """Those that have a leader; none when no API server answers in time."""
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT):
+            return await client.elections.list()
+    except (ApiError, TimeoutError):
+        return []
 
 
 async def try_leader(client: Client) -> Election | None:

@@ -77,7 +77,7 @@ def test_leadership_is_kept_when_an_api_server_is_killed_or_freezes(stack: Stack
 def test_only_api_servers_reach_etcd(stack: Stack) -> None:
     look = "import socket; socket.create_connection(('etcd', 2379), 2)"
     stack.compose("exec", "-T", "apiserver", "python", "-c", look)
-    for service in ("scheduler", "kubelet"):
+    for service in ("scheduler", "controllers", "kubelet"):
         with pytest.raises(AssertionError, match=r"gaierror|timed out"):
             stack.compose("exec", "-T", service, "python", "-c", look)
 

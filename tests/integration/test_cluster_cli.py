@@ -17,7 +17,7 @@ from pinnace.cluster import procfs, state
 from pinnace.cluster.procfs import Identity
 
 PATIENCE = 20.0
-SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1")
+SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1", "--controllers", "0")
 
 
 class Home:
@@ -84,18 +84,26 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def leaders(found: list[dict[str, Any]]) -> list[str]:
-    return [process["name"] for process in found if process["leader"]]
+    """Of the schedulers."""
+    return [process["name"] for process in found if process["leader"] and process["component"] == "scheduler"]
 
 
 def test_up_status_kill_down(home: Home) -> None:
-    up = home.run("up", "--detach", *SMALL)
+    up = home.run("up", "--detach", *SMALL, "--controllers", "1")
     assert up.returncode == 0, up.stderr
     assert "pinnace down" in up.stdout
 
     status = home.run("status", "-o", "json")
     found = json.loads(status.stdout)
     assert status.returncode == 0
-    assert [process["name"] for process in found] == ["etcd-0", "apiserver-0", "scheduler-0", "scheduler-1", "kubelet-0"]
+    assert [process["name"] for process in found] == [
+        "etcd-0",
+        "apiserver-0",
+        "scheduler-0",
+        "scheduler-1",
+        "controllers-0",
+        "kubelet-0",
+    ]
     assert all(process["ready"] and process["pid"] for process in found) and len(leaders(found)) == 1
     processes = home.processes()
 

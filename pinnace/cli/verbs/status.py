@@ -21,13 +21,13 @@ from pinnace.cluster.view import ProcessStatus
     examples="""
         pinnace status
         pinnace status -o json | jq '.[] | select(.leader)'
-        kill -9 $(pinnace status -o json | jq '.[] | select(.leader).pid')
+        kill -9 $(pinnace status -o json | jq '.[] | select(.leader and .component == "scheduler").pid')
     """,
 )
 @local.data_dir_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def status(settings: Settings, data_dir: Path | None, output: str) -> None:
-    """Show the processes of a local cluster: which run, which are ready, which scheduler leads.
+    """Show the processes of a local cluster: which run, which are ready, which of them lead.
 
     Exit code 0 when all are ready, 1 when not. Of a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
     """

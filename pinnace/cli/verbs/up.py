@@ -31,6 +31,7 @@ POSITIVE = click.IntRange(min=1)
 @click.option("--nodes", type=POSITIVE, default=10, show_default=True, help="Virtual nodes.")
 @click.option("--kubelets", type=POSITIVE, default=1, show_default=True, help="Kubelet processes that share the nodes.")
 @click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="One leads, the others stand by.")
+@click.option("--controllers", type=click.IntRange(min=0), default=2, show_default=True, help="One leads, the others stand by.")
 @click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="All serve.")
 @click.option("--etcd-members", type=click.IntRange(min=1), default=1, show_default=True, help="1 or 3.")
 @local.data_dir_option
@@ -40,6 +41,7 @@ def up(
     nodes: int,
     kubelets: int,
     schedulers: int,
+    controllers: int,
     apiservers: int,
     etcd_members: int,
     data_dir: Path | None,
@@ -51,7 +53,8 @@ def up(
     cluster by the client configuration, in which it becomes the current context.
     """
     with local.translated():
-        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, data_dir or default_data_dir())
+        folder = data_dir or default_data_dir()
+        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder)
         local.run(_up(settings, spec, detach))
 
 
@@ -101,7 +104,7 @@ def example_pods() -> Path | None:
 def _welcome(cluster: Cluster, detach: bool) -> str:
     spec, example = cluster.spec, example_pods()
     commands = [
-        ("pinnace status", "its processes, and which scheduler leads"),
+        ("pinnace status", "its processes, and which of them lead"),
         ("pinnace get nodes", "its nodes"),
         *([(f"pinnace apply -f {example}", "some pods")] if example else []),
         ("pinnace get pods -w", "what becomes of them"),

@@ -15,6 +15,7 @@ OTHERS = {
     "apiserver": "kube-apiserver",
     "admin": "kubernetes-admin",
     "scheduler": "system:kube-scheduler",
+    "controllers": "system:kube-controller-manager",
     "kubelet": "system:node:kubelet",
 }
 

@@ -22,9 +22,9 @@ def argument(argv: tuple[str, ...], name: str) -> str:
 
 
 def test_plans_every_process_in_starting_order() -> None:
-    plans = plan(ClusterSpec(nodes=10, kubelets=3, data_dir=Path("/d")), BINARY, ports())
+    plans = plan(ClusterSpec(nodes=10, kubelets=3, controllers=2, data_dir=Path("/d")), BINARY, ports())
     assert [p.name for p in plans] == [
-        "etcd-0", "apiserver-0", "apiserver-1", "scheduler-0", "scheduler-1", "scheduler-2",
+        "etcd-0", "apiserver-0", "apiserver-1", "scheduler-0", "scheduler-1", "scheduler-2", "controllers-0", "controllers-1",
         "kubelet-0", "kubelet-1", "kubelet-2",
     ]  # fmt: skip
 

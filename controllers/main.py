@@ -1,0 +1,65 @@
+"""`pinnace-controllers`: the command line of the controllers."""
+
+import asyncio
+import logging
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from controllers.manager import Manager
+from controllers.registry import build
+from pinnace.client.client import Client
+from pinnace.client.config import ClientConfig, ConfigError, load
+from pinnace.client.connection import Connection
+from pinnace.runtime import logs, process
+from pinnace.runtime.http import StatusServer, parse_address
+
+log = logging.getLogger(__name__)
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "PINNACE_CONTROLLERS", "show_default": True})
+@click.option(
+    "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
+)
+@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
+@click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
+@click.option("--http", default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
+@click.option("-v", "--verbose", count=True, help="Log more.")
+def main(name: str, server: str | None, kubeconfig: Path | None, http: str, verbose: int) -> None:
+    """Brings the cluster closer to what was asked for. Of several replicas one leads; the others are ready to."""
+    logs.configure(name, verbose)
+    try:
+        servers = load(server, file=kubeconfig)
+    except ConfigError as error:
+        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
+    try:
+        address = parse_address(http)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--http") from None
+    sys.exit(process.run(lambda stop: serve(stop, address, servers, name)))
+
+
+async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str) -> None:
+    """Controls until `stop` is set."""
+    connection = Connection(servers.endpoints, tls=servers.tls)
+    manager = Manager(Client(connection), name, build)
+    status = StatusServer(*http, manager.checks, asyncio.get_running_loop())
+    status.start()
+    log.info("controllers %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(manager.run())
+            await stop.wait()
+            await manager.stop()
+            running.cancel()
+    finally:
+        status.stop()
+        await connection.close()
+
+
+if __name__ == "__main__":
+    main()

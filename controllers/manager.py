@@ -1,0 +1,138 @@
+"""The controllers, put together: informers -> controllers, under an election.
+
+    standby --elected--> barrier --informers have reached the token--> leading --lost--> standby
+                            |                                                    ^
+                            +---------------------- lost ------------------------+
+
+* A standby is hot: its informers run, and its indices are up to date. It lacks only the lead.
+* The barrier: before the first look all informers have reached the revision of the election. What earlier leaders wrote is then
+  known: nothing is made twice because a replica was behind.
+* On losing the lead everything is cancelled at once, writes that are under way too. One that has been sent may still be carried
+  out: each is conditional (on a version, or on a uid), so that it does what was right when it was decided, or nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from controllers import metrics
+from controllers.controller import Controller, Keys, Shared
+from controllers.informers import Informers
+from controllers.working import Working
+from pinnace.client.client import Client
+from pinnace.client.election import Candidate
+from pinnace.client.events import Recorder
+from pinnace.client.informer import Delta
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.http import Check
+from pinnace.runtime.race import race
+
+log = logging.getLogger(__name__)
+
+ELECTION = "controllers"
+COMPONENT = "controllers"
+"""Who reports their events."""
+SYNC_PATIENCE = 5.0
+"""Seconds between complaints about informers that are not up to date."""
+
+Build = Callable[[Shared], Sequence[Controller]]
+
+
+class Manager:
+    """`name` is the replica's: the holder of the election."""
+
+    def __init__(self, client: Client, name: str, build: Build, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._informers = Informers(client, clock=clock)
+        self._events = Recorder(client.events, COMPONENT, name, clock=clock)
+        self._controllers = build(Shared(client, self._informers, self._events, clock))
+        self._working: Mapping[str, Working] = {}
+        for controller in self._controllers:
+            for watch in controller.watches:
+                self._informers.add_handler(watch.resource, partial(self._handle, controller.name, watch.keys))
+        self._candidate = Candidate(
+            client.connection, ELECTION, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
+        )
+        self._elected = asyncio.Event()
+        self._lost = asyncio.Event()
+
+    @property
+    def checks(self) -> Mapping[str, Check]:
+        """For /readyz. Ready is who could lead at once; it need not lead."""
+        return {
+            "informers": lambda: None if self._informers.synced else "not synced yet",
+            "election": lambda: self._candidate.healthy,
+        }
+
+    async def run(self) -> None:
+        """Until cancelled. Use `stop` first, for a polite end."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informers.run())
+            group.create_task(self._events.run())
+            group.create_task(self._campaign())
+            group.create_task(self._lead())
+
+    async def stop(self) -> None:
+        """Resigns, so that another replica leads at once, and sends the last events."""
+        await self._candidate.resign()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._events.flush()
+
+    async def _campaign(self) -> None:
+        """Stands for election once there is something to lead with."""
+        while not self._informers.synced:
+            try:
+                await self._informers.wait_synced(SYNC_PATIENCE)
+            except TimeoutError as error:
+                log.warning("cannot stand for election yet: %s", error)
+        await self._candidate.run()
+
+    def _on_elected(self, token: int) -> None:
+        self._lost.clear()
+        self._elected.set()
+
+    def _on_lost(self, reason: str) -> None:
+        self._elected.clear()
+        self._lost.set()
+        self._working = {}
+        metrics.LEADING.set(0)
+
+    async def _lead(self) -> None:
+        while True:
+            await self._elected.wait()
+            token = self._candidate.token
+            if token is None:
+                await asyncio.sleep(0)  # the term is over; `_on_lost` is on its way
+                continue
+            await race(self._term(token), self._lost.wait())
+
+    async def _term(self, token: int) -> None:
+        """Works until cancelled."""
+        await self._reach(token)
+        working = {
+            each.name: Working(each, lambda: self._candidate.token == token, clock=self._clock) for each in self._controllers
+        }
+        for each in working.values():
+            each.begin(self._informers.store)
+        self._working = working
+        metrics.LEADING.set(1)
+        log.info("token %d: %s", token, ", ".join(working))
+        async with asyncio.TaskGroup() as group:
+            for each in working.values():
+                group.create_task(each.run())
+
+    async def _reach(self, token: int) -> None:
+        """The barrier."""
+        while True:
+            try:
+                return await self._informers.wait_for(token, SYNC_PATIENCE)
+            except TimeoutError as error:
+                log.warning("cannot begin yet: %s", error)
+
+    def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
+        if (working := self._working.get(controller)) is not None:
+            working.handle(keys, deltas)

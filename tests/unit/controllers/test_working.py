@@ -1,0 +1,110 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controllers.controller import Watch, its_controller, itself
+from controllers.working import Working
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import NODES, Resource
+from pinnace.api.verbs_pb2 import ADDED, MODIFIED
+from pinnace.client.errors import unavailable
+from pinnace.client.informer import Delta
+from tests.builders import make_node, make_pod
+from tests.clock import FakeClock
+
+
+class Recording:
+    """A controller that does as it is told for a key, and writes down what it looks at."""
+
+    name, workers = "recording", 2
+
+    def __init__(self, **does: Iterator[object]) -> None:
+        self.looked: list[str] = []
+        self._does = does
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return [Watch(NODES, itself)]
+
+    async def sync(self, key: str) -> float | None:
+        self.looked.append(key)
+        found = next(self._does.get(key, iter(())), None)
+        if isinstance(found, Exception):
+            raise found
+        return found if isinstance(found, float) else None
+
+
+def stores(*nodes: str) -> Callable[[Resource[Any]], Mapping[str, Node]]:
+    return lambda resource: {name: make_node(name).build() for name in nodes}
+
+
+@asynccontextmanager
+async def at_work(controller: Recording, clock: FakeClock, *nodes: str) -> AsyncIterator[Working]:
+    working = Working(controller, lambda: True, clock=clock)
+    working.begin(stores(*nodes))
+    running = asyncio.ensure_future(working.run())
+    await clock.advance(0)
+    yield working
+    running.cancel()
+
+
+async def test_a_term_begins_with_a_look_at_everything() -> None:
+    controller = Recording()
+    async with at_work(controller, FakeClock(), "a", "b"):
+        assert sorted(controller.looked) == ["a", "b"]
+
+
+async def test_a_key_is_looked_at_again_when_the_controller_wants_it() -> None:
+    clock, controller = FakeClock(), Recording(a=iter([3.0, None]))
+    async with at_work(controller, clock, "a"):
+        await clock.advance(2.9)
+        assert controller.looked == ["a"]
+        await clock.advance(60.0)
+        assert controller.looked == ["a", "a"]
+
+
+@pytest.mark.parametrize("failure", [unavailable("no server"), ZeroDivisionError()], ids=["of the API", "a bug"])
+async def test_a_failure_is_tried_again_and_keeps_nobody_else(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    clock, controller = FakeClock(), Recording(a=iter([failure, failure, None]))
+    async with at_work(controller, clock, "a", "b") as working:
+        assert sorted(controller.looked) == ["a", "b"]
+        await clock.advance(1.0)
+        assert sorted(controller.looked) == ["a", "a", "a", "b"]
+        working.handle(itself, [Delta(MODIFIED, make_node("b").build(), None)])
+        await clock.advance(0)
+        assert controller.looked[-1] == "b"
+
+
+async def test_nothing_is_begun_once_the_term_is_over() -> None:
+    clock, controller = FakeClock(), Recording()
+    working = Working(controller, lambda: False, clock=clock)
+    working.begin(stores("a", "b"))
+    async with asyncio.timeout(1):
+        waiting = asyncio.ensure_future(working.run())
+        await clock.advance(10)
+        waiting.cancel()
+    assert controller.looked == []
+
+
+def owned(owner: str, *, controller: bool = True, kind: str = "Node") -> Pod:
+    pod = make_pod("p").build()
+    pod.metadata.ownerReferences.add(kind=kind, apiVersion="v1", name=owner, controller=controller)
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "keys"),
+    [
+        (owned("n1"), None, {"n1"}),
+        (owned("n1"), owned("n2"), {"n1", "n2"}),
+        (owned("n1", controller=False), None, set()),
+        (owned("n1", kind="Pod"), None, set()),
+    ],
+)
+def test_a_change_concerns_those_who_manage_the_object_now_and_before(new: Pod, old: Pod | None, keys: set[str]) -> None:
+    assert set(its_controller(NODES)(Delta(ADDED, new, old))) == keys

@@ -10,11 +10,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from apiserver.admission import Request
 from apiserver.auth import defaults
 from apiserver.auth.user import SERVER
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
+from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
 from apiserver.services.namespaces import PERMANENT
 from pinnace.api.core_v1_pb2 import Namespace

@@ -10,26 +10,10 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from apiserver.auth.user import User
+from apiserver.registry.admission import Operation, Request
 from pinnace.api.resources import ALL, Object, Resource
-
-
-class Operation(Enum):
-    CREATE = auto()
-    UPDATE = auto()
-    """Of metadata and spec."""
-    UPDATE_STATUS = auto()
-    DELETE = auto()
-
-
-class Request(NamedTuple):
-    """Who writes, and whether it is for show only."""
-
-    user: User
-    dry_run: bool = False
 
 
 class Mutating(Protocol):

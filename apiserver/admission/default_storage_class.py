@@ -3,9 +3,9 @@
 Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass
 """
 
-from apiserver.admission import Request
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
+from apiserver.registry.admission import Request
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass

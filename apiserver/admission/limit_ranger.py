@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
-from apiserver.admission import Operation, Request
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
+from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
 from pinnace.api.quantity import amount, amounts, format_amount, parse

@@ -1,7 +1,7 @@
 """NamespaceLifecycle: objects are created only in namespaces that exist and are not ending."""
 
-from apiserver.admission import Request
 from apiserver.cacher.resource import ResourceCache
+from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, NAMESPACES, Object

@@ -9,10 +9,10 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 
 from collections.abc import Callable, Iterable, Mapping
 
-from apiserver.admission import Operation, Request
 from apiserver.auth.nodes import is_fleet
 from apiserver.auth.user import User
 from apiserver.registry import errors
+from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.resources import NODES, PODS

@@ -3,10 +3,10 @@
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
-from apiserver.admission import Request
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
+from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
 from apiserver.registry.validation.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod

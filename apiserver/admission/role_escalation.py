@@ -8,12 +8,12 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-
 
 from collections.abc import Sequence
 
-from apiserver.admission import Operation, Request
 from apiserver.auth.attributes import Target
 from apiserver.auth.permissions import action_on
 from apiserver.auth.rbac import EVERYTHING, Rbac, allows
 from apiserver.auth.user import MASTERS, User
 from apiserver.registry import errors
+from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES

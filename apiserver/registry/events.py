@@ -9,8 +9,8 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 from collections.abc import Sequence
 
-from apiserver.admission import Request
 from apiserver.registry import errors
+from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Outcome, Put, Version
 from apiserver.registry.store import Store

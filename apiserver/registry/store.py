@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from apiserver.admission import Chain, Operation, Request
 from apiserver.auth.user import User
 from apiserver.registry import errors
+from apiserver.registry.admission import Admission, Operation, Request
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
@@ -40,7 +40,7 @@ class Store(Generic[T]):
         self,
         resource: Resource[T],
         strategy: Strategy[T],
-        admission: Chain,
+        admission: Admission,
         mutator: Mutator[T],
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,

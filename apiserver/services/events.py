@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from apiserver.admission import Request
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
+from apiserver.registry.admission import Request
 from apiserver.registry.events import EventRegistry
 from apiserver.registry.store import Store
 from apiserver.services.resource import ResourceService, batch

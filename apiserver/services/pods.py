@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from apiserver.admission import Request
 from apiserver.auth.audit import Audit
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import binding, errors
+from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, single
 from apiserver.services import metrics

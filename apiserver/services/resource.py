@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from apiserver.admission import Request
 from apiserver.auth.attributes import Action
 from apiserver.auth.audit import Audit, Deed
 from apiserver.auth.permissions import action_on
@@ -12,6 +11,7 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
+from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Outcome, Stored
 from apiserver.registry.store import Store, single

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver.admission import Operation, Request
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.dispatch import Dispatcher
 from apiserver.cacher.event import Event
@@ -22,6 +21,7 @@ from apiserver.cacher.listing import Lister
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.registry import binding
+from apiserver.registry.admission import Operation, Request
 from apiserver.registry.mutation import Mutation, Version
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import pods

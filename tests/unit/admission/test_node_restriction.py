@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.admission import Operation, Request
 from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.auth.user import MASTERS, NODES_GROUP, User
+from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.nodenames import NodeNames

@@ -1,0 +1,36 @@
+"""What the registry asks of admission (apiserver.admission): who writes, what is written, and whether the cluster agrees."""
+
+from enum import Enum, auto
+from typing import Any, NamedTuple, Protocol
+
+from apiserver.auth.user import User
+from pinnace.api.resources import Object, Resource
+
+
+class Operation(Enum):
+    CREATE = auto()
+    UPDATE = auto()
+    """Of metadata and spec."""
+    UPDATE_STATUS = auto()
+    DELETE = auto()
+
+
+class Request(NamedTuple):
+    """Who writes, and whether it is for show only."""
+
+    user: User
+    dry_run: bool = False
+
+
+class Admission(Protocol):
+    """Sees the caches, and does no I/O: it may be asked several times for one write, each time about a later version."""
+
+    def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:
+        """Completes an object that is to be created. Raises Rejected."""
+        ...
+
+    def validate(
+        self, request: Request, operation: Operation, resource: Resource[Any], obj: Object | None, old: Object | None
+    ) -> None:
+        """`obj`: as it is to be (None: deleted), `old`: as it is (None: created); neither is changed. Raises Rejected."""
+        ...

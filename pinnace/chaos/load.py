@@ -46,7 +46,8 @@ PAUSE = 0.05
 ARREARS = 10.0
 """Seconds of lost time that a worker makes up for, as fast as it can."""
 BEGINNING = 5.0
-"""Seconds over which the workers begin: that many handshakes at once keep servers from heartbeats, without a fault."""
+"""Seconds over which the workers begin. A hundred handshakes at once take a server 0.2 s; with libfaketime in it, which
+intercepts each wait for Python's lock, a second and more: longer than a candidate may be silent, and no fault of anybody."""
 POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
 """For history.Run: what nobody but the load writes."""

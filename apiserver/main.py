@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 import sys
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.measured import Measured
-from pinnace.runtime import logs, process
+from pinnace.runtime import flags, logs, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer, parse_address
 from pinnace.runtime.tls import TlsFiles
@@ -58,6 +57,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
+@flags.logging_format
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -74,10 +74,11 @@ def main(
     seats: int,
     audit: Path | None,
     insecure: bool,
+    logging_format: logs.Format,
     verbose: int,
 ) -> None:
     """The API server: the one door to the cluster's state, and the only one that talks to etcd."""
-    logs.configure(name, verbose)
+    logs.configure(name, verbose, logging_format)
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]
     if not endpoints:
         raise click.BadParameter("name at least one address", param_hint="--etcd")
@@ -127,7 +128,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
-    audit = AuditLog(options.audit, uuid.uuid4().hex[:12]) if options.audit is not None else None
+    audit = AuditLog(options.audit) if options.audit is not None else None
     server = ApiServer(storage, who, compaction_interval=options.compaction_interval, seats=options.seats, audit=audit)
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()

@@ -1,6 +1,7 @@
 """The API server as a process: its assembly behind gRPC, with health and reflection."""
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 
 import grpc
@@ -15,6 +16,7 @@ from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS
 from apiserver.services.handlers import MethodHandlers, Who, anybody
+from apiserver.services.requests import RequestIds
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -67,7 +69,8 @@ class ApiServer:
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods
-        self._server.add_generic_rpc_handlers((MethodHandlers(methods, who),))
+        ids = RequestIds(uuid.uuid4().hex[:12])
+        self._server.add_generic_rpc_handlers((MethodHandlers(methods, who, ids),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         services = sorted({method.name.partition("/")[0] for method in methods.values()})
         reflection.enable_server_reflection([*services, HEALTH, reflection.SERVICE_NAME], self._server)

@@ -21,7 +21,7 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
-from pinnace.runtime import logs, process
+from pinnace.runtime import flags, logs, process
 from pinnace.runtime.http import StatusServer, parse_address
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--pods", default="110", help="How many pods a node runs at most.")
 @click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
 @click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
+@flags.logging_format
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -59,10 +60,11 @@ def main(
     pods: str,
     start_delay: float,
     run_log: Path | None,
+    logging_format: logs.Format,
     verbose: int,
 ) -> None:
     """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them, in pretence."""
-    logs.configure(name, verbose)
+    logs.configure(name, verbose, logging_format)
     gc.set_threshold(
         100_000, 20, 50
     )  # what the fleet holds lives long: the default looks through all of it for every 700 objects

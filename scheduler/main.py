@@ -13,7 +13,7 @@ import click
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
-from pinnace.runtime import logs, process
+from pinnace.runtime import flags, logs, process
 from pinnace.runtime.http import StatusServer, parse_address
 from scheduler import config, metrics
 from scheduler.scheduler import Scheduler
@@ -51,6 +51,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Write the configuration there, with all defaults filled in, and exit.",
 )
 @click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
+@flags.logging_format
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -61,10 +62,11 @@ def main(
     plugins: Sequence[str],
     written: Path | None,
     seed: int,
+    logging_format: logs.Format,
     verbose: int,
 ) -> None:
     """Decides which node each pod runs on. Of several replicas one leads; the others are ready to."""
-    logs.configure(name, verbose)
+    logs.configure(name, verbose, logging_format)
     try:
         configuration = config.parse(file.read_text(), seed=seed) if file else config.Configuration(seed=seed)
         for plugin in plugins:

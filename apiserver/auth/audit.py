@@ -1,8 +1,9 @@
 """The audit log: a line for each object that somebody wrote, or was refused, in the order in which it was decided.
 
 Lines are JSON with the names of Kubernetes' audit.k8s.io/v1 Event at the level Metadata: who (user), what (verb, and objectRef
-with the revision that came of it), the verdict (responseStatus), and the call that it belongs to (auditID: items of a batch
-share it). What is in the objects is not in it. Reads are noted only when they are refused; dry runs and events never.
+with the revision that came of it), the verdict (responseStatus), and the call that it belongs to (auditID: the id of the
+request, which items of a batch share). What is in the objects is not in it. Reads are noted only when they are refused; dry
+runs and events never.
 
 A thread writes them, ten times a second and at the end: nobody waits for the disk. When it does not keep up, or the disk is
 full, lines are lost, and the log says how many.
@@ -17,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from apiserver.auth.attributes import Action
 from apiserver.auth.user import User
 from pinnace.api.status import Refusal
 from pinnace.api.times import format_rfc3339, to_micro_time
+from pinnace.runtime import logs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Audit(Protocol):
         ...
 
     def note(self, user: User, deeds: Iterable[Deed]) -> None:
-        """Of one call."""
+        """Of the call on whose behalf the present task runs."""
         ...
 
 
@@ -68,19 +69,17 @@ class AuditLog:
 
     wanted = True
 
-    def __init__(self, path: Path, server: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        """`server`: a name that no other server has, for the ids of calls. Raises OSError when the file cannot be opened."""
+    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Raises OSError when the file cannot be opened."""
         self._file = path.open("a", encoding="utf-8")
-        self._server = server
         self._clock = clock
-        self._calls = count(1)
         self._waiting: deque[str] = deque(maxlen=MAX_WAITING)
         self._lost = 0
         self._writing = threading.Lock()  # at the end a thread may still be at it
 
     def note(self, user: User, deeds: Iterable[Deed]) -> None:
         common = {
-            "auditID": f"{self._server}-{next(self._calls)}",
+            "auditID": logs.request_id.get(),
             "stageTimestamp": format_rfc3339(to_micro_time(self._clock.time())),
             "user": {"username": user.name, "groups": user.groups},
         }

@@ -1,4 +1,5 @@
-"""Methods as gRPC handlers: the caller becomes a User, a refusal the call's status; its details go in the trailers."""
+"""Methods as gRPC handlers: the caller becomes a User, a refusal the call's status; its details go in the trailers, and so does
+the id of the call."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
@@ -11,7 +12,9 @@ from apiserver.auth.authentication import Authenticator
 from apiserver.auth.user import UNSECURED, User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
+from apiserver.services.requests import KEY, RequestIds
 from pinnace.api.status import Code, Refusal, Violation, encode
+from pinnace.runtime import logs
 
 DETAILS_KEY = "grpc-status-details-bin"
 MAX_DETAILS = 4000
@@ -37,8 +40,8 @@ class Call:
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """All methods of a server, by path."""
 
-    def __init__(self, methods: Mapping[str, Method], who: Who) -> None:
-        self._handlers = {path: _handler(method, who) for path, method in methods.items()}
+    def __init__(self, methods: Mapping[str, Method], who: Who, ids: RequestIds) -> None:
+        self._handlers = {path: _handler(method, who, ids) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         return self._handlers.get(handler_call_details.method)
@@ -60,16 +63,17 @@ def anybody(context: "grpc.aio.ServicerContext") -> User:
     return UNSECURED
 
 
-def _handler(method: Method, who: Who) -> grpc.RpcMethodHandler:
+def _handler(method: Method, who: Who, ids: RequestIds) -> grpc.RpcMethodHandler:
     if not method.server_streaming:
-        return grpc.unary_unary_rpc_method_handler(_unary(method, who), method.parse)
+        return grpc.unary_unary_rpc_method_handler(_unary(method, who, ids), method.parse)
     if not method.client_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(method, who), method.parse)
-    return grpc.stream_stream_rpc_method_handler(_stream(method, who), method.parse)
+        return grpc.unary_stream_rpc_method_handler(_stream(method, who, ids), method.parse)
+    return grpc.stream_stream_rpc_method_handler(_stream(method, who, ids), method.parse)
 
 
-def _unary(method: Method, who: Who) -> Any:
+def _unary(method: Method, who: Who, ids: RequestIds) -> Any:
     async def call(request: Any, context: Any) -> bytes:
+        _name(context, ids)
         try:
             return await method.call(request, Call(context, who(context)))
         except Rejected as rejected:
@@ -78,8 +82,9 @@ def _unary(method: Method, who: Who) -> Any:
     return call
 
 
-def _stream(method: Method, who: Who) -> Any:
+def _stream(method: Method, who: Who, ids: RequestIds) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[bytes]:
+        _name(context, ids)
         try:
             async with aclosing(method.stream(request, Call(context, who(context)))) as responses:
                 async for response in responses:
@@ -90,11 +95,18 @@ def _stream(method: Method, who: Who) -> Any:
     return call
 
 
+def _name(context: "grpc.aio.ServicerContext", ids: RequestIds) -> None:
+    """Gives the call its id. gRPC runs each call in a task of its own, so that nobody need take it back."""
+    request_id = ids.of(context.invocation_metadata() or ())
+    logs.request_id.set(request_id)
+    context.set_trailing_metadata(((KEY, request_id),))
+
+
 async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
     """Ends the call with the refusal."""
     told = shorten(refusal)
-    details = ((DETAILS_KEY, encode(told).SerializeToString()),)
-    await context.abort(_GRPC[told.code], told.message, details)
+    trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (KEY, logs.request_id.get()))
+    await context.abort(_GRPC[told.code], told.message, trailers)
     raise AssertionError("abort raises")
 
 

@@ -14,7 +14,7 @@ from pinnace.api.status import Code
 from pinnace.check.facts import ElectionFacts, PodFacts
 from pinnace.check.history import Record, Stored, Told
 
-_LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z \S+ \S+ \S+: (.*)")
+_LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z \S+ \S+ \S+: (.*?)(?: \(request \S+\))?$")
 
 
 @dataclass(frozen=True, slots=True)

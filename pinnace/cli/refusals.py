@@ -78,6 +78,8 @@ def _hint(error: errors.ApiError) -> str:
             return "list again"
         case errors.Timeout():
             return "try again, or give it more time with --timeout"
+        case errors.Internal() if error.request_id:
+            return f"the server's log says more about request {error.request_id}; please report it"
         case errors.Unavailable():
             return "the server cannot serve now; try again in a moment" if error.reason else HINT
     return ""

@@ -22,6 +22,7 @@ from google.protobuf.message import Message
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay
 
 from pinnace.client.errors import (
+    REQUEST_ID_KEY,
     ApiError,
     OutcomeUnknown,
     Timeout,
@@ -215,13 +216,18 @@ class Connection:
             raise timed_out(f"no connection to the API server at {', '.join(self._endpoints)} in time") from None
         remaining = deadline - asyncio.get_running_loop().time()
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, response.FromString)
+        sent = call(request, timeout=max(remaining, 0.001))
         try:
-            answer: R = await call(request, timeout=max(remaining, 0.001))
+            answer: R = await sent
         except grpc.aio.AioRpcError as error:
             failure = self.failed(peer, error)
+            log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
             if isinstance(failure, Unavailable) and failure.retry_after is None and not retry:
                 raise outcome_unknown(failure) from None
             raise failure from None
+        if log.isEnabledFor(logging.DEBUG):
+            trailers = dict(await sent.trailing_metadata())
+            log.debug("%s at %s: OK, request %s", method, peer.endpoint, trailers.get(REQUEST_ID_KEY, "unknown"))
         return answer
 
 

@@ -27,6 +27,8 @@ from google.rpc import status_pb2
 from pinnace.api.status import Code, Refusal, Violation, decode
 
 DETAILS_KEY = "grpc-status-details-bin"
+REQUEST_ID_KEY = "x-request-id"
+"""Of the trailers of every call."""
 
 
 class ApiError(Exception):
@@ -35,6 +37,9 @@ class ApiError(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+        self.request_id = ""
+        """Under which the API server's logs have the call; "" where it is not known: of items of a batch, or when no server has
+        answered."""
 
     @property
     def code(self) -> Code:
@@ -148,12 +153,20 @@ def from_refusal(refusal: Refusal) -> ApiError:
 
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
     """The error of a call that failed: what the server says in its details, or else what gRPC says."""
-    for key, value in error.trailing_metadata() or ():
-        if key == DETAILS_KEY:
-            try:
-                return from_status(status_pb2.Status.FromString(value))
-            except DecodeError:
-                break
+    trailers = dict(error.trailing_metadata() or ())
+    failure = _told(trailers.get(DETAILS_KEY)) or _untold(error)
+    failure.request_id = trailers.get(REQUEST_ID_KEY, "")
+    return failure
+
+
+def _told(details: bytes | None) -> ApiError | None:
+    try:
+        return from_status(status_pb2.Status.FromString(details)) if details is not None else None
+    except DecodeError:
+        return None
+
+
+def _untold(error: grpc.aio.AioRpcError) -> ApiError:
     number = error.code().value[0]
     if error.code() is grpc.StatusCode.CANCELLED:  # by the peer: it closes its connections
         number = Code.UNAVAILABLE

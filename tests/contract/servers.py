@@ -17,6 +17,7 @@ from apiserver.services.handlers import MethodHandlers, anybody
 from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.methods import methods_of
+from apiserver.services.requests import RequestIds
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
@@ -95,7 +96,7 @@ class Server:
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         handlers = tuple(
-            MethodHandlers(methods_of(each, service, lambda: None, FlowControl(), AlwaysAllow()), anybody)
+            MethodHandlers(methods_of(each, service, lambda: None, FlowControl(), AlwaysAllow()), anybody, RequestIds("test"))
             for each, service in services
         )
         self._grpc.add_generic_rpc_handlers(handlers)

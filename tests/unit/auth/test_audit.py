@@ -17,6 +17,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.status import Code, Refusal
+from pinnace.runtime import logs
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.unit.auth.matrix import PEOPLE, Caller
@@ -28,9 +29,10 @@ CREATE = Action("create", "pods")
 async def write(path: Path, *calls: Iterable[Deed]) -> None:
     """These calls of Eve's."""
     clock = FakeClock()
-    audit = AuditLog(path, "one", clock)
+    audit = AuditLog(path, clock)
     running = asyncio.ensure_future(audit.run())
-    for deeds in calls:
+    for number, deeds in enumerate(calls, start=1):
+        logs.request_id.set(f"one-{number}")
         audit.note(EVE, deeds)
     await clock.advance(INTERVAL)
     running.cancel()
@@ -68,7 +70,7 @@ async def test_calls_are_told_apart_and_stay_in_order(tmp_path: Path) -> None:
 
 
 async def test_what_waits_at_the_end_is_written(tmp_path: Path) -> None:
-    audit = AuditLog(tmp_path / "log", "one", FakeClock())
+    audit = AuditLog(tmp_path / "log", FakeClock())
     running = asyncio.ensure_future(audit.run())
     await asyncio.sleep(0)
     audit.note(EVE, [Deed(CREATE, "default", "late")])

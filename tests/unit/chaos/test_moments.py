@@ -52,7 +52,7 @@ def test_a_failover_moment_by_moment() -> None:
 def test_a_log_is_told_from_the_fault_on_and_only_what_matters() -> None:
     lines = [
         "1970-01-01T00:01:40.100Z W s0 pinnace.client.election: token 5 is lost: before",
-        "1970-01-01T00:01:42.250Z W s0 pinnace.client.election: token 10 is lost: no heartbeat",
+        "1970-01-01T00:01:42.250Z W s0 pinnace.client.election: token 10 is lost: no heartbeat (request 9f-3)",
         "1970-01-01T00:01:43.000Z I s0 scheduler.scheduler: 100 nodes",
         "Traceback (most recent call last):",
     ]

@@ -43,10 +43,10 @@ class Bench:
 
 @asynccontextmanager
 async def calibrated_cluster(
-    spec: ClusterSpec, progress: Progress, *, linked: bool = False, compaction: float | None = None
+    spec: ClusterSpec, progress: Progress, *, linked: bool = False, flags: Sequence[str] = ()
 ) -> AsyncIterator[Bench]:
     """etcd is calibrated while nothing else of the cluster runs. `linked`: the schedulers reach the API servers through links.
-    `compaction`: seconds between two compactions, if not as usual. Raises BenchError, ClusterError, HelperError."""
+    `flags`: further ones of the API servers. Raises BenchError, ClusterError, HelperError."""
     found: list[Calibration] = []
 
     async def measure(state: ClusterState) -> None:
@@ -56,9 +56,7 @@ async def calibrated_cluster(
 
     async with AsyncExitStack() as stack:
         links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
-        fittings = Fittings(_of_schedulers(links)) if links else PLAIN
-        if compaction is not None:
-            fittings = replace(fittings, arguments=_compacting(compaction))
+        fittings = replace(Fittings(_of_schedulers(links)) if links else PLAIN, arguments=_of_apiservers(flags))
         cluster = await stack.enter_async_context(scratch_cluster(spec, progress, measure, fittings))
         connections = [Connection([endpoint], tls=cluster.tls) for endpoint in cluster.endpoints]
         for connection in connections:
@@ -73,8 +71,8 @@ def _of_schedulers(links: Links) -> Wiring:
     return wire
 
 
-def _compacting(seconds: float) -> Callable[[str], Sequence[str]]:
-    return lambda process: ("--etcd-compaction-interval", str(seconds)) if process.startswith(APISERVER) else ()
+def _of_apiservers(flags: Sequence[str]) -> Callable[[str], Sequence[str]]:
+    return lambda process: flags if process.startswith(APISERVER) else ()
 
 
 async def calibrate(etcd: str, shown: Sequence[str]) -> Calibration:

@@ -25,6 +25,12 @@ def total(text: str, name: str, **labels: str) -> int | None:
     return int(sum(values)) if values else None
 
 
+async def read_by(http: str, name: str, label: str) -> dict[str, float]:
+    """The samples of this name, by this label. Raises BenchError."""
+    families = text_string_to_metric_families(await asyncio.to_thread(_fetch, http))
+    return {sample.labels[label]: sample.value for family in families for sample in family.samples if sample.name == name}
+
+
 def _fetch(http: str) -> str:
     try:
         with _direct.open(f"http://{http}/metrics", timeout=TIMEOUT) as answer:

@@ -26,6 +26,8 @@ class Run:
     rate: float = 0.0
     violations: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    stage_cpu: Mapping[str, float] = field(default_factory=dict)
+    """CPU seconds of the API servers by stage (apiserver.stages); {}: not counted."""
 
     @property
     def per_1000_transactions(self) -> float:
@@ -71,7 +73,8 @@ class Report:
         return _sum([run.counts for run in self.runs])
 
     def to_json(self) -> dict[str, Any]:
-        """Seconds, megabytes (10^6), items per second. Figures of processes are those of the median run."""
+        """Seconds (`stage_cpu_us`: microseconds for each item), megabytes (10^6), items per second. Figures of processes are
+        those of the median run."""
         stages = {stage: _summary(summary) for stage, summary in self.stages.items()}
         return {
             "row": self.row,
@@ -106,6 +109,7 @@ class Report:
             *([self._rates()] if self.unit else []),
             self._latencies(),
             self._processes(),
+            *([self._stage_cpu()] if self.median.stage_cpu else []),
             ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items()),
             f"machine: {m.cores} cores, {m.memory_gb:g} GB, Linux {m.kernel}, Python {m.python}; commit {m.commit or '?'}",
         ]
@@ -136,6 +140,20 @@ class Report:
         table.add_row("all", f"{total:.2f}", f"{total / run.items * 1000:.3f}", "")
         return table
 
+    def _stage_cpu(self) -> Table:
+        run = self.median
+        spent = sum(run.stage_cpu.values())
+        table = _table("stage in the API servers", f"CPU µs per {self._item}", "share")
+        for stage, seconds in sorted(run.stage_cpu.items(), key=lambda each: -each[1]):
+            table.add_row(stage, f"{seconds / run.items * 1e6:.1f}", f"{seconds / spent:.0%}")
+        table.add_row("all", f"{spent / run.items * 1e6:.1f}", "")
+        return table
+
+    @property
+    def _item(self) -> str:
+        """What the rate counts, in the singular."""
+        return self.unit.partition("/")[0].removesuffix("s")
+
 
 def _run(run: Run) -> dict[str, Any]:
     return {
@@ -149,10 +167,12 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _process_figures(run: Run) -> dict[str, Any]:
+    stage_cpu = {stage: round(seconds / run.items * 1e6, 2) for stage, seconds in run.stage_cpu.items()}
     return {
         "calibration": asdict(run.calibration),
         "cpu_s": {name: round(usage.cpu_s, 2) for name, usage in run.usage.items()},
         "peak_rss_mb": {name: round(usage.peak_rss_mb, 1) for name, usage in run.usage.items()},
+        **({"stage_cpu_us": stage_cpu} if stage_cpu else {}),
     }
 
 

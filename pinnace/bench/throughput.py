@@ -3,6 +3,7 @@
 from pinnace.bench.calibration import Bench
 from pinnace.bench.load import Load
 from pinnace.bench.report import Run
+from pinnace.bench.stagecpu import StageMeter
 from pinnace.bench.usage import Meter
 from pinnace.bench.witness import BOUND, RUNNING, witnessing
 
@@ -37,8 +38,16 @@ async def throughput(bench: Bench, pods: int, batch: int) -> Run:
 async def create(bench: Bench, pods: int, batch: int) -> Run:
     """From the first create that is sent to the last acknowledgement; nobody schedules."""
     load = Load()
+    stages = await StageMeter.start(bench.cluster.state)
     meter = Meter(bench.cluster.state)
     await load.create(bench.clients, pods, batch=batch)
     usage = meter.read()
     elapsed = max(load.acknowledged.values()) - load.began
-    return Run(bench.calibration, usage, {"created": load.latencies}, items=pods, rate=pods / elapsed)
+    return Run(
+        bench.calibration,
+        usage,
+        {"created": load.latencies},
+        items=pods,
+        rate=pods / elapsed,
+        stage_cpu=await stages.read(),
+    )

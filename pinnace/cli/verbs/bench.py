@@ -45,8 +45,8 @@ class Row:
     """The stage whose percentiles are the row's result, when the rate is not."""
     linked: bool = False
     """The schedulers reach the API servers through links that can be held."""
-    compaction: float | None = None
-    """Seconds between two compactions; None: as usual."""
+    flags: tuple[str, ...] = ()
+    """Further ones of the API servers."""
 
 
 @click.group("bench", context_settings=CONTEXT, no_args_is_help=False)
@@ -106,11 +106,15 @@ def throughput_row(
 @verb("create", examples="pinnace bench create --batch 1")
 @pods_option(10000)
 @batch_option
+@click.option(
+    "--stages/--no-stages", default=True, show_default=True, help="Tell the API servers' CPU by stage, for a few percent of it."
+)
 @common
-def create_row(settings: Settings, pods: int, batch: int, apiservers: int, **shared: Any) -> None:
+def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiservers: int, **shared: Any) -> None:
     """Pods created, with nobody to schedule them."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
-    row = Row("create", spec, {"pods": pods, "batch": batch}, unit="pods/s")
+    flags = ("--profile-stages",) if stages else ()
+    row = Row("create", spec, {"pods": pods, "batch": batch}, unit="pods/s", flags=flags)
     measure(settings, row, lambda bench, steps: create(bench, pods, batch), **shared)
 
 
@@ -199,7 +203,7 @@ def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds:
     """Many watchers of a steady stream of events, some of whom never read; history is compacted every second."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     options = {"watchers": watchers, "stuck": stuck, "rate": rate, "seconds": seconds}
-    row = Row("crowd", spec, options, unit="deliveries/s", headline="delivered", compaction=1.0)
+    row = Row("crowd", spec, options, unit="deliveries/s", headline="delivered", flags=("--etcd-compaction-interval", "1"))
     measure(settings, row, lambda bench, steps: crowd(bench, watchers, stuck, rate, seconds), **shared)
 
 
@@ -250,7 +254,7 @@ async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
     for number in range(1, runs + 1):
         if runs > 1:
             steps.line(f"run {number} of {runs}")
-        async with calibrated_cluster(row.spec, steps, linked=row.linked, compaction=row.compaction) as bench:
+        async with calibrated_cluster(row.spec, steps, linked=row.linked, flags=row.flags) as bench:
             steps.waiting(f"the measurement: {row.name}")
             found.append(await body(bench, steps))
     return found

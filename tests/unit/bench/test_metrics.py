@@ -26,6 +26,7 @@ async def test_a_process_is_asked() -> None:
     server.start()
     try:
         assert await metrics.read(server.address, "python_info") == 1
+        assert await metrics.read_by(server.address, "python_info", "major") == {"3": 1.0}
     finally:
         server.stop()
 

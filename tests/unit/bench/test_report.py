@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -52,6 +53,14 @@ def test_a_row_of_times_has_its_percentiles_on_top_and_no_rate() -> None:
 
 def test_violations_are_summed() -> None:
     assert a_report(a_run(1, [0.1], lost=1), a_run(1, [0.1], lost=2)).violations == {"lost": 3}
+
+
+def test_cpu_by_stage_is_told_for_each_item_of_the_median_run() -> None:
+    runs = [replace(a_run(rate, [0.1]), stage_cpu={"admit": rate / 1000, "transport": 0.5}) for rate in (1000, 2000, 9000)]
+    assert a_report(*runs).to_json()["stage_cpu_us"] == {"admit": 2000.0, "transport": 500.0}
+    lines = [" ".join(line.split()) for line in render(a_report(*runs)).splitlines()]
+    first = lines.index("stage in the API servers CPU µs per pod share")
+    assert lines[first + 1 : first + 4] == ["admit 2000.0 80%", "transport 500.0 20%", "all 2500.0"]
 
 
 def test_it_is_json() -> None:

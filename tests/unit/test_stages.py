@@ -1,0 +1,92 @@
+"""CPU time by stage: each moment belongs to one stage, and to the right one."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from apiserver.stages import SECTIONS, Stages
+
+
+class Processor:
+    """A thread's CPU time, that passes when somebody works."""
+
+    def __init__(self) -> None:
+        self.time = 0
+
+    def work(self, amount: int) -> None:
+        self.time += amount
+
+
+@pytest.fixture
+def processor() -> Processor:
+    return Processor()
+
+
+@pytest.fixture
+def stages(processor: Processor) -> Stages:
+    return Stages(lambda: processor.time)
+
+
+def spent(stages: Stages) -> dict[str, int]:
+    return {stage: time for stage, time in stages.spent.items() if time}
+
+
+def test_what_is_within_another_stage_is_not_counted_twice(processor: Processor, stages: Stages) -> None:
+    def commit() -> None:
+        processor.work(2)
+        encode(30)
+        processor.work(3)
+
+    encode = stages.charging("encode", processor.work)
+    stages.charging("commit", commit)()
+    processor.work(1000)
+    encode(1)
+    assert spent(stages) == {"commit": 5, "encode": 31}
+
+
+async def test_who_waits_does_not_pay_for_others(processor: Processor, stages: Stages) -> None:
+    async def handle() -> str:
+        processor.work(1)
+        await there.wait()
+        processor.work(2)
+        return "done"
+
+    there = asyncio.Event()
+    calls = [asyncio.ensure_future(stages.charging("handle", handle)()) for _ in range(3)]
+    await asyncio.sleep(0)
+    processor.work(1000)
+    stages.charging("fan-out", processor.work)(50)
+    there.set()
+    assert await asyncio.gather(*calls) == ["done"] * 3
+    assert spent(stages) == {"handle": 9, "fan-out": 50}
+
+
+async def test_errors_and_cancellation_pass(processor: Processor, stages: Stages) -> None:
+    async def fail() -> None:
+        processor.work(1)
+        raise ValueError
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            processor.work(10)
+            await asyncio.sleep(0)
+            processor.work(20)
+
+    with pytest.raises(ValueError):
+        await stages.charging("handle", fail)()
+    waiting = asyncio.ensure_future(stages.charging("commit", wait)())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    processor.work(1000)
+    assert spent(stages) == {"handle": 1, "commit": 30}
+
+
+@pytest.mark.parametrize(("owner", "name", "stage"), SECTIONS, ids=lambda each: getattr(each, "__name__", each))
+def test_what_is_wrapped_is_there_and_no_generator(owner: object, name: str, stage: str) -> None:
+    function = getattr(owner, name)
+    assert callable(function) and not inspect.isasyncgenfunction(function) and not inspect.isgeneratorfunction(function)

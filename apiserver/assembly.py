@@ -21,6 +21,7 @@ from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.admission.priority import Priority
 from apiserver.admission.resource_quota import ResourceQuota
 from apiserver.admission.role_escalation import RoleEscalation
+from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
 from apiserver.auth.audit import Audit, NoAudit
 from apiserver.auth.authorizer import Policy
 from apiserver.auth.nodes import NodeAuthorizer
@@ -185,6 +186,7 @@ class Assembly:
         mutating = (
             NamespaceLifecycle(of(NAMESPACES)),
             Priority(of(PRIORITY_CLASSES)),
+            TaintNodesByCondition(),
             DefaultStorageClass(of(STORAGE_CLASSES)),
             limits,
         )

@@ -4,8 +4,9 @@ A node belongs to a fleet by the label `pinnace.io/fleet`, whose value is the fl
 and plays every other node that carries its label: `pinnace node add` only creates objects.
 
 A fleet's own nodes are created Ready and without a taint, because their leases are held before they exist: there is no moment
-at which a pod could be sent to a node that nobody plays, and a node costs one write. A node that somebody else created, with
-the taint node.kubernetes.io/not-ready, is made Ready (status) and then freed of the taint (spec), once its lease is asked for.
+at which a pod could be sent to a node that nobody plays, and a node costs one write. A node that somebody else created has the
+taint node.kubernetes.io/not-ready from the API server; it is made Ready (status) and then freed of the taint (spec), once its
+lease is asked for.
 """
 
 from collections.abc import Mapping

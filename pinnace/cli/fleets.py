@@ -1,14 +1,14 @@
 """New virtual nodes: whose they are, what they are called, what they look like. Pure.
 
 A node is played by the kubelet fleet whose name is the value of its label `pinnace.io/fleet`. Until the fleet holds the node's
-lease and has made it Ready, its taint keeps pods away.
+lease and has made it Ready, the taint that the API server gives to it keeps pods away.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.cli.outcomes import ExitCode, Failure
 
 
@@ -35,7 +35,6 @@ def new_node(name: str, fleet: str, capacity: Mapping[str, str]) -> Node:
     node = Node()
     node.metadata.name = name
     node.metadata.labels[FLEET_LABEL] = fleet
-    node.spec.taints.add(key=NOT_READY_TAINT, effect="NoSchedule")
     for resource, amount in capacity.items():
         node.status.capacity[resource].string = amount
         node.status.allocatable[resource].string = amount

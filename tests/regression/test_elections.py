@@ -276,7 +276,7 @@ async def test_cilium_42920_a_shutdown_that_hangs() -> None:
     storage = Gated()
     async with serving(storage) as address:
         client = Client(connect(address))
-        await client.nodes.create(make_node("n").new())
+        await client.nodes.create(make_node("n").condition("Ready", "True").new())
         first, second = (Scheduler(Client(connect(address)), name, Configuration()) for name in ("first", "second"))
         tasks = [asyncio.ensure_future(first.run())]
         await client.pods.create(make_pod("before").req(cpu="1m").new())

@@ -75,7 +75,7 @@ async def test_describe(pinnace: Commands, client: Client) -> None:
 
 async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> None:
     for name in ("n1", "n2"):
-        await client.nodes.create(make_node(name).new())
+        await client.nodes.create(make_node(name).condition("Ready", "True").new())
     assert (await pinnace("cordon", "n1")).lines == ["node/n1 cordoned"]
     assert (await pinnace("cordon", "node/n1")).lines == ["node/n1 already cordoned"]
     assert (await client.nodes.get("n1")).spec.unschedulable

@@ -69,11 +69,12 @@ class Cluster:
         await self.storage.transact([Write(current.key, None, current.mod_revision)])
 
     async def create(self, *objects: NodeBuilder | PodBuilder) -> None:
+        """Nodes are Ready."""
         for obj in objects:
             if isinstance(obj, PodBuilder):
                 await self.client.pods.create(obj.new())
             else:
-                await self.client.nodes.create(obj.new())
+                await self.client.nodes.create(obj.condition("Ready", "True").new())
 
     async def create_class(self, name: str, **fields: Any) -> None:
         """Of priority 10."""

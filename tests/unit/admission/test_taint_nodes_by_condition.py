@@ -1,0 +1,41 @@
+"""Which new nodes are kept free of pods until somebody plays them."""
+
+from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
+from apiserver.auth.user import UNSECURED
+from apiserver.registry.admission import Request
+from kubelet.nodes import new_node
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.wellknown import NOT_READY_TAINT
+from tests.builders import make_node
+
+NOT_READY = (NOT_READY_TAINT, "NoSchedule")
+
+
+def taints(node: Node) -> list[tuple[str, str]]:
+    TaintNodesByCondition().admit(Request(UNSECURED), node)
+    return [(taint.key, taint.effect) for taint in node.spec.taints]
+
+
+def test_one_that_says_nothing_of_itself() -> None:
+    assert taints(make_node("n").taint("gpu", "true").new()) == [("gpu", "NoSchedule"), NOT_READY]
+
+
+def test_one_that_is_not_ready() -> None:
+    for status in ("False", "Unknown"):
+        node = make_node("n").new()
+        node.status.conditions.add(type="Ready", status=status)
+        assert taints(node) == [NOT_READY]
+
+
+def test_what_a_kubelet_registers_is_left_alone() -> None:
+    """It holds the lease already, and would need two more writes."""
+    assert taints(new_node("n", "fleet", {}, 0.0)) == []
+
+
+def test_not_twice() -> None:
+    assert taints(make_node("n").taint(NOT_READY_TAINT).new()) == [NOT_READY]
+
+
+def test_to_evict_is_another_matter() -> None:
+    found = taints(make_node("n").taint(NOT_READY_TAINT, effect="NoExecute").new())
+    assert found == [(NOT_READY_TAINT, "NoExecute"), NOT_READY]

@@ -18,8 +18,10 @@ from itertools import islice
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import ShuttingDown
+from apiserver.registry import errors
+from apiserver.registry.errors import Rejected
 from apiserver.services.conversation import Conversation, Sign
-from apiserver.services.nodelease import birth_of, lease_object, misnamed
+from apiserver.services.nodelease import birth_of, lease_object, unusable
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
@@ -72,7 +74,7 @@ class Fleet:
         self._session: Session
 
     async def run(self) -> None:
-        """To the end of the conversation. Raises StorageError when the session cannot be opened, ShuttingDown."""
+        """To the end of the conversation. Raises StorageError when the session cannot be opened, ShuttingDown, Rejected."""
         self._session = await self._open_session(self._opening.session)
         if not self._birth and not self._opening.session:
             self._birth = await self._storage.current_revision()
@@ -117,7 +119,10 @@ class Fleet:
             case HeartbeatRequest() as request if request.HasField("beat"):
                 self._beat(request.beat.sequence)
                 return True
-            case HeartbeatRequest() as request if request.HasField("add") and not misnamed(request.add.nodes):
+            case HeartbeatRequest() as request if request.HasField("add"):
+                if problem := unusable(request.add.nodes):
+                    await self._release("it names nodes that cannot be")
+                    raise Rejected(errors.bad_request(problem))
                 await self._permit(request.add.nodes)
                 self._wanted.update(dict.fromkeys(request.add.nodes))
                 return True

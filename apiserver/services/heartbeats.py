@@ -14,7 +14,7 @@ from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.fleet import Fleet
-from apiserver.services.nodelease import misnamed
+from apiserver.services.nodelease import unusable
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
@@ -60,9 +60,10 @@ class HeartbeatsService:
         if isinstance(request, Sign):
             return
         opening = request.open
-        if not 0 < len(opening.holder) <= MAX_HOLDER or misnamed(opening.nodes):
-            message = f"open a session with a holder of at most {MAX_HOLDER} characters, and nodes whose names are DNS names"
-            raise Rejected(errors.bad_request(message))
+        if not 0 < len(opening.holder) <= MAX_HOLDER:
+            raise Rejected(errors.bad_request(f"open a session with a holder of at most {MAX_HOLDER} characters"))
+        if problem := unusable(opening.nodes):
+            raise Rejected(errors.bad_request(problem))
         if user.fleet is not None and not is_fleet(user, opening.holder):
             raise Rejected(
                 errors.forbidden(f'User "{user.name}" cannot hold leases as "{opening.holder}": that is another fleet')

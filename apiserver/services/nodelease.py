@@ -5,7 +5,7 @@ newer of two may take nodes from the older, never the other way; so two processe
 last has the nodes. Of two that were born at one revision (nothing was written in between) neither takes from the other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from apiserver.storage.interface import KeyValue
 from pinnace.api.coordination_v1_pb2 import Lease
@@ -14,10 +14,16 @@ from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.api.times import to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION
 
+MAX_NODES = 10_000
+"""In one message: each is looked at, and may be asked permission for, before anybody else gets a turn."""
 
-def misnamed(nodes: Iterable[str]) -> bool:
-    """Is there one that no node can have as its name? A Lease object of it could not be read or deleted by its name."""
-    return any(dns_subdomain(node) for node in nodes)
+
+def unusable(nodes: Sequence[str]) -> str:
+    """What is wrong with the nodes of one message; empty: nothing. A Lease object of a name that no node can have could not be
+    read or deleted."""
+    if len(nodes) > MAX_NODES:
+        return f"nodes: {len(nodes)} in one message, send at most {MAX_NODES}"
+    return "nodes: their names must be DNS names" if any(dns_subdomain(node) for node in nodes) else ""
 
 
 def lease_object(node: str, holder: str, birth: int, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:

@@ -28,6 +28,8 @@ OPEN_TIMEOUT = 2.0
 PATIENCE = 1.0
 """Seconds without an answer after which another server is tried. Well below the leases' TTL."""
 CLOSE_TIMEOUT = 1.0
+CHUNK = 5_000
+"""Nodes that are named in one message; a server takes 10,000."""
 
 Stream = Duplex[HeartbeatRequest, HeartbeatResponse]
 
@@ -110,8 +112,9 @@ class NodeSession:
 
     async def _begin(self, stream: Stream) -> None:
         """Opens the session, or resumes the one that there was; the server knows whether it still lives."""
-        self._added.clear()
-        opening = HeartbeatRequest.Open(holder=self._holder, nodes=self._nodes, session=self._session, birth=self._birth)
+        nodes = list(self._nodes)
+        first, self._added = nodes[:CHUNK], nodes[CHUNK:]
+        opening = HeartbeatRequest.Open(holder=self._holder, nodes=first, session=self._session, birth=self._birth)
         await stream.write(HeartbeatRequest(open=opening))
         self._stream = stream
         response = await stream.read(OPEN_TIMEOUT)
@@ -131,8 +134,8 @@ class NodeSession:
 
     async def _beat(self, stream: Stream) -> None:
         while True:
-            if self._added:
-                added, self._added = self._added, []
+            while self._added:
+                added, self._added = self._added[:CHUNK], self._added[CHUNK:]
                 await stream.write(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=added)))
             sequence = self._pulse.beat(self._clock.monotonic())
             await stream.write(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))

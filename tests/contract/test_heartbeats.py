@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from apiserver.services import fleet
+from apiserver.services import fleet, nodelease
 from apiserver.services.heartbeats import TIMING
+from apiserver.services.nodelease import MAX_NODES
 from apiserver.sessions import Timing
 from apiserver.storage.interface import Changes, KeyValue, Storage, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
-from pinnace.client import errors
+from pinnace.client import errors, heartbeat
 from pinnace.client.connection import Duplex
 from pinnace.client.heartbeat import METHOD, NodeSession
 from tests.contract.servers import PATIENCE, Server
@@ -292,7 +293,7 @@ async def test_a_session_needs_a_holder(cluster: Cluster) -> None:
 @pytest.mark.parametrize(("holder", "nodes"), [("f", ["../pods/a"]), ("f", ["a", ""]), ("f" * 254, ["a"])])
 async def test_a_session_has_names_that_can_be_looked_up(cluster: Cluster, holder: str, nodes: list[str]) -> None:
     fleet = await Speaker.open(await cluster.serve(), holder, nodes)
-    with pytest.raises(errors.Invalid, match="DNS names"):
+    with pytest.raises(errors.Invalid, match="DNS names|at most 253 characters"):
         await fleet.next()
     assert not await cluster.leases()
 
@@ -301,8 +302,33 @@ async def test_no_nodes_are_added_that_cannot_be_looked_up(cluster: Cluster) -> 
     fleet = await Speaker.open(await cluster.serve(), "f", ["n1"])
     await fleet.hear("opened")
     await fleet.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["a/b"])))
-    assert (await fleet.hear("lost")).lost.reason == "expected a beat, more nodes or the end"
+    with pytest.raises(errors.Invalid, match="DNS names"):
+        await fleet.hear("lost")
     assert not await cluster.leases()
+
+
+async def test_a_message_that_names_too_many_nodes_is_refused(cluster: Cluster) -> None:
+    server, many = await cluster.serve(), [f"n{number}" for number in range(MAX_NODES + 1)]
+    at_once = await Speaker.open(server, "f", many)
+    with pytest.raises(errors.Invalid, match=r"nodes: 10001 in one message, send at most 10000"):
+        await at_once.next()
+    later = await Speaker.open(server, "f", [])
+    await later.hear("opened")
+    await later.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=many)))
+    with pytest.raises(errors.Invalid, match="10001 in one message"):
+        await later.hear("lost")
+
+
+async def test_a_fleet_of_more_nodes_names_them_in_several_messages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodelease, "MAX_NODES", 10)
+    monkeypatch.setattr(heartbeat, "CHUNK", 10)
+    await cluster.serve()
+    nodes = [f"n{number}" for number in range(25)]
+    fleet = cluster.fleet("fleet-a", nodes)
+    await cluster.holding(*nodes)
+    more = [f"m{number}" for number in range(25)]
+    fleet.session.add(more)
+    await cluster.holding(*nodes, *more)
 
 
 class Speaker:

@@ -19,6 +19,10 @@ ANY_IP = "0.0.0.0"
 PODS = "pods"
 _FIRST = (PODS, "cpu", "memory", "ephemeral-storage")
 
+MAX_SPECS = 16384
+"""Specs that are remembered..."""
+MAX_SPEC = 4096
+"""...of so many bytes at most, which makes 64 MiB of them."""
 DEFAULT_CPU = 100
 """Millicores that scores assume for a container that requests no cpu."""
 DEFAULT_MEMORY = 200 << 20
@@ -53,10 +57,11 @@ class Requests:
 
 def pod_requests(pod: Pod) -> Requests:
     """Cached by the spec's bytes: pods of one template cost one computation."""
-    return _of_bytes(pod.spec.SerializeToString())
+    spec = pod.spec.SerializeToString()
+    return _of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(pod.spec)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=MAX_SPECS)
 def _of_bytes(spec: bytes) -> Requests:
     return spec_requests(PodSpec.FromString(spec))
 

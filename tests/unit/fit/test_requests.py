@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.fit import HostPort, pod_requests
-from pinnace.fit.requests import DEFAULT_CPU, DEFAULT_MEMORY, MAX_AMOUNT
+from pinnace.fit.requests import DEFAULT_CPU, DEFAULT_MEMORY, MAX_AMOUNT, MAX_SPEC
 from tests.builders import PodBuilder, make_pod
 
 MI = 1 << 20
@@ -73,3 +73,12 @@ def test_scores_count_what_is_not_requested(pod: PodBuilder, expected: tuple[int
 
 def test_pods_of_one_template_share_their_requests() -> None:
     assert pod_requests(make_pod("a").req(cpu=1).build()) is pod_requests(make_pod("b").req(cpu=1).build())
+
+
+def test_large_specs_are_not_remembered() -> None:
+    """Thousands of them would be gigabytes."""
+    small, large = make_pod("small").req(cpu=1).build(), make_pod("large").req(cpu=1).build()
+    large.spec.containers[0].image = "i" * MAX_SPEC
+    assert pod_requests(small) is pod_requests(small)
+    assert pod_requests(large) is not pod_requests(large)
+    assert pod_requests(large) == pod_requests(small)

@@ -6,6 +6,7 @@ CacheError
 +-- ShuttingDown    the server is going away: resume elsewhere.
 +-- CacheBehind     the cache is not where the reader wants it, and did not get there in time: try again.
 +-- BadToken        a continue token or resourceVersion that no server of ours gave out, or not for this request.
++-- FutureRevision  a state was asked for that the store has not reached.
 """
 
 
@@ -38,3 +39,9 @@ class CacheBehind(CacheError):
 
 class BadToken(CacheError):
     pass
+
+
+class FutureRevision(CacheError):
+    def __init__(self, wanted: int, now: int) -> None:
+        super().__init__(f"Too large resource version: {wanted}, current: {now}")
+        self.now = now

@@ -8,6 +8,9 @@
 
 A snapshot of the past is the cache's own state as long as no object of the resource has changed since; otherwise it is read
 from the storage, which knows all revisions that are not compacted. So all pages of a list are one snapshot, from any server.
+What is read from the storage is in nobody's memory yet: it comes in pages, whether a limit was asked for or not.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 """
 
 import asyncio
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from apiserver.cacher.entry import Entry
-from apiserver.cacher.errors import BadToken, Expired
+from apiserver.cacher.errors import BadToken, Expired, FutureRevision
 from apiserver.cacher.progress import Progress
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.store import Store
@@ -33,6 +36,8 @@ TIMEOUT = 5.0
 BURST = 1000
 """Objects that are looked at before others may run."""
 STORAGE_PAGE = 500
+MAX_STORED = 1000
+"""Most items of a page that is read from the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class _Page(Generic[T]):
     found: AsyncGenerator[Entry[T]]
     count: int | None
     """How many they are, where that is known without looking."""
+    limit: int
+    """Most items of it; 0 or less: no limit."""
 
 
 class Lister(Generic[T]):
@@ -78,6 +85,8 @@ class Lister(Generic[T]):
         selection = query.selection
         if query.match not in ("", "NotOlderThan", "Exact"):
             raise BadToken(f'resourceVersionMatch "{query.match[:32]}": expected NotOlderThan or Exact')
+        if query.match and not query.resource_version:
+            raise BadToken("resourceVersionMatch needs a resourceVersion")
         if query.continue_token:
             if query.resource_version not in ("", "0"):
                 raise BadToken("resourceVersion must not be given with a continue token: the token says which snapshot it is")
@@ -85,35 +94,47 @@ class Lister(Generic[T]):
             if token.revision > self._progress.revision and token.revision > await self._fresh(TIMEOUT):
                 raise BadToken("the continue token is of a revision that has not been reached: list again from the beginning")
             return self._at(token.revision, query, token.after)
-        wanted = _revision(query.resource_version)
         if query.match == "Exact":
-            if not wanted:
-                raise BadToken("resourceVersionMatch Exact needs a resourceVersion other than 0")
-            await self._progress.wait_for(wanted, TIMEOUT)
-            return self._at(wanted, query, "")
+            return self._at(await self._past(query.resource_version), query, "")
+        wanted = _revision(query.resource_version)
         if wanted is None:
             await self._fresh(TIMEOUT)
         else:
             await self._progress.wait_for(wanted, TIMEOUT)
         return self._cached(self._progress.revision, query, "")
 
+    async def _past(self, resource_version: str) -> int:
+        """A revision that has been, and that the cache has reached."""
+        wanted = _revision(resource_version)
+        if not wanted:
+            raise BadToken("resourceVersionMatch Exact needs a resourceVersion other than 0")
+        if wanted > self._progress.revision and wanted > (now := await self._fresh(TIMEOUT)):
+            raise FutureRevision(wanted, now)
+        return wanted
+
     def _at(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
         """The state at a revision of the past."""
         if self._store.changed <= revision <= self._progress.revision:
             return self._cached(revision, query, after)
-        return _Page(revision, self._stored(revision, query.selection, after), None)
+        limit = query.limit if 0 < query.limit < MAX_STORED else MAX_STORED
+        return _Page(revision, self._stored(revision, query.selection, after, limit), None, limit)
 
     def _cached(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
         selection = query.selection
         enough = query.limit + 1 if 0 < query.limit < sys.maxsize and selection.plain else None
         candidates = self._store.candidates(selection, after, enough)
         count = self._store.count(selection.prefix, after) if selection.plain else None
-        return _Page(revision, _matching(selection, candidates), count)
+        return _Page(revision, _matching(selection, candidates), count, query.limit)
 
-    async def _stored(self, revision: int, selection: Selection, after: str) -> AsyncGenerator[Entry[T]]:
-        more = True
+    async def _stored(self, revision: int, selection: Selection, after: str, enough: int) -> AsyncGenerator[Entry[T]]:
+        if selection.key is not None:
+            item = await self._storage.get(selection.key, revision=revision)
+            if item is not None and item.key > after and selection.matches(entry := self._store.entry(item)):
+                yield entry
+            return
+        size, more = min(enough + 1, STORAGE_PAGE) if selection.plain else STORAGE_PAGE, True
         while more:
-            page = await self._storage.page(selection.prefix, after=after, limit=STORAGE_PAGE, revision=revision)
+            page = await self._storage.page(selection.prefix, after=after, limit=size, revision=revision)
             async with aclosing(_matching(selection, map(self._store.entry, page.items))) as found:
                 async for entry in found:
                     yield entry
@@ -125,7 +146,7 @@ class Lister(Generic[T]):
         last = ""
         async with aclosing(page.found) as found:
             async for entry in found:
-                if len(items) == query.limit > 0:
+                if len(items) == page.limit > 0:
                     remaining = page.count - len(items) if page.count is not None else None
                     token = Token(page.revision, last).encode(query.selection)
                     return wire.list_response(items, page.revision, token, remaining)

@@ -27,6 +27,8 @@ class Selection:
     """The keys of all selected objects begin with this."""
     names: frozenset[str] | None = field(init=False, compare=False)
     """The names that can be selected; None: any."""
+    key: str | None = field(init=False, compare=False)
+    """The only key that can be selected; None: there may be others."""
     nodes: frozenset[str] | None = field(init=False, compare=False)
     """The nodes whose pods can be selected ("" is no node); None: any."""
     phases: frozenset[str] | None = field(init=False, compare=False)
@@ -46,6 +48,7 @@ class Selection:
         put = object.__setattr__
         put(self, "prefix", f"{self.resource.prefix}{self.namespace}/" if self.namespace else self.resource.prefix)
         put(self, "names", self.fields.allowed(_BY_KEY))
+        put(self, "key", self._only_key())
         put(self, "nodes", self.fields.allowed(_BY_NODE))
         put(self, "plain", not self.labels.requirements and not self.fields.requirements)
         put(self, "everything", self.plain and not self.namespace)
@@ -62,6 +65,11 @@ class Selection:
         """`namespace` "" is all of them; it is ignored for cluster-scoped resources. Raises SelectorError."""
         labels, fields = parse_labels(label_text), parse_fields(field_text, FIELDS[resource.plural])
         return cls(resource, namespace if resource.namespaced else "", labels, fields)
+
+    def _only_key(self) -> str | None:
+        if self.names is None or len(self.names) != 1 or (self.resource.namespaced and not self.namespace):
+            return None
+        return self.resource.key(self.namespace, *self.names)
 
     def matches(self, entry: Entry[Any]) -> bool:
         """Asks the cheap questions first; the object is parsed only for what they leave open."""

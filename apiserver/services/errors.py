@@ -7,6 +7,7 @@ CacheError
 +-- ShuttingDown             UNAVAILABLE         resume elsewhere, at once
 +-- CacheBehind              UNAVAILABLE         try again
 +-- BadToken                 INVALID_ARGUMENT
++-- FutureRevision           INVALID_ARGUMENT    try again, if it is a revision that will come
 SelectorError                INVALID_ARGUMENT
 StorageError                 see apiserver.registry.errors.from_storage
 anything else                INTERNAL, logged with its traceback: it is a bug
@@ -14,7 +15,7 @@ anything else                INTERNAL, logged with its traceback: it is a bug
 
 import logging
 
-from apiserver.cacher.errors import BadToken, CacheBehind, Expired, ShuttingDown, SlowWatcher
+from apiserver.cacher.errors import BadToken, CacheBehind, Expired, FutureRevision, ShuttingDown, SlowWatcher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import Compacted, StorageError
@@ -22,6 +23,9 @@ from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal
 
 log = logging.getLogger(__name__)
+
+FUTURE_RETRY = 1.0
+"""Seconds after which a revision of the future may be there, as in Kubernetes."""
 
 
 def to_refusal(error: Exception, method: str) -> Refusal:
@@ -40,6 +44,11 @@ def to_refusal(error: Exception, method: str) -> Refusal:
             return shutting_down()
         case CacheBehind():
             return Refusal(Code.UNAVAILABLE, "CacheBehind", str(error), retry_after=errors.RETRY_AFTER)
+        case FutureRevision():
+            facts = (("resourceVersion", str(error.now)),)
+            return Refusal(
+                Code.INVALID_ARGUMENT, "ResourceVersionTooLarge", str(error), retry_after=FUTURE_RETRY, metadata=facts
+            )
         case BadToken() | SelectorError():
             return errors.bad_request(str(error))
         case StorageError():

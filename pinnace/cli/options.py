@@ -34,6 +34,12 @@ filenames = click.option(
     help="A manifest, a directory of manifests, or - for stdin. May be repeated.",
 )
 recursive = click.option("-R", "--recursive", is_flag=True, help="Also the directories in a directory given with -f.")
+at_revision = click.option(
+    "--at-revision",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="As it was at etcd's revision N: the resourceVersion of any object or list, of the last minutes.",
+)
 dry_run = click.option(
     "--dry-run",
     type=click.Choice(["none", "server"]),

@@ -20,6 +20,7 @@ _CODES: tuple[tuple[type[errors.ApiError], ExitCode], ...] = (
 
 _HINTS = {
     "NamespaceNotFound": "create it first: `pinnace apply` a manifest of kind Namespace",
+    "ResourceVersionTooLarge": "`pinnace get -o yaml` shows resourceVersions; a revision is there once something is written",
     "NoCandidate": "`pinnace status` shows which processes run; a candidate names itself with --name",
     "OutcomeUnknown": "look with `pinnace get` before you repeat it",
     "UIDMismatch": "it was deleted and made anew: read it again",
@@ -75,7 +76,8 @@ def _hint(error: errors.ApiError) -> str:
         case errors.Invalid():
             return "the object was not changed: correct what is named and try again"
         case errors.Expired():
-            return "list again"
+            oldest = dict(error.metadata).get("compactRevision")
+            return f"list again; of the past, revision {oldest} is the oldest that is left" if oldest else "list again"
         case errors.Timeout():
             return "try again, or give it more time with --timeout"
         case errors.Internal() if error.request_id:

@@ -49,6 +49,10 @@ class Session:
         """Gives the command time for so many objects, unless `--timeout` said otherwise."""
         self.wait_up_to(DEFAULT_DEADLINE + TIME_EACH * things)
 
+    def look_back(self, revision: int | None) -> None:
+        """What is read from now on is the state at that revision; None: that of now."""
+        self.client = Client(self.client.connection, at=revision or 0)
+
     async def watch(self, watching: Awaitable[None]) -> None:
         """Awaits something endless: until interrupted, or for as long as `--timeout` says, which then is no failure."""
         self._limit.reschedule(None)

@@ -39,8 +39,10 @@ from pinnace.api.elections_pb2 import (
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import BindBatchRequest, Fence
 from pinnace.api.rbac_v1_pb2 import PolicyRule
-from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
+from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.selectors import one_of
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import (
     BatchItem,
     BatchResponse,
@@ -54,7 +56,7 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.client.connection import Connection, Stream
-from pinnace.client.errors import Conflict, Expired, unavailable
+from pinnace.client.errors import Conflict, Expired, NotFound, unavailable
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Message)
@@ -67,6 +69,8 @@ LIST_ATTEMPTS = 3
 MODIFY_ATTEMPTS = 10
 WATCH_SILENCE = 15.0
 """Seconds without even a bookmark (servers send one every five) after which a watch counts as broken."""
+EXACT = "Exact"
+"""resourceVersionMatch: the state at that revision, and no later one."""
 _DRY_RUN = ["All"]
 
 
@@ -91,11 +95,16 @@ class WatchBatch(Generic[T]):
 
 
 class ResourceClient(Generic[T]):
-    """The standard verbs of one resource. `namespace` is ignored for cluster-scoped resources."""
+    """The standard verbs of one resource. `namespace` is ignored for cluster-scoped resources.
 
-    def __init__(self, connection: Connection, resource: Resource[T]) -> None:
+    With `at`, `get` and `list` show the state of exactly that revision. They raise Expired when it is compacted, Invalid
+    (reason ResourceVersionTooLarge) when it has not been yet.
+    """
+
+    def __init__(self, connection: Connection, resource: Resource[T], at: int = 0) -> None:
         self.resource = resource
         self._connection = connection
+        self._at = at
 
     async def create(self, obj: T, *, dry_run: bool = False) -> T:
         request = self._object_request("Create", obj, dry_run)
@@ -106,6 +115,8 @@ class ResourceClient(Generic[T]):
         return await self._batch("CreateBatch", self.resource.request("Create", "BatchRequest")(items=objs), retry=False)
 
     async def get(self, name: str, namespace: str = "") -> T:
+        if self._at:
+            return await self._get_past(name, namespace or DEFAULT_NAMESPACE)
         return await self._call_for_object("Get", GetRequest(namespace=namespace, name=name), retry=True)
 
     async def list(
@@ -113,11 +124,13 @@ class ResourceClient(Generic[T]):
     ) -> Listing[T]:
         """All pages of one snapshot; without a namespace, of all. `resource_version` as in ListOptions: empty is the latest."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=page_size, resourceVersion=resource_version)
+        if self._at:
+            options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
         for attempt in range(1, LIST_ATTEMPTS + 1):
             try:
                 return await self._pages(ListRequest(namespace=namespace, options=options))
             except Expired:
-                if attempt == LIST_ATTEMPTS:
+                if attempt == LIST_ATTEMPTS or self._at:
                     raise
         raise AssertionError("unreachable")
 
@@ -237,6 +250,12 @@ class ResourceClient(Generic[T]):
         )
         return await attempts(attempt)
 
+    async def _get_past(self, name: str, namespace: str) -> T:
+        found = (await self.list(namespace, fields=one_of("metadata.name", (name,)), page_size=1)).items
+        if found:
+            return found[0]
+        raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found at revision {self._at}'))
+
     async def _pages(self, request: ListRequest) -> Listing[T]:
         items = []
         while True:
@@ -245,7 +264,8 @@ class ResourceClient(Generic[T]):
             token = getattr(page.metadata, "continue")
             if not token:
                 return Listing(items, int(page.metadata.resourceVersion))
-            setattr(request.options, "continue", token)
+            setattr(request.options, "continue", token)  # which says the revision
+            request.options.resourceVersion = request.options.resourceVersionMatch = ""
 
     async def _update(self, verb: str, obj: T, dry_run: bool) -> T:
         request = self._object_request("Update", obj, dry_run)
@@ -336,22 +356,23 @@ class AuthorizationClient:
 
 
 class Client:
-    """All of the API over one connection."""
+    """All of the API over one connection. `at`: what is read of resources is their state at exactly that revision."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, *, at: int = 0) -> None:
         self.connection = connection
-        self.pods = PodClient(connection, PODS)
-        self.nodes: ResourceClient[Node] = ResourceClient(connection, NODES)
-        self.namespaces: ResourceClient[Namespace] = ResourceClient(connection, NAMESPACES)
-        self.events = EventClient(connection, EVENTS)
-        self.priority_classes: ResourceClient[PriorityClass] = ResourceClient(connection, PRIORITY_CLASSES)
-        self.leases: ResourceClient[Lease] = ResourceClient(connection, LEASES)
+        self._at = at
+        self.pods = PodClient(connection, PODS, at)
+        self.nodes: ResourceClient[Node] = ResourceClient(connection, NODES, at)
+        self.namespaces: ResourceClient[Namespace] = ResourceClient(connection, NAMESPACES, at)
+        self.events = EventClient(connection, EVENTS, at)
+        self.priority_classes: ResourceClient[PriorityClass] = ResourceClient(connection, PRIORITY_CLASSES, at)
+        self.leases: ResourceClient[Lease] = ResourceClient(connection, LEASES, at)
         self.elections = ElectionClient(connection)
         self.authorization = AuthorizationClient(connection)
 
     def of(self, resource: Resource[T]) -> ResourceClient[T]:
         """The client of any resource."""
-        return ResourceClient(self.connection, resource)
+        return ResourceClient(self.connection, resource, self._at)
 
 
 def delete_request(

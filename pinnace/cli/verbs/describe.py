@@ -27,15 +27,22 @@ from pinnace.cluster.spec import ELECTION
         pinnace describe pod a
         pinnace describe node/node-0 pod/a
         pinnace describe pods -l app=web -A
+        pinnace describe pod a --at-revision 1234       # as it was then, with the events of then
     """,
 )
 @options.what
 @options.all_namespaces
 @options.selector
-def describe(settings: Settings, what: tuple[str, ...], all_namespaces: bool, selector: str) -> None:
+@options.at_revision
+def describe(settings: Settings, what: tuple[str, ...], all_namespaces: bool, selector: str, at_revision: int | None) -> None:
     """Show all about objects, with their events."""
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector)
-    run(settings, lambda session: show(session, query))
+
+    async def show_all(session: Session) -> None:
+        session.look_back(at_revision)
+        await show(session, query)
+
+    run(settings, show_all)
 
 
 async def show(session: Session, query: Query) -> None:

@@ -7,7 +7,7 @@ from pinnace.cli.command import verb
 from pinnace.cli.outcomes import usage
 from pinnace.cli.printers.columns import View
 from pinnace.cli.query import Query
-from pinnace.cli.session import run
+from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.showing import Style, follow, show
 
@@ -21,12 +21,14 @@ from pinnace.cli.showing import Style, follow, show
         pinnace get pods,nodes                      # several kinds
         pinnace get pods -l app=web -w              # what there is, then every change
         pinnace get pods --field-selector spec.nodeName=node-0 -o name
+        pinnace get pods --at-revision 1234         # as they were then
     """,
 )
 @options.what
 @options.all_namespaces
 @options.selector
 @options.field_selector
+@options.at_revision
 @click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the objects.")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
 @click.option("--show-labels", is_flag=True, help="A column with the labels.")
@@ -37,6 +39,7 @@ def get(
     all_namespaces: bool,
     selector: str,
     field_selector: str,
+    at_revision: int | None,
     output: str | None,
     watch: bool,
     show_labels: bool,
@@ -51,8 +54,15 @@ def get(
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     view = View(wide=output == "wide", labels=show_labels)
     style = Style(form=None if output == "wide" else output, view=view, headers=not no_headers)
+    if at_revision is not None and watch:
+        raise usage("the past does not change", hint="leave out --watch or --at-revision")
+
+    async def show_once(session: Session) -> None:
+        session.look_back(at_revision)
+        await show(session, query, style)
+
     if not watch:
-        run(settings, lambda session: show(session, query, style))
+        run(settings, show_once)
     elif len(query.targets) > 1:
         raise usage("a watch shows one kind", hint="run one for each kind")
     else:

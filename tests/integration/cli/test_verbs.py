@@ -44,6 +44,26 @@ async def test_get_as_documents(pinnace: Commands, client: Client) -> None:
     assert json.loads((await pinnace("get", "nodes", "-o", "json")).out)["items"] == []
 
 
+async def test_the_past(pinnace: Commands, client: Client) -> None:
+    first = await client.pods.create(make_pod("a").req(cpu="1").label("app", "web").new())
+    then = first.metadata.resourceVersion
+    await client.pods.delete("a", "default")
+    last = await client.pods.create(make_pod("b").req(cpu="1").new())
+
+    assert (await pinnace("get", "pods", "-o", "name")).lines == ["pod/b"]
+    assert (await pinnace("get", "pods", "-o", "name", "--at-revision", then)).lines == ["pod/a"]
+    assert (await pinnace("get", "pods", "-l", "app!=web", "-o", "name", "--at-revision", then)).lines == []
+    shown = await pinnace("get", "pod", "a", "-o", "json", "--at-revision", then)
+    assert json.loads(shown.out)["metadata"]["resourceVersion"] == then
+    assert "a" in (await pinnace("describe", "pod", "a", "--at-revision", then)).lines[0]
+    gone = await pinnace("get", "pod", "a", "--at-revision", last.metadata.resourceVersion)
+    assert gone.code != 0 and f'pods "a" not found at revision {last.metadata.resourceVersion}' in gone.err
+
+    future = await pinnace("get", "pods", "--at-revision", "999999")
+    assert "Too large resource version: 999999, current: " in future.errors[0]
+    assert (await pinnace("get", "pods", "--at-revision", then, "-w")).errors[0] == "error: the past does not change"
+
+
 async def test_what_is_not_there_is_told_and_the_rest_is_shown(pinnace: Commands, client: Client) -> None:
     await client.pods.create(make_pod("a").req(cpu="1").new())
     done = await pinnace("get", "pods", "nope", "a")

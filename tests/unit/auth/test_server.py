@@ -13,14 +13,16 @@ from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
 from apiserver.services.handlers import by_certificate
 from apiserver.storage.memory import MemoryStorage
-from pinnace.api.core_v1_pb2 import Binding
+from pinnace.api.core_v1_pb2 import Binding, PodList
+from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import ROLE_BINDINGS
+from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.errors import Forbidden, NotFound, Unauthenticated, Unavailable, from_status
+from pinnace.client.errors import Forbidden, Invalid, NotFound, Unauthenticated, Unavailable, from_status
 from pinnace.cluster import certificates
 from pinnace.pki.authority import LIFETIME, Subject
 from pinnace.pki.folder import Folder, Wanted
@@ -106,6 +108,24 @@ async def test_a_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:
         assert "does not lead" in from_status(fenced.error).message
         (bound,) = await server.client("admin").pods.bind_batch([binding], None)
         assert not bound.HasField("error")
+
+
+async def test_a_page_token_opens_no_other_door(tmp_path: Path) -> None:
+    """Neither another namespace, nor the past: who goes on with a list must be allowed to make it."""
+    async with door(tmp_path) as server:
+        admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
+        for number in range(2):
+            pod = await admin.pods.create(make_pod(f"p{number}", "kube-system").req(cpu="1").new())
+        await admin.of(ROLE_BINDINGS).create(_viewer("eve"))  # of the namespace default
+        pages = ListRequest(namespace="kube-system", options=ListOptions(limit=1))
+        first = await admin.connection.call("/pinnace.v1.Pods/List", pages, PodList)
+        options = ListOptions(**{"continue": getattr(first.metadata, "continue")})
+        with pytest.raises(Forbidden):
+            await eve.connection.call("/pinnace.v1.Pods/List", ListRequest(namespace="kube-system", options=options), PodList)
+        with pytest.raises(Invalid, match="belongs to another list"):
+            await eve.connection.call("/pinnace.v1.Pods/List", ListRequest(namespace="default", options=options), PodList)
+        with pytest.raises(Forbidden):
+            await Client(eve.connection, at=int(pod.metadata.resourceVersion)).pods.get("p0", "kube-system")
 
 
 async def test_tokens_are_taken_where_no_certificate_is_asked_for(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from apiserver.cacher import listing
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import BadToken, CacheBehind, Expired
+from apiserver.cacher.errors import BadToken, CacheBehind, Expired, FutureRevision
 from apiserver.cacher.listing import ListQuery
+from apiserver.cacher.selection import Selection
 from apiserver.cacher.token import Token
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
@@ -156,13 +157,66 @@ async def test_a_revision_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
         assert len((await waiting).items) == 3
 
 
-async def test_exactly_that_revision() -> None:
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_exactly_that_revision(case: Case) -> None:
     world = await world_of(4)
+    await world.delete("p01", "other")
     async with running(Cacher(world.storage)) as cacher:
         for revision in range(2, cacher.revision + 1):
-            page = await Client(cacher).page(resource_version=str(revision), match="Exact")
-            assert state(page) == world.state(revision, lambda pod: True)
-            assert page.metadata.resourceVersion == str(revision)
+            pages = await Client(cacher, case.selection).all(resource_version=str(revision), match="Exact", limit=2)
+            assert state(*pages) == world.state(revision, case.predicate)
+            assert {page.metadata.resourceVersion for page in pages} == {str(revision)}
+
+
+async def test_one_object_at_exactly_that_revision_is_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FlakyStorage())
+    revisions = [await world.put(pod("a", app=app)) for app in ("web", "db")]
+    revisions += [await world.delete("a"), await world.put(pod("b"))]
+    async with running(Cacher(world.storage)) as cacher:
+        monkeypatch.setattr(world.storage, "page", None)
+        for labels, fields in (
+            ("", "metadata.name=a"),
+            ("app=web", "metadata.name=a"),
+            ("", "metadata.name=a,status.phase=Failed"),
+        ):
+            selection = Selection.parse(PODS, "default", labels, fields)
+            pages = [await Client(cacher, selection).page(resource_version=str(each), match="Exact") for each in revisions]
+            expected = {"app=web": [1, 0, 0, 0], "": [1, 1, 0, 0]}[labels] if "phase" not in fields else [0, 0, 0, 0]
+            assert [len(page.items) for page in pages] == expected
+
+
+async def test_a_revision_of_the_future_is_refused_and_not_waited_for() -> None:
+    world = await world_of(1)
+    async with running(Cacher(world.storage)) as cacher:
+        future = str(cacher.revision + 1)
+        with pytest.raises(FutureRevision, match=f"Too large resource version: {future}, current: {cacher.revision}"):
+            await Client(cacher).page(resource_version=future, match="Exact")
+        written = await world.put(pod("new"))  # which this server may not have heard of yet
+        assert len((await Client(cacher).page(resource_version=str(written), match="Exact")).items) == 2
+
+
+async def test_a_past_that_is_compacted_has_expired() -> None:
+    world = await world_of(3)
+    async with running(Cacher(world.storage)) as cacher:
+        before, last = str(cacher.revision), await world.put(pod("new"))
+        await world.storage.compact(last)
+        await cacher.fresh(5)
+        for selection in (ALL_PODS, Selection.parse(PODS, "default", "", "metadata.name=p00")):
+            with pytest.raises(Expired) as caught:
+                await Client(cacher, selection).page(resource_version=before, match="Exact")
+            assert caught.value.oldest == last
+
+
+async def test_the_past_comes_in_pages_also_to_those_who_ask_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_STORED", 5)
+    world = await world_of(12)
+    async with running(Cacher(world.storage)) as cacher:
+        past = cacher.revision
+        await world.put(pod("new"))
+        await cacher.fresh(5)
+        pages = await Client(cacher).all(resource_version=str(past), match="Exact", limit=0)
+        assert [len(page.items) for page in pages] == [5, 5, 2]
+        assert state(*pages) == world.state(past, lambda pod: True)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +229,9 @@ async def test_exactly_that_revision() -> None:
         ({"resource_version": "9" * 19}, "not a number"),
         ({"match": "exact"}, "NotOlderThan or Exact"),
         ({"match": "Exact"}, "needs a resourceVersion"),
+        ({"match": "NotOlderThan"}, "needs a resourceVersion"),
         ({"match": "Exact", "resource_version": "0"}, "needs a resourceVersion"),
+        ({"match": "Exact", "resource_version": "5", "continue_token": "x"}, "must not be given with"),
     ],
 )
 async def test_queries_that_make_no_sense_are_refused(query: dict[str, str], complaint: str) -> None:

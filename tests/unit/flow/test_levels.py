@@ -8,8 +8,9 @@ from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
 from apiserver.flow.levels import level_of
 from apiserver.flow.width import width_of
 from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2
+from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
-from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest
 
 SERVICES = {
     service.name: service
@@ -57,6 +58,15 @@ def test_a_batch_is_as_wide_as_its_work() -> None:
 def test_a_list_is_as_wide_as_its_page() -> None:
     width = width_of(SERVICES["Pods"].methods_by_name["List"])
     assert [width(page_of(limit)) for limit in (1, 100, 101, 500, 100_000, 0)] == [1, 1, 2, 5, 10, 10]
+    assert [width(page_of(limit, **{"continue": "token"})) for limit in (1, 500, 0)] == [3, 15, 30]
+    assert [width(page_of(limit, resourceVersion="7", resourceVersionMatch="Exact")) for limit in (1, 500, 0)] == [3, 15, 30]
+    assert width(page_of(500, resourceVersion="7", resourceVersionMatch="NotOlderThan")) == 5
+
+
+def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:
+    width = width_of(SERVICES["Pods"].methods_by_name["DeleteCollection"])
+    requests = [DeleteCollectionRequest(options=ListOptions(limit=limit)) for limit in (0, 20, 10**9)]
+    assert [width(request) for request in requests] == [51, 2, 51]
 
 
 def test_what_is_about_one_object_is_one_wide() -> None:
@@ -71,7 +81,5 @@ def batch_of(items: int) -> CreatePodBatchRequest:
     return request
 
 
-def page_of(limit: int) -> ListRequest:
-    request = ListRequest()
-    request.options.limit = limit
-    return request
+def page_of(limit: int, **options: str) -> ListRequest:
+    return ListRequest(options=ListOptions(limit=limit, **options))

@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Object)
 
 STATUS = "status"
 """The only subresource that can be patched."""
-_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE)
+_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
 def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
@@ -25,11 +25,11 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
     if not request.name:
         raise Rejected(errors.bad_request("name: which one? A patch needs a name"))
     if request.type not in _TYPES:
-        raise Rejected(errors.bad_request("type: expected MERGE or STRATEGIC_MERGE"))
+        raise Rejected(errors.bad_request("type: expected MERGE, STRATEGIC_MERGE or JSON"))
     if request.subresource not in ("", STATUS):
         raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched, "{STATUS}" can'))
     try:
-        patch = parse(request.patch)
+        patch = parse(request.patch, request.type)
     except PatchError as error:
         raise Rejected(errors.bad_request(f"patch: {error}")) from None
 

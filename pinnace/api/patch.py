@@ -2,9 +2,10 @@
 
     MERGE             RFC 7386
     STRATEGIC_MERGE   as Kubernetes documents it: lists whose items have an identity merge item by item, sets grow
+    JSON              RFC 6902: operations, see pinnace.api.jsonpatch
 
-Both merge as `apply` does (pinnace.api.merge), with nothing that was wanted before. The items of a list stay where they are;
-new ones come last. A directive takes something away from what is there; then the rest of the patch is merged:
+The first two merge as `apply` does (pinnace.api.merge), with nothing that was wanted before. The items of a list stay where
+they are; new ones come last. A directive takes something away from what is there; then the rest of the patch is merged:
 
     {"$patch": "replace", ...}                 the object is what follows; as an item of a list: the list is the other items
     {"$patch": "delete"}                       the object is empty; as an item of a list: the item of this identity goes
@@ -26,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from pinnace.api.jsonpatch import JsonPatchError, Operation, applied, operations
 from pinnace.api.merge import SETS, Data, Merge, is_list, key_of
 from pinnace.api.verbs_pb2 import PatchRequest
 
@@ -34,11 +36,14 @@ _REPLACE, _DELETE = "replace", "delete"
 _TOO_DEEP = "nested too deeply"
 
 
+Patch = Data | Sequence[Operation]
+
+
 class PatchError(ValueError):
-    """This is no patch."""
+    """This is no patch, or it does not apply."""
 
 
-def parse(text: bytes) -> Data:
+def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
     """The patch as data. Raises PatchError."""
     try:
         patch = json.loads(text.decode(), parse_constant=_no_constant)
@@ -49,17 +54,27 @@ def parse(text: bytes) -> Data:
         raise PatchError(f"not JSON: {error}") from None
     except RecursionError:
         raise PatchError(_TOO_DEEP) from None
+    if kind == PatchRequest.JSON:
+        try:
+            return operations(patch)
+        except JsonPatchError as error:
+            raise PatchError(str(error)) from None
     if not isinstance(patch, Mapping):
         raise PatchError("expected a JSON object")
     return patch
 
 
-def patched(live: Data, kind: PatchRequest.Type, patch: Data) -> dict[str, Any]:
+def patched(live: Data, kind: PatchRequest.Type, patch: Patch) -> dict[str, Any]:
     """The object as the patch wants it: its JSON form, which may be that of no valid object. Raises PatchError."""
     try:
-        return _MERGES[kind].objects({}, live, patch)
+        result = _MERGES[kind].objects({}, live, patch) if isinstance(patch, Mapping) else applied(dict(live), patch)
     except RecursionError:
         raise PatchError(_TOO_DEEP) from None
+    except JsonPatchError as error:
+        raise PatchError(str(error)) from None
+    if not isinstance(result, dict):
+        raise PatchError("what comes of it is no JSON object")
+    return result
 
 
 class _Strategic(Merge):

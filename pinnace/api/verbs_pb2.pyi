@@ -55,9 +55,11 @@ class PatchRequest(_message.Message):
         UNSPECIFIED: _ClassVar[PatchRequest.Type]
         MERGE: _ClassVar[PatchRequest.Type]
         STRATEGIC_MERGE: _ClassVar[PatchRequest.Type]
+        JSON: _ClassVar[PatchRequest.Type]
     UNSPECIFIED: PatchRequest.Type
     MERGE: PatchRequest.Type
     STRATEGIC_MERGE: PatchRequest.Type
+    JSON: PatchRequest.Type
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]

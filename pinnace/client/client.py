@@ -184,7 +184,7 @@ class ResourceClient(Generic[T]):
         self,
         name: str,
         namespace: str,
-        patch: Mapping[str, Any],
+        patch: Mapping[str, Any] | Sequence[Any],
         kind: PatchRequest.Type = PatchRequest.STRATEGIC_MERGE,
         *,
         subresource: str = "",

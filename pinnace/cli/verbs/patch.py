@@ -1,8 +1,8 @@
 """`pinnace patch`: changes fields of objects."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -18,13 +18,21 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.targets import Target, reference
 from pinnace.client.errors import ApiError
 
-TYPES = {"strategic": PatchRequest.STRATEGIC_MERGE, "merge": PatchRequest.MERGE}
+TYPES = {"strategic": PatchRequest.STRATEGIC_MERGE, "merge": PatchRequest.MERGE, "json": PatchRequest.JSON}
+
+Wanted = Mapping[str, Any] | Sequence[Any]
+_FORMS: Mapping[str, tuple[type, str, str]] = {
+    "merge": (dict, "an object", '{"metadata": {"labels": {"app": "web"}}}'),
+    "json": (list, "a list of operations", '[{"op": "replace", "path": "/metadata/labels/app", "value": "web"}]'),
+}
+"""By type of the patch: the form, its name, and an example."""
 
 
 @verb(
     "patch",
     examples="""
         pinnace patch node node-0 -p '{"spec": {"unschedulable": true}}'
+        pinnace patch node node-0 --type json -p '[{"op": "remove", "path": "/spec/taints/0"}]'
         pinnace patch pod/a -p '{"metadata": {"labels": {"app": null}}}'              # null removes
         pinnace patch pod a -p 'spec: {containers: [{name: main, image: "app:2"}]}'   # YAML will do
         pinnace patch pod a --type merge --patch-file change.yaml
@@ -42,7 +50,7 @@ TYPES = {"strategic": PatchRequest.STRATEGIC_MERGE, "merge": PatchRequest.MERGE}
     type=click.Choice(list(TYPES)),
     default="strategic",
     show_default=True,
-    help="How lists change: item by item where items have an identity, or (merge) as a whole.",
+    help="How lists change: item by item where items have an identity, or (merge) as a whole. json: by operations (RFC 6902).",
 )
 @click.option("--subresource", type=click.Choice(["status"]), help="Change the status, which is left alone otherwise.")
 @options.dry_run
@@ -57,8 +65,7 @@ def patch(
 ) -> None:
     """Change fields of objects.
 
-    A field that the patch does not name stays as it is, whatever others change meanwhile. JSON patches (RFC 6902) are not
-    supported.
+    A field that the patch does not name stays as it is, whatever others change meanwhile.
     """
     query = Query.of(what)
     if not all(target.names for target in query.targets):
@@ -67,7 +74,7 @@ def patch(
         raise usage("what is to be different?", hint="say it with -p PATCH or with --patch-file FILE, one of them")
     if patch_file is not None:
         text = patch_file.read_text(encoding="utf-8", errors="surrogateescape")
-    wanted = read(text or "", str(patch_file or "-p"))
+    wanted = read(text or "", str(patch_file or "-p"), kind)
 
     async def patch_all(session: Session) -> None:
         for target in query.targets:
@@ -76,23 +83,23 @@ def patch(
     run(settings, patch_all)
 
 
-def read(text: str, source: str) -> Mapping[str, Any]:
+def read(text: str, source: str, kind: str) -> Wanted:
     """The patch. Raises Failure (usage)."""
     try:
         documents = list(parse(text))
     except DocumentError as error:
-        raise usage(f"{source}:{error.line}: {error}", hint="a patch is a JSON or YAML object") from None
+        raise usage(f"{source}:{error.line}: {error}", hint="a patch is JSON or YAML") from None
     mistakes = [f"{source}:{line}: {message}" for document in documents for line, message in document.mistakes]
     if mistakes:
         raise usage(mistakes[0])
-    if len(documents) != 1 or not isinstance(documents[0].data, Mapping):
-        raise usage(f"{source}: not an object", hint="""such as '{"metadata": {"labels": {"app": "web"}}}'""")
-    data: Mapping[str, Any] = documents[0].data
-    return data
+    form, name, example = _FORMS["json" if kind == "json" else "merge"]
+    if len(documents) != 1 or not isinstance(documents[0].data, form):
+        raise usage(f"{source}: not {name}", hint=f"such as '{example}'")
+    return cast(Wanted, documents[0].data)
 
 
 async def _patch(
-    session: Session, query: Query, target: Target, wanted: Mapping[str, Any], kind: PatchRequest.Type, part: str, dry_run: bool
+    session: Session, query: Query, target: Target, wanted: Wanted, kind: PatchRequest.Type, part: str, dry_run: bool
 ) -> None:
     """Tells of each object what came of it; one that fails does not stop the others."""
     client = session.client.of(target.resource)

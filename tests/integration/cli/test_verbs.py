@@ -59,6 +59,11 @@ async def test_the_past(pinnace: Commands, client: Client) -> None:
     gone = await pinnace("get", "pod", "a", "--at-revision", last.metadata.resourceVersion)
     assert gone.code != 0 and f'pods "a" not found at revision {last.metadata.resourceVersion}' in gone.err
 
+    two = await client.pods.create(make_pod("c").req(cpu="1").new())
+    await client.pods.create(make_pod("d").req(cpu="1").new())
+    past = Client(client.connection, at=int(two.metadata.resourceVersion))
+    assert [pod.metadata.name for pod in (await past.pods.list(page_size=1)).items] == ["b", "c"]
+
     future = await pinnace("get", "pods", "--at-revision", "999999")
     assert "Too large resource version: 999999, current: " in future.errors[0]
     assert (await pinnace("get", "pods", "--at-revision", then, "-w")).errors[0] == "error: the past does not change"
@@ -130,6 +135,11 @@ async def test_patch(pinnace: Commands, client: Client, tmp_path: Path) -> None:
     assert not (await client.pods.get("a", "default")).status.message
     assert (await pinnace(*words)).lines == ["pod/a patched"]
     assert (await client.pods.get("a", "default")).status.message == "hello"
+
+    operations = '[{"op": "test", "path": "/metadata/labels/x", "value": "1"}, {"op": "remove", "path": "/metadata/labels/x"}]'
+    assert (await pinnace("patch", "pod/a", "--type", "json", "-p", operations)).lines == ["pod/a patched"]
+    done = await pinnace("patch", "pod/a", "--type", "json", "-p", operations)
+    assert done.code == 5 and 'test operation does not apply: doc is missing path: "/metadata/labels/x"' in done.errors[0]
 
     done = await pinnace("patch", "pod", "a", "--type", "merge", "-p", '{"spec": {"containers": [{"imge": "x"}]}}')
     assert done.code == 5 and done.errors == [

@@ -194,7 +194,7 @@ def test_a_merge_patch_twice_is_the_same_as_once(live: Data, patch: Data) -> Non
 )
 def test_what_is_no_patch(text: bytes, message: str) -> None:
     with pytest.raises(PatchError, match=message):
-        parse(text)
+        parse(text, PatchRequest.MERGE)
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -208,4 +208,4 @@ def test_a_patch_that_goes_too_deep(kind: PatchRequest.Type) -> None:
 
 def test_a_patch_is_read_as_it_is() -> None:
     patch = {"a": [1, None, "ü"], "b": {"c": True}}
-    assert parse(json.dumps(patch).encode()) == patch
+    assert parse(json.dumps(patch).encode(), PatchRequest.MERGE) == patch

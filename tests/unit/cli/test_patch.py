@@ -13,7 +13,12 @@ PATCH = {"spec": {"unschedulable": True, "taints": None}}
     "text", ['{"spec":{"unschedulable":true,"taints":null}}', "spec:\n  unschedulable: true\n  taints: null\n"]
 )
 def test_json_and_yaml(text: str) -> None:
-    assert read(text, "-p") == PATCH
+    assert read(text, "-p", "merge") == PATCH
+
+
+def test_operations_are_a_list() -> None:
+    operations = [{"op": "remove", "path": "/spec/taints/0"}]
+    assert read("- {op: remove, path: /spec/taints/0}", "-p", "json") == operations
 
 
 @pytest.mark.parametrize(
@@ -27,7 +32,8 @@ def test_json_and_yaml(text: str) -> None:
         (["pod", "a", "-p", "a: 1\n---\nb: 1"], "-p: not an object"),
         (["pod", "a", "-p", '{"a'], "-p:1: invalid YAML"),
         (["pod", "a", "-p", "{a: 1, a: 2}"], '-p:1: "a" is given twice'),
-        (["pod", "a", "-p", "{}", "--type", "json"], "invalid value for '--type'"),
+        (["pod", "a", "-p", "{}", "--type", "json"], "-p: not a list of operations"),
+        (["pod", "a", "-p", "{}", "--type", "yaml"], "invalid value for '--type'"),
         (["pod", "a", "-p", "{}", "--subresource", "scale"], "invalid value for '--subresource'"),
     ],
 )

@@ -37,14 +37,29 @@ def test_it_changes_what_it_says_and_leaves_the_old_object() -> None:
     assert after == before
 
 
+def test_operations_on_its_json_form() -> None:
+    """What a test sees is the very version that is patched: it may look at the resourceVersion."""
+    patch = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "move", "from": "/metadata/labels/app", "path": "/metadata/labels/example.com~1app"},
+        {"op": "add", "path": "/spec/tolerations", "value": [{"key": "gpu", "operator": "Exists"}]},
+    ]
+    after = patching(PODS, request(patch, PatchRequest.JSON))(old())
+    assert dict(after.metadata.labels) == {"example.com/app": "web"}
+    assert [each.key for each in after.spec.tolerations] == ["gpu"]
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
         (request({}, name=""), "name: which one"),
-        (request({}, PatchRequest.UNSPECIFIED), "type: expected MERGE or STRATEGIC_MERGE"),
+        (request({}, PatchRequest.UNSPECIFIED), "type: expected MERGE, STRATEGIC_MERGE or JSON"),
         (request({}, subresource="scale"), 'subresource: "scale" cannot be patched'),
         (request(b"{"), "patch: not JSON"),
         (request([]), "patch: expected a JSON object"),
+        (request({}, PatchRequest.JSON), "patch: expected a JSON array"),
+        (request([{"op": "remove", "path": "/status/reason"}], PatchRequest.JSON), "patch: remove operation does not apply"),
+        (request([{"op": "replace", "path": "", "value": 5}], PatchRequest.JSON), "patch: what comes of it is no JSON object"),
     ],
 )
 def test_what_is_no_patch(asked: PatchRequest, message: str) -> None:

@@ -1,0 +1,192 @@
+"""JSON patches: the examples of RFC 6902, and what a hostile one may not do."""
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.api import jsonpatch
+from pinnace.api.jsonpatch import JsonPatchError, applied, operations
+from pinnace.api.patch import PatchError, patched
+from pinnace.api.verbs_pb2 import PatchRequest
+
+
+def add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def remove(path: str) -> dict[str, Any]:
+    return {"op": "remove", "path": path}
+
+
+def replace(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "replace", "path": path, "value": value}
+
+
+def move(source: str, path: str) -> dict[str, Any]:
+    return {"op": "move", "from": source, "path": path}
+
+
+def copied(source: str, path: str) -> dict[str, Any]:
+    return {"op": "copy", "from": source, "path": path}
+
+
+def test(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "test", "path": path, "value": value}
+
+
+test.__test__ = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("document", "patch", "result"),
+    [
+        pytest.param({"foo": "bar"}, [add("/baz", "qux")], {"baz": "qux", "foo": "bar"}, id="A.1"),
+        pytest.param({"foo": ["bar", "baz"]}, [add("/foo/1", "qux")], {"foo": ["bar", "qux", "baz"]}, id="A.2"),
+        pytest.param({"baz": "qux", "foo": "bar"}, [remove("/baz")], {"foo": "bar"}, id="A.3"),
+        pytest.param({"foo": ["bar", "qux", "baz"]}, [remove("/foo/1")], {"foo": ["bar", "baz"]}, id="A.4"),
+        pytest.param({"baz": "qux", "foo": "bar"}, [replace("/baz", "boo")], {"baz": "boo", "foo": "bar"}, id="A.5"),
+        pytest.param(
+            {"foo": {"bar": "baz", "waldo": "fred"}, "qux": {"corge": "grault"}},
+            [move("/foo/waldo", "/qux/thud")],
+            {"foo": {"bar": "baz"}, "qux": {"corge": "grault", "thud": "fred"}},
+            id="A.6",
+        ),
+        pytest.param(
+            {"foo": ["all", "grass", "cows", "eat"]},
+            [move("/foo/1", "/foo/3")],
+            {"foo": ["all", "cows", "eat", "grass"]},
+            id="A.7",
+        ),
+        pytest.param(
+            {"baz": "qux", "foo": ["a", 2, "c"]},
+            [test("/baz", "qux"), test("/foo/1", 2)],
+            {"baz": "qux", "foo": ["a", 2, "c"]},
+            id="A.8",
+        ),
+        pytest.param(
+            {"foo": "bar"}, [add("/child", {"grandchild": {}})], {"foo": "bar", "child": {"grandchild": {}}}, id="A.10"
+        ),
+        pytest.param({"foo": "bar"}, [add("/baz", "qux") | {"xyz": 123}], {"foo": "bar", "baz": "qux"}, id="A.11"),
+        pytest.param({"/": 9, "~1": 10}, [test("/~01", 10)], {"/": 9, "~1": 10}, id="A.14"),
+        pytest.param({"foo": ["bar"]}, [add("/foo/-", ["abc", "def"])], {"foo": ["bar", ["abc", "def"]]}, id="A.16"),
+        ({"a": 1}, [add("/a", None)], {"a": None}),
+        ({"a": 1}, [replace("", {"b": 2})], {"b": 2}),
+        ({"a": 1}, [add("", {"b": 2})], {"b": 2}),
+        ({"a": {"": 1}}, [replace("/a/", 2)], {"a": {"": 2}}),
+        ({"a/b": 1}, [copied("/a~1b", "/c")], {"a/b": 1, "c": 1}),
+        ({"a": [1]}, [copied("/a", "/b"), add("/b/-", 2)], {"a": [1], "b": [1, 2]}),
+        ({"a": 1}, [copied("", "/b")], {"a": 1, "b": {"a": 1}}),
+        ({"a": 1}, [move("/a", "/a")], {"a": 1}),
+        ({"a": []}, [add("/a/0", 1)], {"a": [1]}),
+        ({"a": 1, "b": [{"c": 1.0}]}, [test("", {"b": [{"c": 1}], "a": 1.0})], {"a": 1, "b": [{"c": 1.0}]}),
+    ],
+)
+def test_examples(document: Any, patch: list[dict[str, Any]], result: Any) -> None:
+    before = copy.deepcopy((document, patch))
+    assert applied(document, operations(patch)) == result
+    assert (document, patch) == before, "the arguments are left as they were"
+
+
+@pytest.mark.parametrize(
+    ("document", "patch", "message"),
+    [
+        pytest.param({"baz": "qux"}, [test("/baz", "bar")], "testing value /baz failed: test failed", id="A.9"),
+        pytest.param({"foo": "bar"}, [add("/baz/bat", "qux")], 'add .* missing path: "/baz/bat"', id="A.12"),
+        pytest.param({"/": 9, "~1": 10}, [test("/~01", "10")], "test failed", id="A.15"),
+        ({"a": 1}, [test("/a", True)], "test failed"),
+        ({"a": None}, [test("/b", None)], 'missing path: "/b"'),
+        ({"a": 1}, [remove("/b")], 'remove .* missing path: "/b"'),
+        ({"a": 1}, [remove("")], "cannot be removed"),
+        ({"a": 1}, [replace("/b", 1)], 'replace .* missing path: "/b"'),
+        ({"a": 1}, [move("/b", "/a")], 'move .* missing path: "/b"'),
+        ({"a": 1}, [copied("/b", "/a")], 'copy .* missing path: "/b"'),
+        ({"a": {"b": 1}}, [move("/a", "/a/b")], "moved into itself"),
+        ({"a": "text"}, [add("/a/0", 1)], 'missing path: "/a/0"'),
+        ({"a": [1]}, [add("/a/2", 1)], 'missing path: "/a/2"'),
+        ({"a": [1]}, [replace("/a/1", 1)], 'missing path: "/a/1"'),
+        ({"a": [1]}, [remove("/a/-")], "no index"),
+        ({"a": [1]}, [remove("/a/-1")], "no index"),
+        ({"a": [1, 2]}, [remove("/a/01")], "no index"),
+        ({"a": [1]}, [remove("/a/1e0")], "no index"),
+        ({"a": [1]}, [remove("/a/²")], "no index"),
+        ({"a": [1]}, [remove("/a/" + "9" * 5000)], "no index"),
+    ],
+)
+def test_what_does_not_apply(document: Any, patch: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(JsonPatchError, match=message):
+        applied(document, operations(patch))
+
+
+@pytest.mark.parametrize(
+    ("patch", "message"),
+    [
+        ({"op": "add"}, "expected a JSON array"),
+        ("add", "expected a JSON array"),
+        ([5], "operation 0: expected a JSON object"),
+        ([add("/a", 1), {"path": "/a"}], "operation 1: op: expected one of"),
+        ([{"op": ["add"], "path": "/a"}], "op: expected one of"),
+        ([{"op": "add", "path": "/a"}], "add needs a value"),
+        ([{"op": "remove"}], "path: expected a JSON pointer"),
+        ([remove("a")], "path: expected a JSON pointer"),
+        ([{"op": "move", "path": "/a"}], "from: expected a JSON pointer"),
+        ([remove("/a~2b")], '"~" is written "~0"'),
+        ([remove("/a~")], '"~" is written "~0"'),
+        ([remove("/a" * 101)], "more than 100 parts"),
+        ([remove("/a")] * 10_001, "maximum operations in a JSON patch is 10000, got 10001"),
+    ],
+)
+def test_what_is_no_patch(patch: Any, message: str) -> None:
+    with pytest.raises(JsonPatchError, match=message):
+        operations(patch)
+
+
+def test_copies_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each doubles the document: thirty of them would make a gigabyte of one byte."""
+    monkeypatch.setattr(jsonpatch, "MAX_COPIED", 1000)
+    doubling = [copied("/a", "/a/-")] * 5
+    assert applied({"a": [1]}, operations(doubling[:2]))
+    with pytest.raises(JsonPatchError, match="the copies exceed 1000 bytes"):
+        applied({"a": ["x" * 100]}, operations(doubling))
+
+
+def test_copies_do_not_nest_without_end() -> None:
+    with pytest.raises(PatchError, match="nested too deeply"):
+        patched({}, PatchRequest.JSON, operations([copied("", "/a")] * 1000))
+
+
+NAMES = st.sampled_from(["a", "b", "0", "1", "-", "~0", "~1", ""])
+PATHS = st.lists(NAMES, max_size=3).map(lambda names: "".join(f"/{name}" for name in names))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.text("ab", max_size=1),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "0", "~", "/", ""]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+OPERATIONS = st.one_of(
+    st.builds(add, PATHS, VALUES),
+    st.builds(remove, PATHS),
+    st.builds(replace, PATHS, VALUES),
+    st.builds(move, PATHS, PATHS),
+    st.builds(copied, PATHS, PATHS),
+    st.builds(test, PATHS, VALUES),
+)
+
+
+@given(VALUES, st.lists(OPERATIONS, max_size=6))
+def test_a_patch_applies_or_is_refused_and_changes_nothing_of_what_it_was_given(document: Any, patch: list[Any]) -> None:
+    before = copy.deepcopy((document, patch))
+    with suppress(JsonPatchError):
+        applied(document, operations(patch))
+    assert (document, patch) == before
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), st.text(max_size=3), VALUES)
+def test_what_was_added_is_found_and_goes_again(document: dict[str, Any], name: str, value: Any) -> None:
+    path = "/" + name.replace("~", "~0").replace("/", "~1")
+    without = {key: each for key, each in document.items() if key != name}
+    assert applied(without, operations([add(path, value), test(path, value), remove(path)])) == without

@@ -27,8 +27,8 @@ from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
 from pinnace.client.errors import from_status
 from pinnace.client.peer import Peer
-from pinnace.cluster import procfs
 from pinnace.cluster.spec import APISERVER
+from pinnace.runtime import procfs
 from pinnace.runtime.tls import Renewed
 
 STREAMS = 20

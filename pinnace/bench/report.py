@@ -11,7 +11,7 @@ from rich.table import Table
 from pinnace.bench.calibration import Calibration
 from pinnace.bench.machine import Machine
 from pinnace.bench.stats import Summary, summarize
-from pinnace.cluster.procfs import Usage
+from pinnace.runtime.procfs import Usage
 
 
 @dataclass(frozen=True, slots=True)

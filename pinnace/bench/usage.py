@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping
 
-from pinnace.cluster import procfs
-from pinnace.cluster.procfs import Usage
 from pinnace.cluster.state import ClusterState
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Usage
 
 LOAD = "load generator"
 

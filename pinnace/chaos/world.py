@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 from pinnace.chaos.clocks import Clocks
 from pinnace.client.client import Client
-from pinnace.cluster import processes, procfs, startup, view
+from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.helper import Helper, HelperError
 from pinnace.cluster.links import Links
 from pinnace.cluster.spec import ETCD, SCHEDULER
+from pinnace.runtime import procfs
 
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
 """Targets that are processes by what they are at that moment, not by name."""

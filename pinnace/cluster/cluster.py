@@ -18,7 +18,7 @@ from pathlib import Path
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.cluster import certificates, processes, procfs, startup, view
+from pinnace.cluster import certificates, processes, startup, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, NoCluster, StartFailed, StartTimeout
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.fittings import PLAIN, Fittings
@@ -30,6 +30,7 @@ from pinnace.cluster.startup import Missing
 from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
 from pinnace.pki.folder import ADMIN
+from pinnace.runtime import procfs
 from pinnace.runtime.tls import TlsFiles
 
 START_TIMEOUT = 60.0

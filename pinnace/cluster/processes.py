@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pinnace.cluster import procfs
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.etcd import etcd_environment
 from pinnace.cluster.ports import is_free
-from pinnace.cluster.procfs import Identity
 from pinnace.cluster.spec import APISERVER, CONTROLLERS, ETCD, KUBELET, SCHEDULER, Plan
 from pinnace.cluster.state import ProcessRecord
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Identity
 
 STOPPING_ORDER = (
     ((KUBELET, CONTROLLERS, SCHEDULER), signal.SIGTERM),

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pinnace.cluster.procfs import Identity
 from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
+from pinnace.runtime.procfs import Identity
 
 FORMAT = 2
 FILE = "cluster.json"

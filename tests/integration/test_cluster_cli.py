@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from pinnace.cluster import procfs, state
-from pinnace.cluster.procfs import Identity
+from pinnace.cluster import state
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Identity
 
 PATIENCE = 20.0
 SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1", "--controllers", "0")

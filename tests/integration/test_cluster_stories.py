@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.cluster import procfs
+from pinnace.runtime import procfs
 
 
 @pytest.fixture

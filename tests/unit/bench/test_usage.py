@@ -1,5 +1,5 @@
 from pinnace.bench.usage import difference
-from pinnace.cluster.procfs import Usage
+from pinnace.runtime.procfs import Usage
 
 
 def test_usage_is_what_was_spent_in_between_and_the_peak_of_all() -> None:

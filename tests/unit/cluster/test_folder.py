@@ -11,9 +11,9 @@ import pytest
 from pinnace.cluster import state as states
 from pinnace.cluster.errors import Busy, FolderError
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.procfs import Identity
 from pinnace.cluster.spec import ClusterSpec, Plan
 from pinnace.cluster.state import ClusterState, StateError, planned
+from pinnace.runtime.procfs import Identity
 
 PLANS = [
     Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "apiserver.main")),

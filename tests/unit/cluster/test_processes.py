@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster import processes, procfs
+from pinnace.cluster import processes
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import Plan
 from pinnace.cluster.state import ProcessRecord
+from pinnace.runtime import procfs
 
 OBEYS = "import signal; TERM = [signal.SIGTERM]; signal.pthread_sigmask(signal.SIG_BLOCK, TERM); {ready}; signal.sigwait(TERM)"
 """No signal is lost between `ready` and the waiting, as with a handler and pause()."""

@@ -10,13 +10,13 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.reaching import reach
 from pinnace.cli.verbs.restart import chosen
 from pinnace.client.config import ClientConfig
-from pinnace.cluster import procfs
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning, NoCluster
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.procfs import Identity
 from pinnace.cluster.spec import ClusterSpec, Plan
 from pinnace.cluster.state import planned
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Identity
 
 DEAD = Identity(1, 1, "an earlier boot")
 PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for i in range(2)]

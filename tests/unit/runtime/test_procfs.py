@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pinnace.cluster import procfs
+from pinnace.runtime import procfs
 
 
 @pytest.fixture

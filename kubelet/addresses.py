@@ -7,10 +7,18 @@ for two prefixes of 1,000 nodes the odds that they overlap are 3 in 100. Nothing
 
 from ipaddress import IPv4Address, IPv4Network
 from socket import inet_ntoa
+from typing import NamedTuple
 from zlib import crc32
 
 SPACE = 65536
 HOSTS = IPv4Address("172.16.0.0")
+
+
+class Addresses(NamedTuple):
+    """Of a pod on its node."""
+
+    host: str
+    pod: str
 
 
 def node_index(name: str) -> int:

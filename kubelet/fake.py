@@ -12,12 +12,13 @@ Thousands of containers cost nothing while nothing happens: state is computed wh
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from kubelet.addresses import Addresses
+from kubelet.reported import reported_exit
 from kubelet.runtime import Call, CallView, ContainerState, ContainerView, Exit, Instant, Unsupported, past
-from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
 from pinnace.api.times import to_seconds
 
@@ -109,7 +110,7 @@ class FakeRuntime:
     def listen(self, notify: Callable[[str], None]) -> None:
         """Whatever happens is foreseen."""
 
-    def prepare(self, pod: Pod) -> None:
+    def prepare(self, pod: Pod, addresses: Addresses) -> None:
         self._pods[pod.metadata.uid] = _PodSandbox(behaviour(pod, self._default))
 
     def adopt(self, pod: Pod, now: Instant) -> None:
@@ -160,6 +161,9 @@ class FakeRuntime:
     def remove(self, uid: str) -> None:
         self._pods.pop(uid, None)
 
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        """An earlier process leaves nothing."""
+
 
 def _plan(name: str, number: int, starts: Instant, declared: Behaviour, last_exit: Exit | None) -> _Attempt:
     ends = None if declared.run_seconds is None else starts.after(declared.run_seconds)
@@ -168,20 +172,13 @@ def _plan(name: str, number: int, starts: Instant, declared: Behaviour, last_exi
 
 def _resume(status: ContainerStatus, declared: Behaviour, now: Instant) -> _Attempt | None:
     """The attempt that a reported status speaks of; None when it never ran."""
-    last_exit = _exit(status.lastState, now)
+    last_exit = reported_exit(status.lastState, now)
     if status.state.HasField("running"):
         started = past(to_seconds(status.state.running.startedAt), now)
         return _plan(status.name, status.restartCount, started, declared, last_exit)
-    ended, before = _exit(status.state, now), last_exit
+    ended, before = reported_exit(status.state, now), last_exit
     if ended is None:  # waiting: for its first start, or to be restarted, and then its last state is how it ended
         ended, before = last_exit, None
     return (
         _Attempt(status.name, status.restartCount, ended.started, ended.finished, ended.code, None, before) if ended else None
     )
-
-
-def _exit(state: ContainerStateMessage, now: Instant) -> Exit | None:
-    if not state.HasField("terminated"):
-        return None
-    ended = state.terminated
-    return Exit(ended.exitCode, past(to_seconds(ended.startedAt), now), past(to_seconds(ended.finishedAt), now))

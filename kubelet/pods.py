@@ -122,11 +122,12 @@ class Pods:
                 (self._returning if lifecycle.accepted(pod) else self._arriving)[uid] = pod
                 self._queue.add(uid)
 
-    def retain(self, uids: Collection[str]) -> None:
-        """Forgets all other pods: they are gone from the API."""
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        """These are all the pods of these nodes, and no others are played. Forgets the rest: they are gone from the API."""
         for uid, _ in self._all():
             if uid not in uids:
                 self._forget(uid)
+        self._runtime.retain(nodes, uids)
 
     def _all(self) -> list[tuple[str, Pod]]:
         known = [(uid, record.pod) for uid, record in self._records.items()]
@@ -211,7 +212,7 @@ class Pods:
         if isinstance(admitted, Refusal):
             return lifecycle.refuse(admitted.admission_reason, f"Pod was rejected: {admitted.admission_message}", now)
         try:
-            self._runtime.prepare(pod)
+            self._runtime.prepare(pod, admitted)
         except Unsupported as error:
             node.vacate(uid)
             return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)

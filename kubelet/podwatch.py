@@ -67,7 +67,7 @@ class PodWatch:
                 self._synced = True
             except TimeoutError as error:
                 log.warning("%s", error)
-        self._pods.retain({pod.metadata.uid for pod in informer.store.values()})
+        self._pods.retain(self._opened, {pod.metadata.uid for pod in informer.store.values()})
         log.info("watching the pods of %d nodes: %d", len(self._opened), len(informer.store))
         await self._grown.wait()
         await self._clock.sleep(GATHER)

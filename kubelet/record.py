@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kubelet.addresses import Addresses
 from kubelet.lifecycle import Phase, PodState, Wanted, accepted
 from kubelet.runtime import ContainerView
-from kubelet.status import Addresses, render
+from kubelet.status import render
 from kubelet.template import Template, template_of
 from pinnace.api.core_v1_pb2 import Pod
 

@@ -6,11 +6,12 @@ that is killed loses the last milliseconds, and no line is ever cut in two.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Literal, Self
 
+from kubelet.addresses import Addresses
 from kubelet.runtime import Call, ContainerView, Instant, Runtime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
@@ -68,8 +69,8 @@ class Witnessed:
     def listen(self, notify: Callable[[str], None]) -> None:
         self._runtime.listen(notify)
 
-    def prepare(self, pod: Pod) -> None:
-        self._runtime.prepare(pod)
+    def prepare(self, pod: Pod, addresses: Addresses) -> None:
+        self._runtime.prepare(pod, addresses)
         self._pods[pod.metadata.uid] = _Pod(pod)
 
     def adopt(self, pod: Pod, now: Instant) -> None:
@@ -94,6 +95,9 @@ class Witnessed:
         self._runtime.remove(uid)
         self._note(uid, False, self._clock.monotonic())
         self._pods.pop(uid, None)
+
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        self._runtime.retain(nodes, uids)
 
     def _note(self, uid: str, running: bool, at: float) -> None:
         pod = self._pods.get(uid)

@@ -8,10 +8,11 @@ A container is known by the pod's uid and its own name; each run of it is an *at
 Source: https://github.com/kubernetes/cri-api
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
+from kubelet.addresses import Addresses
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, Pod, SleepAction, TCPSocketAction
 from pinnace.runtime.clock import Clock
 
@@ -127,8 +128,9 @@ class Runtime(Protocol):
         foreseen. Said once, before everything else."""
         ...
 
-    def prepare(self, pod: Pod) -> None:
-        """Makes the place in which the pod's containers will run. Raises Unsupported, and then there is nothing to remove."""
+    def prepare(self, pod: Pod, addresses: Addresses) -> None:
+        """Makes the place in which the pod's containers will run; `addresses` are those that the node has given it. Raises
+        Unsupported, and then there is nothing to remove."""
         ...
 
     def adopt(self, pod: Pod, now: Instant) -> None:
@@ -155,4 +157,9 @@ class Runtime(Protocol):
 
     def remove(self, uid: str) -> None:
         """Kills and forgets what there is of a pod; nothing, when there is nothing."""
+        ...
+
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        """These are all the pods that there are on these nodes. Kills what an earlier kubelet process has left of others, which
+        were deleted while nobody looked."""
         ...

@@ -7,8 +7,8 @@ its `status` does.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
+from kubelet.addresses import Addresses
 from kubelet.lifecycle import Phase, PodState, restarts
 from kubelet.runtime import ContainerState, ContainerView, Exit
 from kubelet.template import Template
@@ -23,11 +23,6 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.times import to_time
 
 OWN_CONDITIONS = frozenset({"Initialized", "Ready", "ContainersReady"})
-
-
-class Addresses(NamedTuple):
-    host: str
-    pod: str
 
 
 def render(

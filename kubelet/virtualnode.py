@@ -2,8 +2,7 @@
 
 import logging
 
-from kubelet.addresses import AddressPool, host_ip, pod_cidr
-from kubelet.status import Addresses
+from kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
 from kubelet.template import Template
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.names import is_extended_resource

@@ -2,17 +2,19 @@
 
 import pytest
 
+from kubelet.addresses import Addresses
 from kubelet.fake import KILLED, Behaviour, FakeRuntime, behaviour
 from kubelet.lifecycle import accept, advance
 from kubelet.record import wanted
 from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant, Unsupported
-from kubelet.status import Addresses, render
+from kubelet.status import render
 from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import Pod, SleepAction
 from tests.builders import make_pod
 
 NOW = Instant(100.0, 5_000.0)
 UID = "uid-default-a"
+ADDRESSES = Addresses("h", "p")
 
 
 def pod(**annotations: str) -> Pod:
@@ -33,7 +35,7 @@ def started(default: Behaviour = Behaviour(), **annotations: str) -> FakeRuntime
 
 def prepared(source: Pod, runtime: FakeRuntime) -> FakeRuntime:
     """With its container started."""
-    runtime.prepare(source)
+    runtime.prepare(source, ADDRESSES)
     runtime.start(UID, "c0", 0, NOW)
     return runtime
 
@@ -61,7 +63,7 @@ def test_annotations_win_over_the_defaults_of_the_process() -> None:
 )
 def test_a_value_that_makes_no_sense_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(Unsupported, match=f'pinnace.io/{name.replace("_", "-")}: "{value}" is not'):
-        FakeRuntime(Behaviour()).prepare(pod(**{name: value}))
+        FakeRuntime(Behaviour()).prepare(pod(**{name: value}), ADDRESSES)
 
 
 def test_a_container_is_created_then_runs_then_exits_as_declared() -> None:
@@ -131,7 +133,7 @@ def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
     template = template_of(source)
     views = runtime.observe(UID, at(seconds))
     state = advance(wanted(source, template), accept(NOW), views, at(seconds)).state
-    source.status.CopyFrom(render(source, "1", template, state, views, Addresses("h", "p")).status)
+    source.status.CopyFrom(render(source, "1", template, state, views, ADDRESSES).status)
     fresh = FakeRuntime(Behaviour())
     fresh.adopt(source, at(seconds))
     return fresh

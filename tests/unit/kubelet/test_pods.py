@@ -269,7 +269,7 @@ async def test_pods_that_a_new_watch_does_not_show_are_forgotten(api: FakeApi) -
     kept = api.create(small("kept"))
     api.create(make_pod("lost").req(cpu="3"))
     await api.clock.advance(0.0)
-    api.fleet.retain({kept.metadata.uid})
+    api.fleet.retain({"n"}, {kept.metadata.uid})
     assert len(api.fleet) == 1
     api.create(make_pod("next").req(cpu="3"))
     await api.clock.advance(0.0)

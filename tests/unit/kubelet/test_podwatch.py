@@ -25,7 +25,7 @@ class FakePods:
         self.open = 0
         self.present: list[Pod] = []
         self.handled: list[str] = []
-        self.retained: list[set[str]] = []
+        self.retained: list[tuple[set[str], set[str]]] = []
 
     async def watch(self, *, fields: str, **_: object) -> AsyncIterator[WatchBatch[Pod]]:
         self.selectors.append(fields)
@@ -39,8 +39,8 @@ class FakePods:
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         self.handled += (delta.obj.metadata.name for delta in deltas)
 
-    def retain(self, uids: Collection[str]) -> None:
-        self.retained.append(set(uids))
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        self.retained.append((set(nodes), set(uids)))
 
 
 class Scene:
@@ -73,7 +73,7 @@ async def test_one_watch_serves_all_nodes(scene: Scene) -> None:
     scene.pods.present = [make_pod("a").build()]
     await scene.follow("n-1", "n-0")
     assert scene.pods.selectors == ["spec.nodeName in (n-0,n-1)"]
-    assert (scene.pods.handled, scene.pods.retained) == (["a"], [{"uid-default-a"}])
+    assert (scene.pods.handled, scene.pods.retained) == (["a"], [({"n-0", "n-1"}, {"uid-default-a"})])
     assert scene.watch.healthy is None
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kubelet.addresses import Addresses
 from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.run_log import RunLog, Witnessed
 from kubelet.runtime import Runtime, read
@@ -13,6 +14,7 @@ from pinnace.check.history import Ran
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 
+ADDRESSES = Addresses("172.16.0.1", "10.0.0.2")
 KEY = "/registry/pods/default/a"
 
 
@@ -42,7 +44,7 @@ def pod() -> PodBuilder:
 
 
 async def test_from_the_first_start_to_the_removal(runtime: Runtime, clock: FakeClock, told: Recorded) -> None:
-    runtime.prepare(pod().build())
+    runtime.prepare(pod().build(), ADDRESSES)
     runtime.observe("u", read(clock))
     assert told == []
     runtime.start("u", "c", 0, read(clock))
@@ -55,7 +57,7 @@ async def test_from_the_first_start_to_the_removal(runtime: Runtime, clock: Fake
 
 
 async def test_a_pod_runs_while_one_of_its_containers_does(runtime: Runtime, clock: FakeClock, told: Recorded) -> None:
-    runtime.prepare(pod().annotation("pinnace.io/run-seconds", "3").build())
+    runtime.prepare(pod().annotation("pinnace.io/run-seconds", "3").build(), ADDRESSES)
     for name, delay in (("first", 2.0), ("second", 2.0)):
         runtime.start("u", name, 0, read(clock))
         await clock.advance(delay)

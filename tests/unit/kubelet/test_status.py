@@ -2,9 +2,10 @@
 
 import pytest
 
+from kubelet.addresses import Addresses
 from kubelet.lifecycle import Phase, PodState, accept, refuse
 from kubelet.runtime import ContainerState, ContainerView, Exit, Instant
-from kubelet.status import Addresses, render
+from kubelet.status import render
 from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from tests.builders import make_pod

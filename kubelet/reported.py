@@ -1,0 +1,13 @@
+"""What was reported of containers, read again by a kubelet process that comes later."""
+
+from kubelet.runtime import Exit, Instant, past
+from pinnace.api.core_v1_pb2 import ContainerState
+from pinnace.api.times import to_seconds
+
+
+def reported_exit(state: ContainerState, now: Instant) -> Exit | None:
+    """None when it does not say that the container has ended."""
+    if not state.HasField("terminated"):
+        return None
+    ended = state.terminated
+    return Exit(ended.exitCode, past(to_seconds(ended.startedAt), now), past(to_seconds(ended.finishedAt), now))

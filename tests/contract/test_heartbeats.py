@@ -293,7 +293,7 @@ async def test_a_session_needs_a_holder(cluster: Cluster) -> None:
 @pytest.mark.parametrize(("holder", "nodes"), [("f", ["../pods/a"]), ("f", ["a", ""]), ("f" * 254, ["a"])])
 async def test_a_session_has_names_that_can_be_looked_up(cluster: Cluster, holder: str, nodes: list[str]) -> None:
     fleet = await Speaker.open(await cluster.serve(), holder, nodes)
-    with pytest.raises(errors.Invalid, match="DNS names|at most 253 characters"):
+    with pytest.raises(errors.Invalid, match=r"DNS names|at most 253 characters"):
         await fleet.next()
     assert not await cluster.leases()
 

@@ -5,10 +5,13 @@ import logging
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from controllers.manager import Manager
+from controllers.nodelifecycle.lifecycle import Options
+from controllers.nodelifecycle.zones import Rates
 from controllers.registry import build
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load
@@ -18,6 +21,9 @@ from pinnace.runtime.http import StatusServer, parse_address
 
 log = logging.getLogger(__name__)
 
+AMOUNT = click.FloatRange(min=0)
+OPTIONS = Options()
+RATES = OPTIONS.rates
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -28,8 +34,45 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
 @click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
 @click.option("--http", default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
+@click.option(
+    "--node-monitor-grace-period",
+    "grace",
+    default=OPTIONS.grace,
+    type=AMOUNT,
+    help="Seconds for which a node may have no lease before it counts as unreachable.",
+)
+@click.option(
+    "--node-startup-grace-period", "startup", default=OPTIONS.startup, type=AMOUNT, help="Of a node that was never ready."
+)
+@click.option("--node-eviction-rate", "eviction", default=RATES.eviction, type=AMOUNT, help="Nodes of a zone emptied a second.")
+@click.option(
+    "--secondary-node-eviction-rate", "secondary", default=RATES.secondary, type=AMOUNT, help="In a zone that is disrupted."
+)
+@click.option(
+    "--unhealthy-zone-threshold",
+    "unhealthy",
+    default=RATES.unhealthy,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="The share of nodes that are not ready from which a zone is disrupted.",
+)
+@click.option(
+    "--large-cluster-size-threshold",
+    "large",
+    default=RATES.large,
+    type=click.IntRange(min=0),
+    help="No node of a zone is emptied that is disrupted and has no more nodes.",
+)
 @click.option("-v", "--verbose", count=True, help="Log more.")
-def main(name: str, server: str | None, kubeconfig: Path | None, http: str, verbose: int) -> None:
+def main(
+    name: str,
+    server: str | None,
+    kubeconfig: Path | None,
+    http: str,
+    grace: float,
+    startup: float,
+    verbose: int,
+    **rates: Any,
+) -> None:
     """Brings the cluster closer to what was asked for. Of several replicas one leads; the others are ready to."""
     logs.configure(name, verbose)
     try:
@@ -40,13 +83,14 @@ def main(name: str, server: str | None, kubeconfig: Path | None, http: str, verb
         address = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
-    sys.exit(process.run(lambda stop: serve(stop, address, servers, name)))
+    options = Options(grace, startup, Rates(**rates))
+    sys.exit(process.run(lambda stop: serve(stop, address, servers, name, options)))
 
 
-async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str) -> None:
+async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: Options) -> None:
     """Controls until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    manager = Manager(Client(connection), name, build)
+    manager = Manager(Client(connection), name, lambda shared: build(shared, options))
     status = StatusServer(*http, manager.checks, asyncio.get_running_loop())
     status.start()
     log.info("controllers %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 
 from controllers.controller import Controller, Shared
+from controllers.nodelifecycle.eviction import TaintEviction
+from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
 
 
-def build(shared: Shared) -> Sequence[Controller]:
-    return []
+def build(shared: Shared, options: Options) -> Sequence[Controller]:
+    return [
+        NodeLifecycle(shared, options),
+        TaintEviction(shared),
+    ]

@@ -118,6 +118,10 @@ class Fleet:
         while True:
             touched, self._touched = self._touched, set()
             self._play(touched)
+            if self._session.healthy is not None:  # else we would contradict who says that nobody plays the nodes
+                self._touched |= touched
+                await self._clock.sleep(SESSION_POLL)
+                continue
             try:
                 await self._registrar.make_ready([self._informer.store[name] for name in sorted(touched & self._played)])
             except ApiError:

@@ -144,6 +144,9 @@ class Pods:
         if record.waiting:
             record.waiting = False
             self._reports.mark(uid)
+        if record.is_contradicted:
+            record.changes += 1
+            self._reports.mark(uid)
         if record.want.grace is not None:
             self._queue.add(uid)
 

@@ -60,6 +60,13 @@ class Record:
         ahead = self.state.phase is Phase.PENDING and status.phase not in ("", Phase.PENDING)
         return ahead or status.startTime.seconds != int(self.state.accepted.unix)
 
+    @property
+    def is_contradicted(self) -> bool:
+        """Does the API say that the pod is not Ready, after we have said that it is? The node was taken to be unreachable."""
+        if self.state is None or not self.state.ready or not self.reported:
+            return False
+        return any(each.type == "Ready" and each.status != "True" for each in self.pod.status.conditions)
+
     def refresh(self, pod: Pod) -> bool:
         """Takes a newer version of the pod, or an echo of our own write. False: it is an older one."""
         metadata = pod.metadata

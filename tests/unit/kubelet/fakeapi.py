@@ -96,6 +96,17 @@ class FakeApi:
         pod.status.startTime.CopyFrom(to_time(self.clock.time() - 60))
         self._changed(pod, WatchEventType.MODIFIED)
 
+    def is_ready(self, name: str) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.pod(name).status.conditions)
+
+    def say_not_ready(self, name: str) -> None:
+        """As the node lifecycle controller does for a node that is silent."""
+        pod = self.pod(name)
+        for each in pod.status.conditions:
+            if each.type == "Ready":
+                each.status = "False"
+        self._changed(pod, WatchEventType.MODIFIED)
+
     def pod(self, name: str) -> Pod:
         (found,) = (pod for pod in self.pods.values() if pod.metadata.name == name)
         return found

@@ -194,6 +194,15 @@ async def test_a_pod_that_a_twin_has_ended_stays_as_it_ended(api: FakeApi) -> No
     assert len(api.fleet) == 0
 
 
+async def test_a_pod_that_was_taken_to_be_unreachable_is_ready_again_when_its_kubelet_hears_of_it(api: FakeApi) -> None:
+    api.create(small("p"))
+    await api.clock.advance(1.0)
+    assert api.is_ready("p")
+    api.say_not_ready("p")
+    await api.clock.advance(1.0)
+    assert api.is_ready("p")
+
+
 async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
     api.create(declare(small("a").restart_policy("Never"), start_seconds="1", run_seconds="1"))
     await api.clock.advance(0.0)

@@ -1,0 +1,107 @@
+"""The taint eviction controller: deletes pods that do not tolerate a NoExecute taint of their node, or not any longer.
+
+    taint --not tolerated--> deleted            tolerated for N seconds --N seconds--> deleted
+                                                        '--the taint goes--> stays
+
+The time of a pod begins when the leader first sees the taint, as in Kubernetes: the next leader gives it anew.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controllers.controller import Shared, Watch, itself
+from controllers.disruption import disrupted
+from controllers.places import finished, node_of
+from controllers.writes import in_batches, raise_first
+from pinnace.api.core_v1_pb2 import Node, Pod, Taint, Toleration
+from pinnace.api.resources import NODES, PODS
+from pinnace.client.client import delete_request
+from pinnace.client.errors import Conflict, NotFound
+from pinnace.client.informer import Delta
+
+_REASON, _MESSAGE = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
+
+
+def patience(pod: Pod, taints: Iterable[Taint]) -> float:
+    """Seconds for which the pod stays on a node with these taints: 0 when it does not tolerate one of them, infinity when it
+    tolerates all for ever. Of several tolerations of one taint the first counts."""
+    shortest = math.inf
+    for taint in taints:
+        found = next((each for each in pod.spec.tolerations if tolerates(each, taint)), None)
+        if found is None:
+            return 0.0
+        if found.HasField("tolerationSeconds"):
+            shortest = min(shortest, max(0.0, float(found.tolerationSeconds)))
+    return shortest
+
+
+def evicting(node: Node) -> list[Taint]:
+    return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
+
+
+class TaintEviction:
+    name = "taint-eviction"
+    workers = 16
+
+    def __init__(self, shared: Shared) -> None:
+        self._client = shared.client.pods
+        self._events = shared.events
+        self._clock = shared.clock
+        self._nodes = shared.informers.store(NODES)
+        self._pods = shared.informers.index(PODS, node_of)
+        self._since: dict[str, dict[str, float]] = {}
+        """By node and uid: since when each pod's time has run, in monotonic seconds."""
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (Watch(NODES, itself), Watch(PODS, _its_node))
+
+    async def sync(self, key: str) -> float | None:
+        node = self._nodes.get(key)
+        taints = evicting(node) if node is not None else []
+        if not taints:
+            self._since.pop(key, None)
+            return None
+        now = self._clock.monotonic()
+        before, since = self._since.get(key, {}), dict[str, float]()
+        self._since[key] = since
+        doomed, waits = [], []
+        for uid, pod in self._pods.under(key).items():
+            if pod.metadata.HasField("deletionTimestamp") or finished(pod):
+                continue
+            stays = patience(pod, taints)
+            if stays == math.inf:
+                continue
+            since[uid] = before.get(uid, now)
+            left = since[uid] + stays - now
+            if left > 0:
+                waits.append(left)
+            else:
+                doomed.append(pod)
+        await self._evict(doomed)
+        return min(waits, default=None)
+
+    async def _evict(self, pods: Sequence[Pod]) -> None:
+        """Says why of each, and deletes it."""
+        now = self._clock.time()
+        told = [disrupted(pod, _REASON, _MESSAGE, now) for pod in pods]
+        raise_first(await in_batches(self._client.update_status_batch, told), but=(NotFound, Conflict))
+        requests = [delete_request(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid) for pod in pods]
+        for pod in pods:
+            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            self._events.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
+        raise_first(await in_batches(self._client.delete_batch, requests), but=(NotFound, Conflict))
+
+
+def _its_node(delta: Delta[Pod]) -> Sequence[str]:
+    node = node_of(delta.obj)
+    return [node] if node else []

@@ -1,0 +1,143 @@
+"""The node lifecycle controller: says of a node whose kubelet is silent that nothing is known of it, and keeps its taints.
+
+What the kubelet reports again when it comes back is the kubelet's to write; the taints then go here, at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from controllers.controller import Shared, Watch, itself
+from controllers.nodelifecycle.conditions import left, ready, unreachable
+from controllers.nodelifecycle.silence import Silences
+from controllers.nodelifecycle.taints import evicts, should_evict, tainted
+from controllers.nodelifecycle.zones import Rates, Zones, zone_of
+from controllers.places import node_of
+from controllers.writes import Batcher, in_batches, raise_first
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
+from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import DELETED
+from pinnace.client.errors import NotFound
+from pinnace.client.informer import Delta
+
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at a node that may not be emptied because of its zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`grace`: seconds for which a node may have no lease before it counts as unreachable; `startup`: of one that has never
+    reported."""
+
+    grace: float = 0.5
+    startup: float = 60.0
+    rates: Rates = field(default_factory=Rates)
+
+
+class NodeLifecycle:
+    name = "node-lifecycle"
+    workers = 64
+
+    def __init__(self, shared: Shared, options: Options) -> None:
+        self._client = shared.client.nodes
+        self._pods_client = shared.client.pods
+        self._events = shared.events
+        self._clock = shared.clock
+        self._options = options
+        informers = shared.informers
+        self._nodes = informers.store(NODES)
+        self._pods = informers.index(PODS, node_of)
+        self._silences = Silences(informers.store(LEASES))
+        self._zones = Zones(options.rates)
+        self._statuses: Batcher[Node] = Batcher(self._client.update_status_batch)
+        informers.add_handler(NODES, self._nodes_changed)
+        informers.add_handler(LEASES, self._leases_changed)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (Watch(NODES, itself), Watch(LEASES, _its_node))
+
+    async def sync(self, key: str) -> float | None:
+        node = self._nodes.get(key)
+        if node is None:
+            return None
+        now = self._clock.monotonic()
+        wait = left(node, self._silences.lasts(key, now), self._options.grace, self._options.startup)
+        try:
+            if wait == 0.0:
+                node = await self._mark(node)
+            again = await self._taint(node, now)
+        except NotFound:
+            return None
+        return min((each for each in (wait or None, again) if each is not None), default=None)
+
+    async def _mark(self, node: Node) -> Node:
+        """Says that the node is unreachable, of it and of its pods."""
+        marked = unreachable(node, self._clock.time())
+        if marked is not None:
+            marked.metadata.resourceVersion = await self._statuses.write(marked)
+            if ready(node) == "True":
+                name = node.metadata.name
+                self._events.event(node, "Normal", "NodeNotReady", f"Node {name} status is now: NodeNotReady")
+        await self._mark_pods(node.metadata.name)
+        return marked or node
+
+    async def _mark_pods(self, node: str) -> None:
+        changed = [pod for each in self._pods.under(node).values() if (pod := not_ready(each, self._clock.time())) is not None]
+        for pod in changed:
+            self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")
+        raise_first(await in_batches(self._pods_client.update_status_batch, changed), but=(NotFound,))
+
+    async def _taint(self, node: Node, now: float) -> float | None:
+        """Seconds until the node's turn to be emptied; None: that is not asked for, or done."""
+        turn = self._zones.turn(node.metadata.name, now) if should_evict(node) else 0.0
+        evict = turn == 0.0 or (evicts(node) and not self._zones.disrupted)
+        changed = tainted(node, evict, self._clock.time())
+        if changed is not None:
+            await self._client.update(changed)
+        return None if evict else turn or LOOK_AGAIN
+
+    def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
+        now = self._clock.monotonic()
+        for delta in deltas:
+            name = delta.obj.metadata.name
+            if delta.kind == DELETED:
+                self._silences.forget(name)
+                self._zones.forget(name, now)
+            else:
+                self._silences.look(name, now)
+                self._note(delta.obj, now)
+
+    def _leases_changed(self, deltas: Sequence[Delta[Lease]]) -> None:
+        now = self._clock.monotonic()
+        for delta in deltas:
+            name = delta.obj.metadata.name
+            if delta.obj.metadata.namespace == NODE_LEASE_NAMESPACE and (node := self._nodes.get(name)) is not None:
+                self._silences.look(name, now)
+                self._note(node, now)
+
+    def _note(self, node: Node, now: float) -> None:
+        """A node that is silent counts before it is marked: when the first of many is, it is known that there are many."""
+        name = node.metadata.name
+        healthy = ready(node) == "True" and self._silences.lasts(name, now) is None
+        self._zones.note(name, zone_of(node), healthy, now)
+
+
+def not_ready(pod: Pod, now: float) -> Pod | None:
+    """The pod of a node that is unreachable; None: it is not Ready anyway. `now` is Unix time."""
+    if not any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions):
+        return None
+    changed = Pod()
+    changed.CopyFrom(pod)
+    for each in changed.status.conditions:
+        if each.type == "Ready":
+            each.status = "False"
+            each.lastTransitionTime.CopyFrom(to_time(now))
+    return changed
+
+
+def _its_node(delta: Delta[Lease]) -> Sequence[str]:
+    metadata = delta.obj.metadata
+    return [metadata.name] if metadata.namespace == NODE_LEASE_NAMESPACE else []

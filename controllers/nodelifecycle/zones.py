@@ -1,0 +1,136 @@
+"""How fast nodes may be emptied, zone by zone: many that are silent at once are rather a network's fault than their own. Pure.
+
+    state of a zone      when                                             nodes emptied a second
+    Normal                                                                Rates.eviction
+    PartialDisruption    more than 2 are not ready, and a share of        Rates.secondary; none in a zone that is
+                         Rates.unhealthy of all                           no larger than Rates.large
+    FullDisruption       none is ready                                    Rates.eviction
+    all zones so                                                          none, and none stays marked to be emptied
+
+After all zones were disrupted, nothing is emptied for RECOVERY seconds: the kubelets come back one after another.
+
+Source: https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction, and ComputeZoneState there. The default
+rates are a thousand times Kubernetes' (0.1 and 0.01 a second): there a node is 40 seconds late when it is found out, here
+one, and a laptop is no data centre.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pinnace.api.core_v1_pb2 import Node
+
+_REGION, _ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+FEW = 2
+"""So many nodes that are not ready disrupt no zone."""
+RECOVERY = 5.0
+
+
+class State(StrEnum):
+    NORMAL = "Normal"
+    PARTIAL = "PartialDisruption"
+    FULL = "FullDisruption"
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Nodes a second; the share of nodes that are not ready from which a zone is disrupted; and the size from which a zone is
+    large."""
+
+    eviction: float = 100.0
+    secondary: float = 10.0
+    unhealthy: float = 0.55
+    large: int = 50
+
+
+def zone_of(node: Node) -> str:
+    labels = node.metadata.labels
+    region, zone = labels.get(_REGION, ""), labels.get(_ZONE, "")
+    return f"{region}:{zone}" if region or zone else ""
+
+
+def state_of(healthy: int, unhealthy: int, threshold: float) -> State:
+    if unhealthy and not healthy:
+        return State.FULL
+    if unhealthy > FEW and unhealthy / (healthy + unhealthy) >= threshold:
+        return State.PARTIAL
+    return State.NORMAL
+
+
+class Zone:
+    """Which nodes are well, and when the others may be emptied."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, bool] = {}  # is it healthy?
+        self.unhealthy = 0
+        self.rate = 0.0
+        self.turns: dict[str, float] = {}  # given out at this rate
+        self.last_turn = float("-inf")
+
+    def state(self, threshold: float) -> State:
+        return state_of(len(self.nodes) - self.unhealthy, self.unhealthy, threshold)
+
+
+class Zones:
+    """Times are monotonic seconds."""
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self._zones: dict[str, Zone] = {}
+        self._zone_of: dict[str, str] = {}
+        self._disrupted = False
+        self._resumed = float("-inf")
+
+    def note(self, node: str, zone: str, healthy: bool, now: float) -> None:
+        """What is known of a node."""
+        if self._zone_of.get(node, zone) != zone:
+            self.forget(node, now)
+        self._zone_of[node] = zone
+        found = self._zones.setdefault(zone, Zone())
+        found.unhealthy += found.nodes.get(node, True) - healthy
+        found.nodes[node] = healthy
+        if healthy:
+            found.turns.pop(node, None)
+        self._look(now)
+
+    def forget(self, node: str, now: float) -> None:
+        zone = self._zone_of.pop(node, None)
+        if zone is None:
+            return
+        found = self._zones[zone]
+        found.unhealthy -= not found.nodes.pop(node)
+        found.turns.pop(node, None)
+        if not found.nodes:
+            del self._zones[zone]
+        self._look(now)
+
+    @property
+    def disrupted(self) -> bool:
+        """Is no node of any zone ready?"""
+        return self._disrupted
+
+    def states(self) -> dict[str, State]:
+        return {name: zone.state(self._rates.unhealthy) for name, zone in self._zones.items()}
+
+    def turn(self, node: str, now: float) -> float | None:
+        """Seconds until this node may be emptied, 0: now. None: not before its zone is better. It keeps its turn."""
+        zone = self._zones[self._zone_of[node]]
+        rate = 0.0 if self._disrupted else self._rate(zone)
+        if rate != zone.rate:
+            zone.rate, zone.last_turn = rate, float("-inf")
+            zone.turns.clear()
+        if not rate:
+            return None
+        if node not in zone.turns:
+            zone.turns[node] = zone.last_turn = max(now, self._resumed + RECOVERY, zone.last_turn + 1 / rate)
+        return max(0.0, zone.turns[node] - now)
+
+    def _rate(self, zone: Zone) -> float:
+        if zone.state(self._rates.unhealthy) is not State.PARTIAL:
+            return self._rates.eviction
+        return self._rates.secondary if len(zone.nodes) > self._rates.large else 0.0
+
+    def _look(self, now: float) -> None:
+        disrupted = bool(self._zones) and all(zone.unhealthy == len(zone.nodes) for zone in self._zones.values())
+        if self._disrupted and not disrupted:
+            self._resumed = now
+        self._disrupted = disrupted

@@ -1,0 +1,76 @@
+"""Writes of many objects: in batches, and each outcome looked at."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from pinnace.client.client import Outcomes
+from pinnace.client.errors import ApiError, from_status
+
+T = TypeVar("T")
+
+BATCH = 500
+"""Items of one call."""
+
+Send = Callable[[Sequence[T]], Awaitable[Outcomes]]
+
+
+async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
+    """Sends all of them; what became of each. Raises ApiError when a whole call fails."""
+    errors: list[ApiError | None] = []
+    for start in range(0, len(items), BATCH):
+        outcomes = await send(items[start : start + BATCH])
+        errors += (from_status(each.error) if each.HasField("error") else None for each in outcomes)
+    return errors
+
+
+def raise_first(errors: Sequence[ApiError | None], *, but: tuple[type[ApiError], ...] = ()) -> None:
+    """Raises the first error that is none of these."""
+    for error in errors:
+        if error is not None and not isinstance(error, but):
+            raise error
+
+
+class Batcher(Generic[T]):
+    """Puts what several workers write at one moment into one call: while one call is under way, the next one fills up."""
+
+    def __init__(self, send: Send[T]) -> None:
+        self._send = send
+        self._waiting: list[tuple[T, asyncio.Future[str]]] = []
+        self._sending = False
+
+    async def write(self, item: T) -> str:
+        """The resourceVersion that it has now. Raises ApiError."""
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if not self._sending:
+            await self._send_all()
+        return await done
+
+    async def _send_all(self) -> None:
+        """By the first of them, for all who come meanwhile."""
+        self._sending = True
+        try:
+            await asyncio.sleep(0)
+            while self._waiting:
+                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                await self._send_batch(batch)
+        finally:
+            self._sending = False
+            self._waiting.clear()  # if it was cancelled, so were the others: the term is over
+
+    async def _send_batch(self, batch: Sequence[tuple[T, asyncio.Future[str]]]) -> None:
+        try:
+            outcomes = await self._send([item for item, _ in batch])
+        except Exception as error:
+            for _, done in batch:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        for (_, done), outcome in zip(batch, outcomes, strict=True):
+            if done.done():
+                continue
+            if outcome.HasField("error"):
+                done.set_exception(from_status(outcome.error))
+            else:
+                done.set_result(outcome.resourceVersion)

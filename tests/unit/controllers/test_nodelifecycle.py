@@ -1,0 +1,262 @@
+"""The decisions about nodes that are silent: conditions, taints, zones, evictions."""
+
+import math
+
+import pytest
+
+from controllers.nodelifecycle.conditions import left, unreachable
+from controllers.nodelifecycle.eviction import patience
+from controllers.nodelifecycle.lifecycle import not_ready
+from controllers.nodelifecycle.silence import Silences, lease_key
+from controllers.nodelifecycle.taints import tainted
+from controllers.nodelifecycle.zones import RECOVERY, Rates, State, Zones, state_of, zone_of
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
+from tests.builders import NodeBuilder, make_node, make_pod
+
+NOW = 1_000.0
+
+
+def conditions(node: Node) -> dict[str, tuple[str, str]]:
+    return {each.type: (each.status, each.reason) for each in node.status.conditions}
+
+
+def taints(node: Node | None) -> set[tuple[str, str]] | None:
+    """Without the prefix that all of ours have."""
+    if node is None:
+        return None
+    return {(taint.key.removeprefix("node.kubernetes.io/"), taint.effect) for taint in node.spec.taints}
+
+
+# --- silence
+
+
+def test_a_node_is_silent_from_when_its_lease_has_gone_until_it_is_back() -> None:
+    leases = {lease_key("n"): Lease()}
+    silences = Silences(leases)
+    silences.look("n", 1.0)
+    assert silences.lasts("n", 5.0) is None
+    del leases[lease_key("n")]
+    silences.look("n", 5.0)
+    silences.look("n", 6.0)
+    assert silences.lasts("n", 7.5) == 2.5
+    leases[lease_key("n")] = Lease()
+    silences.look("n", 8.0)
+    assert silences.lasts("n", 9.0) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "silent", "expected"),
+    [("True", None, None), ("True", 0.2, 0.3), ("True", 0.5, 0.0), ("Unknown", 9.0, 0.0), ("", 0.5, 59.5), ("", 70.0, 0.0)],
+)
+def test_who_has_never_reported_is_given_longer(status: str, silent: float | None, expected: float | None) -> None:
+    node = make_node("n").condition("Ready", status).build() if status else Node()
+    assert left(node, silent, 0.5, 60.0) == (expected if expected is None else pytest.approx(expected))
+
+
+# --- conditions
+
+
+def test_nothing_is_known_of_a_silent_node() -> None:
+    node = make_node("n").condition("Ready", "True").condition("DiskPressure", "False").condition("Mine", "True").build()
+    marked = unreachable(node, NOW)
+    assert marked is not None
+    unknown = ("Unknown", "NodeStatusUnknown")
+    assert conditions(marked) == {"Ready": unknown, "DiskPressure": unknown, "Mine": ("True", "")}
+    assert marked.status.conditions[0].message == "Kubelet stopped posting node status."
+    assert marked.status.conditions[0].lastTransitionTime.seconds == NOW
+    assert conditions(node)["Ready"][0] == "True"  # it belongs to the informer
+    assert unreachable(marked, NOW + 1) is None
+
+
+def test_of_a_node_that_never_reported_it_is_said() -> None:
+    node = Node()
+    marked = unreachable(node, NOW)
+    assert marked is not None and conditions(marked) == {"Ready": ("Unknown", "NodeStatusNeverUpdated")}
+    assert unreachable(marked, NOW + 1) is None
+
+
+def test_pods_of_an_unreachable_node_are_not_ready() -> None:
+    pod = make_pod("p").condition("Ready", "True").condition("ContainersReady", "True").build()
+    marked = not_ready(pod, NOW)
+    assert marked is not None
+    assert {each.type: each.status for each in marked.status.conditions} == {"Ready": "False", "ContainersReady": "True"}
+    assert not_ready(marked, NOW) is None
+
+
+# --- taints
+
+
+def ready(status: str) -> NodeBuilder:
+    return make_node("n").condition("Ready", status)
+
+
+UNREACHABLE, NOT_READY = "node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"
+
+
+@pytest.mark.parametrize(
+    ("node", "evict", "expected"),
+    [
+        (ready("True"), True, None),
+        (ready("Unknown"), False, {("unreachable", "NoSchedule")}),
+        (ready("Unknown"), True, {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")}),
+        (ready("False"), True, {("not-ready", "NoSchedule"), ("not-ready", "NoExecute")}),
+        (ready("True").taint(UNREACHABLE).taint(UNREACHABLE, effect="NoExecute").taint("mine"), True, {("mine", "NoSchedule")}),
+        (
+            ready("Unknown").taint(NOT_READY, effect="NoExecute"),
+            True,
+            {("unreachable", "NoSchedule"), ("unreachable", "NoExecute")},
+        ),
+        (ready("Unknown").taint(UNREACHABLE).taint(UNREACHABLE, effect="NoExecute"), True, None),
+        (
+            ready("Unknown").taint(UNREACHABLE).taint(UNREACHABLE, effect="NoExecute"),
+            False,
+            {("unreachable", "NoSchedule")},
+        ),
+        (ready("True").condition("MemoryPressure", "True"), True, {("memory-pressure", "NoSchedule")}),
+        (ready("True").condition("PIDPressure", "True"), True, {("pid-pressure", "NoSchedule")}),
+        (ready("True").condition("DiskPressure", "False").taint("node.kubernetes.io/disk-pressure"), True, set()),
+        (ready("True").unschedulable(), True, {("unschedulable", "NoSchedule")}),
+        (ready("True").taint("node.kubernetes.io/unschedulable"), True, set()),
+        (ready("True").taint("gpu", "true", "NoExecute"), True, None),
+    ],
+)
+def test_taints_follow_conditions(node: NodeBuilder, evict: bool, expected: set[tuple[str, str]] | None) -> None:
+    assert taints(tainted(node.build(), evict, NOW)) == expected
+
+
+def test_a_node_that_never_reported_keeps_the_taint_that_it_was_made_with() -> None:
+    node = Node()
+    node.spec.taints.add(key=NOT_READY, effect="NoSchedule")
+    assert tainted(node, True, NOW) is None
+
+
+def test_a_taint_says_when_it_was_added_and_keeps_to_it() -> None:
+    first = tainted(ready("Unknown").build(), False, NOW)
+    assert first is not None
+    second = tainted(first, True, NOW + 5)
+    assert second is not None
+    assert {taint.effect: taint.timeAdded.seconds for taint in second.spec.taints} == {"NoSchedule": NOW, "NoExecute": NOW + 5}
+
+
+# --- zones
+
+
+@pytest.mark.parametrize(
+    ("healthy", "unhealthy", "expected"),
+    [
+        (10, 0, State.NORMAL), (0, 0, State.NORMAL), (0, 1, State.FULL), (0, 9, State.FULL), (1, 2, State.NORMAL),
+        (1, 3, State.PARTIAL), (45, 55, State.PARTIAL), (46, 54, State.NORMAL),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_zone(healthy: int, unhealthy: int, expected: State) -> None:
+    assert state_of(healthy, unhealthy, 0.55) is expected
+
+
+def zones(rates: Rates = Rates(), **healthy: bool) -> Zones:  # noqa: B008 (immutable)
+    """Each node's name begins with its zone, a letter."""
+    made = Zones(rates)
+    for name, well in healthy.items():
+        made.note(name, name[0], well, NOW)
+    return made
+
+
+def many(zone: str, well: int, ill: int) -> dict[str, bool]:
+    return {f"{zone}{i}": i < well for i in range(well + ill)}
+
+
+def turns(found: Zones, names: list[str], now: float = NOW) -> list[float | None]:
+    return [None if (turn := found.turn(name, now)) is None else round(turn, 6) for name in names]
+
+
+def test_nodes_of_a_zone_take_turns_and_keep_them() -> None:
+    found = zones(Rates(eviction=0.1), **many("a", 3, 3))
+    assert turns(found, ["a3", "a4", "a5", "a4"]) == [0.0, 10.0, 20.0, 10.0]
+    assert turns(found, ["a4", "a5"], NOW + 15) == [0.0, 5.0]
+
+
+def test_zones_do_not_wait_for_each_other() -> None:
+    found = zones(Rates(eviction=0.1), **many("a", 3, 1), **many("b", 3, 1))
+    assert turns(found, ["a3", "b3"]) == [0.0, 0.0]
+
+
+def test_a_small_zone_that_is_disrupted_in_part_is_not_emptied_and_a_large_one_slowly() -> None:
+    assert turns(zones(**many("a", 1, 5)), ["a1"]) == [None]
+    found = zones(Rates(secondary=0.01, large=5), **many("a", 1, 5))
+    assert turns(found, ["a1", "a2"]) == [0.0, 100.0]
+
+
+def test_a_zone_that_is_down_is_emptied_while_another_one_lives() -> None:
+    found = zones(**many("b", 1, 0), **many("a", 0, 3))
+    assert found.states() == {"a": State.FULL, "b": State.NORMAL}
+    assert turns(found, ["a0"]) == [0.0]
+
+
+def test_when_all_zones_are_down_nothing_is_emptied_nor_soon_after() -> None:
+    found = zones(**many("a", 0, 3), **many("b", 0, 3))
+    assert found.disrupted and turns(found, ["a0"]) == [None]
+    for name in ("b0", "b1", "b2"):
+        found.note(name, "b", True, NOW + 1)
+    assert not found.disrupted and turns(found, ["a0"], NOW + 1) == [RECOVERY]
+
+
+def test_a_change_of_a_zones_state_gives_turns_anew() -> None:
+    found = zones(Rates(eviction=0.1), **many("a", 4, 4))
+    assert turns(found, ["a4", "a5", "a6"]) == [0.0, 10.0, 20.0]
+    found.note("a0", "a", False, NOW)
+    assert turns(found, ["a6"]) == [None]
+    found.note("a0", "a", True, NOW)
+    assert turns(found, ["a6"], NOW + 1) == [0.0]
+
+
+def test_a_node_that_moves_or_goes_is_counted_once() -> None:
+    found = zones(**many("a", 1, 1))
+    found.note("a1", "b", False, NOW)
+    assert found.states() == {"a": State.NORMAL, "b": State.FULL}
+    found.forget("a1", NOW)
+    assert found.states() == {"a": State.NORMAL}
+
+
+def test_a_zone_is_region_and_zone() -> None:
+    node = make_node("n").label("topology.kubernetes.io/region", "r").label("topology.kubernetes.io/zone", "z").build()
+    assert zone_of(node) == "r:z" and zone_of(make_node("n").build()) == ""
+
+
+# --- evictions
+
+
+def toleration(seconds: int | None = None, key: str = UNREACHABLE, **fields: str) -> Toleration:
+    made = Toleration(key=key, **({"operator": "Exists"} | fields))
+    if seconds is not None:
+        made.tolerationSeconds = seconds
+    return made
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "expected"),
+    [
+        ([], 0.0),
+        ([toleration()], math.inf),
+        ([toleration(300)], 300.0),
+        ([toleration(0)], 0.0),
+        ([toleration(-5)], 0.0),
+        ([toleration(300), toleration()], 300.0),
+        ([toleration(), toleration(300)], math.inf),
+        ([toleration(300, effect="NoSchedule")], 0.0),
+        ([toleration(300, key="other")], 0.0),
+        ([toleration(7, key="")], 7.0),
+        ([toleration(7, operator="Equal", value="x")], 0.0),
+    ],
+)
+def test_how_long_a_pod_stays(tolerations: list[Toleration], expected: float) -> None:
+    pod = make_pod("p").build()
+    pod.spec.tolerations.extend(tolerations)
+    assert patience(pod, [Taint(key=UNREACHABLE, effect="NoExecute")]) == expected
+
+
+def test_the_most_impatient_of_its_tolerations_counts() -> None:
+    pod = make_pod("p").build()
+    pod.spec.tolerations.extend([toleration(300), toleration(20, key="gpu")])
+    both = [Taint(key=UNREACHABLE, effect="NoExecute"), Taint(key="gpu", effect="NoExecute")]
+    assert patience(pod, both) == 20.0
+    assert patience(pod, []) == math.inf

@@ -34,6 +34,9 @@ from apiserver.registry.events import EventLeases, EventRegistry
 from apiserver.registry.mutation import Mutator
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
+from apiserver.registry.strategies.default_tolerations import DefaultTolerations
+from apiserver.registry.strategies.pods import PodStrategy
+from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
 from apiserver.services.authorization import AuthorizationService
 from apiserver.services.elections import ElectionsService
@@ -82,8 +85,10 @@ class Assembly:
         compaction_interval: float = INTERVAL,
         seats: int = SEATS,
         audit: Audit | None = None,
+        tolerations: DefaultTolerations | None = None,
     ) -> None:
-        """`seats`: of calls of one object that are at work (see apiserver.flow)."""
+        """`seats`: of calls of one object that are at work (see apiserver.flow). `tolerations`: what every pod gets."""
+        self._strategies: Mapping[str, Strategy[Any]] = {**STRATEGIES, PODS.plural: PodStrategy(tolerations)}
         self._audit = audit or NoAudit()
         self._storage = storage
         self._clock = clock
@@ -200,7 +205,7 @@ class Assembly:
 
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, self._quotas.commits(resource))
-        return Store(resource, STRATEGIES[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
+        return Store(resource, self._strategies[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
 
     async def _refresh(self) -> None:
         await self.cacher.fresh(READ_TIMEOUT)

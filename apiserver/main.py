@@ -14,6 +14,7 @@ from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.flow.control import SEATS
+from apiserver.registry.strategies.default_tolerations import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
 from apiserver.services import metrics
 from apiserver.services.handlers import anybody, by_certificate
@@ -56,6 +57,20 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=SEATS,
     help="Calls of one object that are at work at a time; the others wait, each user's in a queue of their own.",
 )
+@click.option(
+    "--default-not-ready-toleration-seconds",
+    "not_ready_seconds",
+    type=click.IntRange(min=0),
+    default=SECONDS,
+    help="How long a pod that does not say stays on a node that is not ready.",
+)
+@click.option(
+    "--default-unreachable-toleration-seconds",
+    "unreachable_seconds",
+    type=click.IntRange(min=0),
+    default=SECONDS,
+    help="How long a pod that does not say stays on a node that cannot be reached.",
+)
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
 @click.option("--profile-stages", is_flag=True, help="Count CPU time by stage in /metrics, for a few percent of it.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
@@ -74,6 +89,8 @@ def main(
     tokens: Path | None,
     token_listen: str | None,
     seats: int,
+    not_ready_seconds: int,
+    unreachable_seconds: int,
     audit: Path | None,
     profile_stages: bool,
     insecure: bool,
@@ -108,7 +125,19 @@ def main(
     else:
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
-    options = Options(listen, status, tuple(endpoints), etcd_tls, compaction_interval, tls, tokens, token_listen, seats, audit)
+    options = Options(
+        listen=listen,
+        http=status,
+        etcd=tuple(endpoints),
+        etcd_tls=etcd_tls,
+        compaction_interval=compaction_interval,
+        tls=tls,
+        tokens=tokens,
+        tokens_at=token_listen,
+        seats=seats,
+        tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
+        audit=audit,
+    )
     sys.exit(process.run(lambda stop: serve(stop, options)))
 
 
@@ -125,6 +154,7 @@ class Options:
     tokens: Path | None
     tokens_at: str | None
     seats: int
+    tolerations: DefaultTolerations
     audit: Path | None
 
 
@@ -134,7 +164,14 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
     audit = AuditLog(options.audit) if options.audit is not None else None
-    server = ApiServer(storage, who, compaction_interval=options.compaction_interval, seats=options.seats, audit=audit)
+    server = ApiServer(
+        storage,
+        who,
+        compaction_interval=options.compaction_interval,
+        seats=options.seats,
+        audit=audit,
+        tolerations=options.tolerations,
+    )
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:

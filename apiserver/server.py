@@ -15,6 +15,7 @@ from apiserver.assembly import Assembly
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS
+from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.services.handlers import MethodHandlers, Who, anybody
 from apiserver.services.requests import RequestIds
 from apiserver.storage.compactor import INTERVAL
@@ -63,9 +64,18 @@ class ApiServer:
         compaction_interval: float = INTERVAL,
         seats: int = SEATS,
         audit: Audit | None = None,
+        tolerations: DefaultTolerations | None = None,
     ) -> None:
+        """The last four are the assembly's."""
         self._clock = clock
-        self._assembly = Assembly(storage, clock=clock, compaction_interval=compaction_interval, seats=seats, audit=audit)
+        self._assembly = Assembly(
+            storage,
+            clock=clock,
+            compaction_interval=compaction_interval,
+            seats=seats,
+            audit=audit,
+            tolerations=tolerations,
+        )
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods

@@ -1,8 +1,4 @@
-"""What a pod that does not say gets, as in Kubernetes (pkg/apis/core/v1/defaults.go).
-
-And the two tolerations of its admission plugin DefaultTolerationSeconds: a pod stays for five minutes on a node that is not
-ready or cannot be reached, unless it says otherwise.
-"""
+"""What a pod that does not say gets, as in Kubernetes (pkg/apis/core/v1/defaults.go)."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -15,7 +11,6 @@ from pinnace.api.core_v1_pb2 import (
     PersistentVolumeSource,
     PodSpec,
     Probe,
-    Toleration,
     Volume,
     VolumeSource,
 )
@@ -25,15 +20,6 @@ GRACE_SECONDS = 30
 SCHEDULER = "default-scheduler"
 FILE_MODE = 0o644
 TOKEN_SECONDS = 3600
-TOLERATION_SECONDS = 300
-NOT_READY = "node.kubernetes.io/not-ready"
-UNREACHABLE = "node.kubernetes.io/unreachable"
-_BOTH_TOLERATIONS = PodSpec(
-    tolerations=[
-        Toleration(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=TOLERATION_SECONDS)
-        for key in (NOT_READY, UNREACHABLE)
-    ]
-)
 _MAX_IMAGE = 512
 """Characters of an image's name that are remembered."""
 
@@ -61,17 +47,6 @@ def set_defaults(spec: PodSpec) -> None:
     if init_containers := spec.initContainers:
         for container in init_containers:
             _default_container(container, host_network)
-    _default_tolerations(spec)
-
-
-def _default_tolerations(spec: PodSpec) -> None:
-    tolerations = spec.tolerations
-    if not tolerations:
-        spec.MergeFrom(_BOTH_TOLERATIONS)
-        return
-    told = {toleration.key for toleration in tolerations if toleration.effect in ("NoExecute", "")}
-    if "" not in told:
-        tolerations.extend(toleration for toleration in _BOTH_TOLERATIONS.tolerations if toleration.key not in told)
 
 
 def _default_container(container: Container, host_network: bool) -> None:

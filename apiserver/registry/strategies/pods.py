@@ -1,6 +1,7 @@
 """Pods: born Pending, with all defaults filled in; afterwards the spec hardly changes and the status moves forward."""
 
 from apiserver.registry.strategies.carry import carry_over
+from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.templates import Templates
 from apiserver.registry.validation.metadata import validate_metadata
@@ -13,8 +14,10 @@ from pinnace.api.status import Violation
 
 
 class PodStrategy:
-    def __init__(self) -> None:
-        self._completed = Templates(_complete)
+    def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
+        """`tolerations`: those that every pod gets; None: the usual ones."""
+        self._tolerations = tolerations or DefaultTolerations()
+        self._completed = Templates(self._complete)
         self._judged = Templates(validate_new_spec)
 
     def prepare_create(self, obj: Pod) -> None:
@@ -36,7 +39,7 @@ class PodStrategy:
             spec.priorityClassName = before.priorityClassName
         if not spec.HasField("preemptionPolicy") and before.HasField("preemptionPolicy"):
             spec.preemptionPolicy = before.preemptionPolicy
-        set_defaults(spec)
+        self._set_defaults(spec)
         carry_over(obj, old, "status")
 
     def validate_update(self, obj: Pod, old: Pod) -> list[Violation]:
@@ -53,14 +56,17 @@ class PodStrategy:
     def validate_status_update(self, obj: Pod, old: Pod) -> list[Violation]:
         return validate_pod_status(obj, old)
 
+    def _complete(self, spec: PodSpec) -> Pod:
+        """A new pod of this spec: with all defaults, and the status that it is born with."""
+        pod = Pod(spec=spec)
+        self._set_defaults(pod.spec)
+        pod.status.phase = "Pending"
+        pod.status.qosClass = qos_class(pod.spec)
+        if spec.schedulingGates:
+            message = "Scheduling is blocked due to non-empty scheduling gates"
+            pod.status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
+        return pod
 
-def _complete(spec: PodSpec) -> Pod:
-    """A new pod of this spec: with all defaults, and the status that it is born with."""
-    pod = Pod(spec=spec)
-    set_defaults(pod.spec)
-    pod.status.phase = "Pending"
-    pod.status.qosClass = qos_class(pod.spec)
-    if spec.schedulingGates:
-        message = "Scheduling is blocked due to non-empty scheduling gates"
-        pod.status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
-    return pod
+    def _set_defaults(self, spec: PodSpec) -> None:
+        set_defaults(spec)
+        self._tolerations.complete(spec)

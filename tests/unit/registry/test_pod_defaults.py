@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from apiserver.registry.strategies import STRATEGIES
+from apiserver.registry.strategies.default_tolerations import DefaultTolerations
+from apiserver.registry.strategies.pods import PodStrategy
 from pinnace.api import wire
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
 from tests.unit.registry.objects import Data, copy, pod
 
 STAYS: list[Data] = [
@@ -222,3 +225,16 @@ def test_a_quantity_that_is_none_does_not_stop_the_defaults() -> None:
 def test_a_gated_pod_says_so() -> None:
     (condition,) = defaulted(pod(schedulingGates=[{"name": "g"}]))["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
+
+
+def test_an_administrator_says_how_long_pods_stay_on_a_lost_node() -> None:
+    strategy, new = PodStrategy(DefaultTolerations(not_ready=7, unreachable=0)), pod()
+    strategy.prepare_create(new)
+    assert [(each.key, each.tolerationSeconds) for each in new.spec.tolerations] == [
+        (NOT_READY_TAINT, 7),
+        (UNREACHABLE_TAINT, 0),
+    ]
+    old = copy(new)
+    del new.spec.tolerations[:]
+    strategy.prepare_update(new, old)
+    assert new == old

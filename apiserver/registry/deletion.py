@@ -19,6 +19,8 @@ from pinnace.api.times import to_time
 
 T = TypeVar("T", bound=Object)
 DEFAULT_GRACE = 30
+NEGATIVE_GRACE = 1
+"""What Kubernetes makes of a grace period below 0."""
 MAX_GRACE = 2**31 - 1
 """Seconds, 68 years; longer is not given: its end must be an instant that can be written."""
 
@@ -65,7 +67,8 @@ def _grace(obj: Object, options: DeleteOptions) -> int:
     if not isinstance(obj, Pod) or not obj.spec.nodeName or obj.status.phase in ("Succeeded", "Failed"):
         return 0
     if options.HasField("gracePeriodSeconds"):
-        return min(max(0, options.gracePeriodSeconds), MAX_GRACE)
+        grace = options.gracePeriodSeconds
+        return min(grace if grace >= 0 else NEGATIVE_GRACE, MAX_GRACE)
     if obj.spec.HasField("terminationGracePeriodSeconds"):
         return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
     return DEFAULT_GRACE

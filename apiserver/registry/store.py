@@ -18,8 +18,8 @@ from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, S
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.strategy import Strategy
 from apiserver.uids import new_uid
-from pinnace.api.resources import DEFAULT_NAMESPACE, Object, Resource
-from pinnace.api.status import Refusal, Violation
+from pinnace.api.resources import CSI_NODES, DEFAULT_NAMESPACE, LEASES, POD_DISRUPTION_BUDGETS, Object, Resource
+from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
@@ -28,6 +28,10 @@ T = TypeVar("T", bound=Object)
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
 MAX_GENERATED_PREFIX = 58
+NAME_ATTEMPTS = 8
+"""How often a name is made up for an object before it is told that all of them were taken, as in Kubernetes."""
+CONDITIONAL = (LEASES, POD_DISRUPTION_BUDGETS, CSI_NODES)
+"""Whose updates must say which version they change, as in Kubernetes; of others, the latest write wins."""
 
 
 class Store(Generic[T]):
@@ -57,12 +61,23 @@ class Store(Generic[T]):
         """Of who patches an object, by its key."""
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+        nameless = [index for index, obj in enumerate(objs) if obj.metadata.generateName and not obj.metadata.name]
         items = [self._creation(obj, by) for obj in objs]
         if any(isinstance(item, Refusal) for item in items):
             await self._refresh()  # admission looks into the cache, which may have been behind
             again = zip(objs, items, strict=True)
             items = [self._creation(obj, by) if isinstance(item, Refusal) else item for obj, item in again]
-        return await self.mutate(items, dry_run=by.dry_run)
+        outcomes = await self.mutate(items, dry_run=by.dry_run)
+        for _ in range(NAME_ATTEMPTS - 1):
+            nameless = [index for index in nameless if _is_taken(outcomes[index])]
+            if not nameless:
+                break
+            for index in nameless:
+                objs[index].metadata.name = self._made_up(objs[index].metadata.generateName)
+            retried = await self.mutate([self._addition(objs[index]) for index in nameless], dry_run=by.dry_run)
+            for index, outcome in zip(nameless, retried, strict=True):
+                outcomes[index] = outcome
+        return outcomes
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces spec and metadata."""
@@ -107,8 +122,7 @@ class Store(Generic[T]):
         elif not metadata.namespace:
             metadata.namespace = DEFAULT_NAMESPACE
         if not metadata.name and metadata.generateName:
-            suffix = "".join(self._rng.choices(NAME_ALPHABET, k=5))
-            metadata.name = metadata.generateName[:MAX_GENERATED_PREFIX] + suffix
+            metadata.name = self._made_up(metadata.generateName)
         self._admission.admit(by, self.resource, obj)
         self.strategy.prepare_create(obj)
         if violations := self.strategy.validate(obj):
@@ -120,11 +134,18 @@ class Store(Generic[T]):
         metadata.ClearField("deletionTimestamp")
         metadata.ClearField("deletionGracePeriodSeconds")
 
+    def _made_up(self, prefix: str) -> str:
+        return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
+
     def _creation(self, obj: T, by: Request) -> Mutation[T] | Refusal:
         try:
             self.complete(obj, by)
         except Rejected as rejected:
             return rejected.refusal
+        return self._addition(obj)
+
+    def _addition(self, obj: T) -> Mutation[T]:
+        """Of an object that is complete."""
         name = obj.metadata.name
 
         def step(version: Version[T] | None) -> Next[T]:
@@ -141,6 +162,12 @@ class Store(Generic[T]):
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
         if parts_exceeded(obj):
             return errors.too_much(self.resource, name)
+        if not wanted.resourceVersion and self.resource in CONDITIONAL:
+            return errors.invalid(
+                self.resource,
+                name,
+                [Violation("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")],
+            )
         if self.resource.namespaced and not wanted.namespace:
             wanted.namespace = DEFAULT_NAMESPACE
 
@@ -210,6 +237,10 @@ def single(outcomes: Sequence[Outcome]) -> Stored:
     if isinstance(outcome, Refusal):
         raise Rejected(outcome)
     return outcome
+
+
+def _is_taken(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refusal) and outcome.code is Code.ALREADY_EXISTS
 
 
 def _keep_identity(new: Object, old: Object) -> None:

@@ -8,6 +8,8 @@ from pinnace.api import names
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference, Time
 from pinnace.api.status import Violation
 
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+"""All others say whose they are: "example.com/mine"."""
 NameCheck = Callable[[str], tuple[str, ...]]
 
 
@@ -36,6 +38,9 @@ def validate_metadata(
         _validate_owners(owners, out)
     for finalizer in metadata.finalizers:
         validate_key(finalizer, "metadata.finalizers", out)
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            out.append(invalid("metadata.finalizers", finalizer, detail))
 
 
 def validate_metadata_update(

@@ -38,6 +38,11 @@ def test_a_bound_pod_gets_its_grace() -> None:
     assert not result.obj.metadata.resourceVersion
 
 
+def test_a_negative_grace_is_a_second() -> None:
+    result = step(make_pod("a").node("n").phase("Running"), DeleteOptions(gracePeriodSeconds=-1))
+    assert isinstance(result, Put) and result.obj.metadata.deletionGracePeriodSeconds == 1
+
+
 def test_grace_defaults_to_thirty_seconds_and_only_shrinks() -> None:
     first = step(make_pod("a").node("n"))
     assert isinstance(first, Put) and first.obj.metadata.deletionGracePeriodSeconds == 30

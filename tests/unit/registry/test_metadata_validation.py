@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.api.names import _NO_KEY, _NO_LABEL, _NO_SUBDOMAIN, _NO_VALUE
+from pinnace.api.names import _NO_KEY, _NO_LABEL, _NO_SUBDOMAIN, _NO_VALUE, label_key
 from pinnace.api.resources import ALL, PODS, Resource
 from tests.unit.registry.objects import Data, copy, created, pod, ready, updated
 
@@ -36,7 +36,11 @@ NAMES = "metadata.name: Required value: name or generateName is required"
         ({"annotations": {"a": "ä" * (128 << 10)}}, ["metadata.annotations: Too long: may not be more than 262144 bytes"]),
         ({"annotations": {"a": "x" * (256 << 10 - 1)}}, []),
         ({"finalizers": ["example.com/f", "kubernetes"]}, []),
-        ({"finalizers": ["a b"]}, [f'metadata.finalizers: Invalid value: "a b": name part {_NO_KEY}']),
+        ({"finalizers": ["a b/"]}, [f'metadata.finalizers: Invalid value: "a b/": {problem}' for problem in label_key("a b/")]),
+        (
+            {"finalizers": ["mine"]},
+            ['metadata.finalizers: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified'],
+        ),
         ({"ownerReferences": [OWNER, OWNER | {"controller": True}]}, []),
         (
             {"ownerReferences": [{}]},

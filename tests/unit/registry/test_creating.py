@@ -1,0 +1,90 @@
+"""Names that the server makes up, and updates that must say what they change."""
+
+import random
+from typing import Any
+
+import pytest
+
+from apiserver.assembly import Assembly
+from apiserver.registry.errors import Rejected
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.storage_v1_pb2 import CSINode
+from pinnace.api.verbs_pb2 import BatchResponse, GetRequest
+from tests.builders import make_pod
+from tests.unit.auth.matrix import OWN, OWN_NODE, PEOPLE, Caller, serving
+
+
+async def call(assembly: Assembly, method: str, request: Any) -> bytes:
+    return await assembly.methods[f"/pinnace.v1.{method}"].call(request, Caller(PEOPLE["admin"]))
+
+
+def asked(assembly: Assembly, method: str, *objs: Any, batch: bool = False) -> Any:
+    request: Any = assembly.methods[f"/pinnace.v1.{method}"].parse(b"")
+    if batch:
+        request.items.extend(objs)
+    else:
+        request.object.CopyFrom(objs[0])
+    return request
+
+
+def nameless() -> Pod:
+    pod = make_pod("", namespace=OWN).req(cpu="1").new()
+    pod.metadata.generateName = "web-"
+    return pod
+
+
+@pytest.fixture
+def two_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the server ever thinks of, in turn."""
+    names = iter(["aaaaa", "aaaaa", "bbbbb"] + ["aaaaa", "bbbbb"] * 100)
+    monkeypatch.setattr(random.Random, "choices", lambda self, alphabet, k: next(names))
+
+
+@pytest.mark.usefixtures("two_names")
+async def test_a_name_that_is_taken_is_made_up_again() -> None:
+    async with serving() as assembly:
+        first = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", nameless())))
+        second = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", nameless())))
+        assert [first.metadata.name, second.metadata.name] == ["web-aaaaa", "web-bbbbb"]
+        assert first.metadata.uid != second.metadata.uid
+        with pytest.raises(Rejected) as caught:
+            await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", nameless()))
+        assert caught.value.refusal.reason == "AlreadyExists"
+
+
+@pytest.mark.usefixtures("two_names")
+async def test_in_a_batch_too_and_names_that_were_given_stay() -> None:
+    async with serving() as assembly:
+        given = make_pod("web-given", namespace=OWN).req(cpu="1").new()
+        request = asked(assembly, "Pods/CreateBatch", nameless(), given, given, nameless(), batch=True)
+        items = BatchResponse.FromString(await call(assembly, "Pods/CreateBatch", request)).items
+        assert [item.name for item in items] == ["web-aaaaa", "web-given", "", "web-bbbbb"]
+        stored = Pod.FromString(await call(assembly, "Pods/Get", GetRequest(namespace=OWN, name="web-bbbbb")))
+        assert stored.metadata.uid == items[3].uid
+
+
+@pytest.mark.parametrize(
+    ("service", "obj"),
+    [("Leases", Lease()), ("PodDisruptionBudgets", PodDisruptionBudget()), ("CSINodes", CSINode())],
+)
+async def test_some_updates_must_say_which_version_they_change(service: str, obj: Any) -> None:
+    """Who renews a lease must not take it from another unawares."""
+    obj.metadata.name, obj.metadata.namespace = "a", "" if service == "CSINodes" else OWN
+    async with serving() as assembly:
+        stored = type(obj).FromString(await call(assembly, f"{service}/Create", asked(assembly, f"{service}/Create", obj)))
+        stored.metadata.labels["x"] = "1"
+        assert await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
+        stored.metadata.resourceVersion = ""
+        with pytest.raises(Rejected, match=r"metadata\.resourceVersion: Invalid value: 0x0: must be specified for an update"):
+            await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
+
+
+async def test_of_others_the_latest_write_wins() -> None:
+    async with serving() as assembly:
+        node = Node.FromString(await call(assembly, "Nodes/Get", GetRequest(name=OWN_NODE)))
+        for value in "12":
+            node.metadata.resourceVersion, node.metadata.labels["x"] = "", value
+            updated = Node.FromString(await call(assembly, "Nodes/Update", asked(assembly, "Nodes/Update", node)))
+            assert updated.metadata.labels["x"] == value

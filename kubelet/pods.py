@@ -213,6 +213,7 @@ class Pods:
         node = self._nodes[pod.spec.nodeName]
         admitted = node.admit(uid, record.template)
         if isinstance(admitted, Refusal):
+            self._runtime.remove(uid)  # what a process has left that was killed before it could report
             return lifecycle.refuse(admitted.admission_reason, f"Pod was rejected: {admitted.admission_message}", now)
         try:
             self._runtime.prepare(pod, admitted)

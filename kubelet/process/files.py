@@ -1,0 +1,74 @@
+"""The files by which a shim and the kubelet speak, in the folder of one attempt at a container.
+
+    plan.json       kubelet -> shim   what to start
+    lock            locked (flock) for as long as the shim lives, and by nobody else; holds its pid
+    running.json    shim -> kubelet   the process runs
+    stop.json       kubelet -> shim   end it, and when to kill it; SIGURG says that there is something new
+    exit.json       shim -> kubelet   it has ended, and how; then the shim ends, too
+    log, log.1 ...  its output (crilog)
+
+A lock cannot be mistaken, as a pid that is used again can be: it says whether the shim lives, however it and the kubelets
+before this one came to their ends. Records are written whole: a reader sees one or none. Of the standard library only: every
+shim has it.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+PLAN, LOCK, RUNNING, STOP, EXIT, LOG = "plan.json", "lock", "running.json", "stop.json", "exit.json", "log"
+NUDGE = signal.SIGURG
+"""Of all signals that mean nothing by themselves: a shim that does not listen yet is not killed by it."""
+
+
+class Plan(TypedDict):
+    argv: Sequence[str]
+    env: dict[str, str]
+    cwd: str
+    memory: int | None
+    """Bytes of data that each process may have (see limits)."""
+    log_bytes: int
+    log_files: int
+
+
+class Running(TypedDict):
+    pid: int
+    started: int
+    """In clock ticks since the boot `boot`: with the pid, the identity of the process (pinnace.runtime.procfs)."""
+    boot: str
+    at: float
+    """Unix time."""
+
+
+class Stop(TypedDict):
+    grace: float
+    deadline: float
+    """On the machine's monotonic clock, which all processes share until it boots again."""
+
+
+class Ended(TypedDict):
+    code: int
+    started: float
+    finished: float
+    """Both in Unix time."""
+    reason: str
+    message: str
+
+
+def write(path: str, record: Mapping[str, Any]) -> None:
+    """Raises OSError."""
+    fresh = f"{path}.new"
+    with open(fresh, "w") as file:
+        json.dump(record, file)
+    os.replace(fresh, path)
+
+
+def read(path: str) -> Any:
+    """None when there is no such record."""
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None

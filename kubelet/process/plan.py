@@ -1,0 +1,41 @@
+"""What a shim is to start, from the spec of a container."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kubelet.addresses import Addresses
+from kubelet.process import volumes
+from kubelet.process.environment import environment
+from kubelet.process.expansion import expand
+from kubelet.process.files import Plan
+from kubelet.runtime import Unsupported
+from pinnace.api.core_v1_pb2 import Container, Pod
+from pinnace.api.quantity import amount
+
+LOG_BYTES = 10 << 20
+LOG_FILES = 5
+"""A container's log is at most so many files of so many bytes: the kubelet's containerLogMaxSize and containerLogMaxFiles."""
+
+
+def plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where: dict[str, str]) -> Plan:
+    """`root`: the container's; `where`: its pod's volumes. Raises Unsupported."""
+    if not container.command:
+        raise Unsupported(
+            f'container "{container.name}": the process runtime runs spec.containers[].command, and there is none; images are '
+            "not pulled, so nothing is known of what they would run"
+        )
+    variables = environment(pod, container, addresses, str(root), where)
+    memory = container.resources.limits.get("memory")
+    return Plan(
+        argv=[expand(word, variables) for word in (*container.command, *container.args)],
+        env=variables,
+        cwd=volumes.working_directory(container, root),
+        memory=amount("memory", memory.string) if memory is not None else None,
+        log_bytes=LOG_BYTES,
+        log_files=LOG_FILES,
+    )
+
+
+def instead(made: Plan, command: Sequence[str]) -> Plan:
+    """The same place, for another command: as given, nothing is replaced in it."""
+    return {**made, "argv": list(command)}

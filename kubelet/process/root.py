@@ -1,0 +1,81 @@
+"""The folder in which a process runtime keeps its pods, and what becomes of those that it does not keep."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from kubelet.process import files, shims
+from pinnace.runtime.clock import Clock
+
+NODE = "node"
+POLL = 0.02
+"""Seconds between looks at something that is dying."""
+
+
+class Root:
+    """One kubelet's, for as long as it lives."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError: also when another kubelet has it."""
+        self.path = path.absolute()
+        self._pods, self._removed = self.path / "pods", self.path / "removed"
+        for folder in (self._pods, self._removed):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise OSError(f"{self.path} is in use by another kubelet: give each a --root-dir of its own") from None
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def pod(self, uid: str) -> Path:
+        return self._pods / uid
+
+    def pods(self) -> list[Path]:
+        return sorted(self._pods.iterdir())
+
+    def removed(self) -> list[Path]:
+        """Pods that an earlier kubelet has put away, and not been done with."""
+        return sorted(self._removed.iterdir())
+
+    def node(self, folder: Path) -> str:
+        """On which node a pod is; empty when it was never said."""
+        try:
+            return (folder / NODE).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def put_away(self, folder: Path) -> Path:
+        """Moves a pod out of the way: where to."""
+        for number in count():
+            target = self._removed / f"{folder.name}.{number}"
+            if not target.exists():
+                break
+        return folder.rename(target)
+
+
+async def bury(folder: Path, clock: Clock) -> None:
+    """Kills what is left of a pod that was put away, and removes it."""
+    kill(folder)
+    while any(map(shims.lives, attempts(folder))):
+        await clock.sleep(POLL)
+    shims.reap_ended()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def kill(pod: Path) -> None:
+    """Tells all shims of a pod to kill."""
+    for attempt in attempts(pod):
+        if shims.lives(attempt):
+            shims.stop(attempt, 0.0, 0.0)
+
+
+def attempts(pod: Path) -> Iterator[Path]:
+    """The folders of all attempts at containers of a pod."""
+    return (lock.parent for lock in pod.glob(f"containers/*/*/{files.LOCK}"))

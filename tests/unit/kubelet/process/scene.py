@@ -1,0 +1,125 @@
+"""A process runtime in a folder of its own, and what a test wants to know of it."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from kubelet.addresses import Addresses
+from kubelet.process import files
+from kubelet.process.root import Root
+from kubelet.process.runtime import ProcessRuntime
+from kubelet.runtime import ContainerState, ContainerView, read
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.builders import make_pod
+
+PATIENCE = 10.0
+UID = "uid-default-a"
+ADDRESSES = Addresses("127.0.1.1", "127.0.1.2")
+FOR_EVER = "exec sleep 1000"
+
+
+def shell(*scripts: str) -> Pod:
+    """Pod "a" on node "n", whose containers c0, c1, ... run these scripts."""
+    builder = make_pod("a").node("n")
+    for _ in scripts:
+        builder.container()
+    pod = builder.build()
+    for container, script in zip(pod.spec.containers, scripts, strict=True):
+        container.command[:] = ["/bin/sh", "-c", script]
+    return pod
+
+
+class Scene:
+    """`close` it: nothing of it runs afterwards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._told = asyncio.Event()
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.root = Root(self.folder)
+        self.runtime = ProcessRuntime(self.root)
+        self.runtime.listen(lambda uid: self._told.set())
+
+    def run(self, pod: Pod) -> None:
+        """Starts its first container."""
+        self.runtime.prepare(pod, ADDRESSES)
+        self.start(pod.spec.containers[0].name, 0)
+
+    def start(self, container: str, attempt: int) -> None:
+        self.runtime.start(UID, container, attempt, read(SYSTEM_CLOCK))
+
+    def stop(self, grace: float, container: str = "c0") -> None:
+        self.runtime.stop(UID, container, grace, read(SYSTEM_CLOCK))
+
+    def view(self, container: str = "c0") -> ContainerView:
+        (found,) = (view for view in self.runtime.observe(UID, read(SYSTEM_CLOCK)) if view.name == container)
+        return found
+
+    async def until(self, wanted: Callable[[ContainerView], bool], container: str = "c0") -> ContainerView:
+        """Waits until the container is as wanted, and was told to be."""
+        async with asyncio.timeout(PATIENCE):
+            while not wanted(view := self.view(container)):
+                self._told.clear()
+                await self._told.wait()
+        return view
+
+    async def running(self, container: str = "c0") -> ContainerView:
+        return await self.until(lambda view: view.state is ContainerState.RUNNING, container)
+
+    async def exited(self, container: str = "c0") -> ContainerView:
+        return await self.until(lambda view: view.exit is not None, container)
+
+    def pid(self, container: str = "c0", attempt: int = 0) -> int:
+        """Of the container's process."""
+        pid: int = files.read(str(self.home(container, attempt) / files.RUNNING))["pid"]
+        return pid
+
+    def shim(self, container: str = "c0", attempt: int = 0) -> int:
+        return int((self.home(container, attempt) / "lock").read_text())
+
+    def home(self, container: str = "c0", attempt: int = 0) -> Path:
+        return self.root.pod(UID) / "containers" / container / str(attempt)
+
+    def log(self, container: str = "c0", attempt: int = 0) -> list[str]:
+        """What its output was, without times."""
+        log = self.home(container, attempt) / "log"
+        return [line.split(" ", 1)[1] for line in log.read_text().splitlines()] if log.exists() else []
+
+    async def says(self, text: str, container: str = "c0") -> None:
+        """Waits until the container has written a line."""
+        await eventually(lambda: f"stdout F {text}" in self.log(container))
+
+    def restart(self) -> None:
+        """Another kubelet process, as far as the runtime can tell."""
+        self.runtime.close()
+        self.reopen()
+
+    def adopt(self, pod: Pod) -> None:
+        self.runtime.adopt(pod, read(SYSTEM_CLOCK))
+
+    async def close(self) -> None:
+        for folder in self.root.pods():
+            self.runtime.remove(folder.name)
+        await self.runtime.settled()
+        self.runtime.close()
+
+
+async def eventually(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if look():
+                return
+            await asyncio.sleep(0.01)
+
+
+def exists(pid: int) -> bool:
+    """Does a process run?"""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"

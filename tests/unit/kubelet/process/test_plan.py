@@ -1,0 +1,148 @@
+"""What is made of the spec of a container, before anything is started."""
+
+from pathlib import Path
+
+import pytest
+
+from kubelet.process import volumes
+from kubelet.process.environment import environment
+from kubelet.process.expansion import expand
+from kubelet.process.plan import plan
+from kubelet.runtime import Unsupported
+from pinnace.api.core_v1_pb2 import Container, Pod
+from pinnace.api.resource_v1_pb2 import Quantity
+from tests.unit.kubelet.process.scene import ADDRESSES, shell
+
+ROOT = Path("/pods/u/containers/c0/root")
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$(A)-$(B)", "1-2"),
+        ("$(C) $A ${A} $", "$(C) $A ${A} $"),
+        ("$$(A) $$$(A) $$", "$(A) $1 $"),
+        ("$(A", "$(A"),
+    ],
+)
+def test_references_are_replaced_as_kubernetes_does(text: str, expanded: str) -> None:
+    assert expand(text, {"A": "1", "B": "2"}) == expanded
+
+
+def pod_and_container() -> tuple[Pod, Container]:
+    pod = shell("unused")
+    pod.metadata.labels["app"] = "web"
+    return pod, pod.spec.containers[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "a"),
+        ("metadata.namespace", "default"),
+        ("metadata.labels['app']", "web"),
+        ("metadata.annotations['none']", ""),
+        ("spec.nodeName", "n"),
+        ("status.podIP", "127.0.1.2"),
+    ],
+)
+def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
+    pod, container = pod_and_container()
+    container.env.add(name="V").valueFrom.fieldRef.fieldPath = path
+    assert environment(pod, container, ADDRESSES, "/home", {})["V"] == value
+
+
+def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
+    pod, container = pod_and_container()
+    container.resources.limits["memory"].CopyFrom(Quantity(string="100Mi"))
+    container.resources.requests["cpu"].CopyFrom(Quantity(string="1500m"))
+    for name, resource, divisor in (("M", "limits.memory", "1Mi"), ("C", "requests.cpu", ""), ("N", "limits.cpu", "1")):
+        selector = container.env.add(name=name).valueFrom.resourceFieldRef
+        selector.resource, selector.divisor.string = resource, divisor
+    variables = environment(pod, container, ADDRESSES, "/home", {})
+    assert [variables[name] for name in "MCN"] == ["100", "2", "0"]
+
+
+def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional() -> None:
+    pod, container = pod_and_container()
+    wanted = container.env.add(name="V").valueFrom.secretKeyRef
+    wanted.key = "password"
+    with pytest.raises(Unsupported, match='container "c0": env "V": the process runtime has no secrets'):
+        environment(pod, container, ADDRESSES, "/home", {})
+    wanted.optional = True
+    assert "V" not in environment(pod, container, ADDRESSES, "/home", {})
+
+
+def test_what_the_kubelet_knows_of_its_user_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "secret")
+    pod, container = pod_and_container()
+    variables = environment(pod, container, ADDRESSES, "/home", {"web-pages": "/volumes/web-pages"})
+    assert "PASSWORD" not in variables
+    assert (variables["HOME"], variables["PINNACE_VOLUME_WEB_PAGES"]) == ("/home", "/volumes/web-pages")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("", "/pods/u/containers/c0/root"),
+        ("/data/sub", "/pods/u/containers/c0/root/data/sub"),
+        ("relative", "/pods/u/containers/c0/root/relative"),
+        ("../../../etc", "/pods/u/containers/c0/root/etc"),
+        ("/var/tmp", "/var/tmp"),
+    ],
+)
+def test_the_working_directory_is_in_the_root_or_on_the_machine(wanted: str, found: str) -> None:
+    _, container = pod_and_container()
+    container.volumeMounts.add(name="v", mountPath="/data")
+    container.workingDir = wanted
+    assert volumes.working_directory(container, ROOT) == found
+
+
+def test_arguments_follow_the_command_and_memory_is_in_bytes() -> None:
+    pod, container = pod_and_container()
+    container.args.append("$(POD_IP):8080")
+    container.resources.limits["memory"].CopyFrom(Quantity(string="1Mi"))
+    made = plan(pod, container, ADDRESSES, ROOT, {})
+    assert (list(made["argv"][-2:]), made["memory"]) == (["unused", "127.0.1.2:8080"], 1 << 20)
+
+
+class TestVolumes:
+    def pod(self, tmp_path: Path) -> Pod:
+        pod, container = pod_and_container()
+        pod.spec.volumes.add(name="scratch").volumeSource.emptyDir.SetInParent()
+        host = pod.spec.volumes.add(name="host").volumeSource.hostPath
+        host.path, host.type = str(tmp_path / "host"), "DirectoryOrCreate"
+        container.volumeMounts.add(name="scratch", mountPath="/var/scratch", subPath="part")
+        container.volumeMounts.add(name="host", mountPath="/host")
+        return pod
+
+    def test_are_linked_at_their_mount_paths(self, tmp_path: Path) -> None:
+        pod = self.pod(tmp_path)
+        where = volumes.places(pod, tmp_path / "volumes")
+        volumes.make(pod, where)
+        volumes.link(pod.spec.containers[0], tmp_path / "root", where)
+        volumes.link(pod.spec.containers[0], tmp_path / "root", where)  # again, after a restart
+        (tmp_path / "root/var/scratch/file").touch()
+        (tmp_path / "root/host/file").touch()
+        assert (tmp_path / "volumes/scratch/part/file").exists()
+        assert (tmp_path / "host/file").exists()
+
+    def test_of_other_kinds_are_refused(self, tmp_path: Path) -> None:
+        pod = self.pod(tmp_path)
+        pod.spec.volumes.add(name="claim").volumeSource.persistentVolumeClaim.claimName = "c"
+        with pytest.raises(Unsupported, match='volume "claim": the process runtime has emptyDir and hostPath, and no persis'):
+            volumes.places(pod, tmp_path)
+
+    def test_must_be_what_they_are_said_to_be(self, tmp_path: Path) -> None:
+        pod = self.pod(tmp_path)
+        pod.spec.volumes[1].volumeSource.hostPath.type = "File"
+        with pytest.raises(Unsupported, match='volume "host": hostPath type check failed'):
+            volumes.make(pod, volumes.places(pod, tmp_path / "volumes"))
+
+    def test_do_not_hold_one_another(self, tmp_path: Path) -> None:
+        pod = self.pod(tmp_path)
+        pod.spec.containers[0].volumeMounts.add(name="scratch", mountPath="/host/inside")
+        where = volumes.places(pod, tmp_path / "volumes")
+        volumes.make(pod, where)
+        with pytest.raises(Unsupported, match='mountPath "/host/inside" is inside of another volume'):
+            volumes.link(pod.spec.containers[0], tmp_path / "root", where)

@@ -1,0 +1,214 @@
+"""The process runtime, with real processes: from the start of a container to its end, and beyond the end of a kubelet."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubelet.process.root import Root
+from kubelet.runtime import ContainerState, Unsupported
+from pinnace.api.resource_v1_pb2 import Quantity
+from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, eventually, exists, shell
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    scene = Scene(tmp_path / "root")
+    yield scene
+    await scene.close()
+
+
+async def test_from_created_to_running_to_its_exit_code(scene: Scene) -> None:
+    scene.run(shell("echo out; echo err >&2; read line; exit 3"))
+    assert scene.view().state is ContainerState.CREATED
+    view = await scene.exited()
+    assert view.exit is not None
+    assert (view.exit.code, view.started, view.exit.started) == (3, view.exit.started, view.started)
+    assert view == scene.view()
+    assert sorted(scene.log()) == ["stderr F err", "stdout F out"]
+
+
+async def test_a_container_finds_its_variables_its_folder_and_its_volumes(scene: Scene) -> None:
+    pod = shell('echo "$GREETING from $POD_IP"; cat data/page; exit 0')
+    container = pod.spec.containers[0]
+    container.env.add(name="WHO", value="you")
+    container.env.add(name="GREETING", value="hello $(WHO), not $$(WHO) or $(NOBODY)")
+    pod.spec.volumes.add(name="pages").volumeSource.emptyDir.SetInParent()
+    container.volumeMounts.add(name="pages", mountPath="/data")
+    scene.runtime.prepare(pod, ADDRESSES)
+    (scene.root.pod(UID) / "volumes/pages/page").write_text("a page\n")
+    scene.start("c0", 0)
+    await scene.exited()
+    assert scene.log() == ["stdout F hello you, not $(WHO) or $(NOBODY) from 127.0.1.2", "stdout F a page"]
+
+
+async def test_what_cannot_be_started_says_why(scene: Scene) -> None:
+    pod = shell("unused")
+    pod.spec.containers[0].command[:] = ["/no/such/program"]
+    scene.run(pod)
+    view = await scene.exited()
+    assert view.exit is not None
+    assert view.exit[0] == 128
+    assert (view.exit.reason, view.exit.message) == ("StartError", "cannot start /no/such/program: No such file or directory")
+
+
+async def test_a_container_without_a_command_is_refused(scene: Scene) -> None:
+    pod = shell("unused")
+    del pod.spec.containers[0].command[:]
+    with pytest.raises(Unsupported, match=r"the process runtime runs spec.containers\[\].command"):
+        scene.runtime.prepare(pod, ADDRESSES)
+    assert scene.root.pods() == []
+
+
+async def test_a_process_ends_when_it_is_asked_and_is_killed_when_it_does_not(scene: Scene) -> None:
+    scene.run(shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done", "trap '' TERM; echo ready; sleep 1000"))
+    scene.start("c1", 0)
+    for container in ("c0", "c1"):
+        await scene.running(container)
+        await scene.says("ready", container)
+    scene.stop(30.0, "c0")
+    scene.stop(30.0, "c1")
+    polite, stubborn = await scene.exited("c0"), scene.view("c1")
+    assert polite.exit is not None
+    assert (polite.exit.code, polite.stop_grace, stubborn.exit) == (7, 30.0, None)
+    scene.stop(0.05, "c1")
+    stubborn = await scene.exited("c1")
+    assert stubborn.exit is not None
+    assert stubborn.exit.code == 128 + signal.SIGKILL
+
+
+async def test_signals_give_the_code_that_a_shell_would(scene: Scene) -> None:
+    """(In a command $$ stands for one $: see expansion.)"""
+    scene.run(shell("kill -SEGV $$$$"))
+    view = await scene.exited()
+    assert view.exit is not None
+    assert view.exit.code == 128 + signal.SIGSEGV
+
+
+async def test_nothing_that_a_container_has_started_survives_it(scene: Scene) -> None:
+    """Not even a daemon in a session of its own."""
+    scene.run(shell("setsid sh -c 'echo daemon $$$$; exec sleep 1000' & while ! [ -e go ]; do sleep 0.02; done; exit 0"))
+    await eventually(lambda: bool(scene.log()))
+    daemon = int(scene.log()[0].split()[-1])
+    assert exists(daemon)
+    (scene.root.pod(UID) / "containers/c0/root/go").touch()
+    view = await scene.exited()
+    assert view.exit is not None
+    assert view.exit.code == 0
+    assert not exists(daemon)
+
+
+async def test_when_the_shim_is_killed_so_is_the_process(scene: Scene) -> None:
+    scene.run(shell(f"sleep 1000 & {FOR_EVER}"))
+    await scene.running()
+    pid = scene.pid()
+    os.kill(scene.shim(), signal.SIGKILL)
+    view = await scene.exited()
+    assert view.exit is not None
+    assert (view.exit.code, view.exit.reason) == (137, "ContainerStatusUnknown")
+    await eventually(lambda: not exists(pid))
+
+
+async def test_the_next_attempt_remembers_the_last_and_only_two_are_kept(scene: Scene) -> None:
+    scene.run(shell("exit 4"))
+    first = (await scene.exited()).exit
+    scene.start("c0", 1)
+    view = await scene.exited()
+    assert (view.attempt, view.last_exit) == (1, first)
+    scene.start("c0", 2)
+    await scene.exited()
+    assert [scene.home(attempt=number).exists() for number in range(3)] == [False, True, True]
+
+
+async def test_a_removed_pod_is_killed_and_leaves_nothing(scene: Scene) -> None:
+    scene.run(shell("trap '' TERM; echo ready; sleep 1000"))
+    await scene.says("ready")
+    pid = scene.pid()
+    scene.runtime.remove(UID)
+    assert scene.root.pods() == []
+    await scene.runtime.settled()
+    assert not exists(pid)
+    assert scene.root.removed() == []
+
+
+async def test_a_limit_of_memory_binds_each_process(scene: Scene) -> None:
+    pod = shell("unused")
+    pod.spec.containers[0].command[:] = ["python3", "-S", "-c", "bytearray(1 << 29)"]
+    pod.spec.containers[0].resources.limits["memory"].CopyFrom(Quantity(string="256Mi"))
+    scene.run(pod)
+    view = await scene.exited()
+    assert view.exit is not None
+    assert view.exit.code == 1
+    assert scene.log()[-1].endswith("MemoryError")
+
+
+class TestAnotherKubelet:
+    async def test_finds_what_runs_and_starts_nothing(self, scene: Scene) -> None:
+        pod = shell(FOR_EVER)
+        scene.run(pod)
+        before = await scene.running()
+        pid = scene.pid()
+        scene.restart()
+        scene.adopt(pod)
+        assert scene.view()._replace(started=None) == before._replace(started=None)
+        assert exists(pid)
+        scene.stop(30.0)
+        view = await scene.exited()
+        assert view.exit is not None
+        assert view.exit.code == 128 + signal.SIGTERM
+
+    async def test_finds_how_what_ended_meanwhile_did(self, scene: Scene) -> None:
+        pod = shell("while ! [ -e go ]; do sleep 0.02; done; exit 5")
+        scene.run(pod)
+        await scene.running()
+        scene.runtime.close()
+        (scene.root.pod(UID) / "containers/c0/root/go").touch()
+        await eventually((scene.home() / "exit.json").exists)
+        scene.reopen()
+        scene.adopt(pod)
+        view = await scene.exited()
+        assert view.exit is not None
+        assert view.exit.code == 5
+
+    async def test_finds_what_was_only_just_begun(self, scene: Scene) -> None:
+        pod = shell(FOR_EVER)
+        scene.run(pod)
+        scene.restart()
+        scene.adopt(pod)
+        assert (await scene.running()).attempt == 0
+
+    async def test_takes_up_what_was_started_and_never_reported(self, scene: Scene) -> None:
+        """To the API the pod is new; on this machine it is not."""
+        pod = shell(FOR_EVER)
+        scene.run(pod)
+        await scene.running()
+        scene.restart()
+        scene.runtime.prepare(pod, ADDRESSES)
+        assert scene.view().state is ContainerState.RUNNING
+
+    async def test_knows_that_a_container_is_gone_that_was_reported_to_run(self, scene: Scene) -> None:
+        pod = shell(FOR_EVER)
+        status = pod.status.containerStatuses.add(name="c0", restartCount=3)
+        status.state.running.startedAt.seconds = 5
+        scene.adopt(pod)
+        view = scene.view()
+        assert view.exit is not None
+        assert (view.attempt, view.exit.code, view.exit.reason) == (3, 137, "ContainerStatusUnknown")
+
+    async def test_kills_what_was_deleted_meanwhile_on_its_own_nodes(self, scene: Scene) -> None:
+        scene.run(shell(FOR_EVER))
+        await scene.running()
+        pid = scene.pid()
+        scene.restart()
+        scene.runtime.retain({"another"}, set())
+        scene.runtime.retain({"n"}, {UID})
+        assert exists(pid)
+        scene.runtime.retain({"n"}, set())
+        await scene.runtime.settled()
+        assert not exists(pid)
+
+    async def test_waits_for_the_first_to_end(self, scene: Scene) -> None:
+        with pytest.raises(OSError, match="is in use by another kubelet"):
+            Root(scene.folder)

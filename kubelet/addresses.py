@@ -3,6 +3,9 @@
 A node's addresses follow from its name, so that every process that plays it gives the same answer, with nobody to ask. Nodes of
 one prefix and different numbers are always distinct. Those of another prefix begin elsewhere in the same space of 65,536 nodes:
 for two prefixes of 1,000 nodes the odds that they overlap are 3 in 100. Nothing here routes to them.
+
+Unless they are *local*: then they are of 127.0.0.0/8, all of which is this machine on Linux. A process can listen at its pod's
+address, at any port, beside other pods that use the same one.
 """
 
 from ipaddress import IPv4Address, IPv4Network
@@ -27,15 +30,17 @@ def node_index(name: str) -> int:
     return (crc32(prefix.encode()) + int(name[len(prefix) :][-9:] or 0)) % SPACE
 
 
-def host_ip(name: str) -> str:
-    """In 172.16.0.0/12."""
+def host_ip(name: str, *, local: bool = False) -> str:
+    """In 172.16.0.0/12; or the first address of the local network of the node's pods."""
+    if local:
+        return str(IPv4Network(pod_cidr(name, local=True))[1])
     return str(HOSTS + 1 + node_index(name))
 
 
-def pod_cidr(name: str) -> str:
-    """The network of the node's pods, when nobody has given it one: a /24 of 10.0.0.0/8."""
+def pod_cidr(name: str, *, local: bool = False) -> str:
+    """The network of the node's pods, when nobody has given it one: a /24 of 10.0.0.0/8, or of 127.0.0.0/8."""
     high, low = divmod(node_index(name), 256)
-    return f"10.{high}.{low}.0/24"
+    return f"{127 if local else 10}.{high}.{low}.0/24"
 
 
 class AddressPool:

@@ -16,13 +16,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kubelet import metrics
+from kubelet.nodes import Machine
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
 from kubelet.registration import Registrar
 from kubelet.runtime import Runtime
 from kubelet.taken import Taken
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
@@ -40,13 +40,13 @@ SESSION_POLL = 0.02
 
 
 class Fleet:
-    """`own`: names of the nodes that the fleet creates; `capacity`: of those and of adopted nodes that have none."""
+    """`own`: names of the nodes that the fleet creates."""
 
     def __init__(
         self,
         name: str,
         own: Sequence[str],
-        capacity: Mapping[str, Quantity],
+        machine: Machine,
         client: Client,
         runtime: Runtime,
         *,
@@ -54,10 +54,10 @@ class Fleet:
     ) -> None:
         self._own = own
         self._clock = clock
-        self._registrar = Registrar(client.nodes, name, capacity, clock=clock)
+        self._registrar = Registrar(client.nodes, name, machine, clock=clock)
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
-        self._pods = Pods(client.pods, runtime, self._recorder, clock=clock)
+        self._pods = Pods(client.pods, runtime, self._recorder, local=machine.local, clock=clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)

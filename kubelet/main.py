@@ -6,14 +6,17 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 import click
 
 from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.fleet import Fleet
+from kubelet.nodes import Machine
+from kubelet.process.root import Root
+from kubelet.process.runtime import ProcessRuntime
 from kubelet.run_log import RunLog, Witnessed
 from kubelet.runtime import Runtime
 from pinnace.api.quantity import QuantityError, amount
@@ -44,6 +47,13 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--memory", default="32Gi", help="What a node has.")
 @click.option("--pods", default="110", help="How many pods a node runs at most.")
 @click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["fake", "process"]),
+    default="fake",
+    help="What containers are: pretended; or processes of this machine, which run as the user that the kubelet runs as.",
+)
+@click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
 @click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
 @flags.logging_format
 @click.option("-v", "--verbose", count=True, help="Log more.")
@@ -59,11 +69,16 @@ def main(
     memory: str,
     pods: str,
     start_delay: float,
+    runtime: str,
+    root_dir: Path | None,
     run_log: Path | None,
     logging_format: logs.Format,
     verbose: int,
 ) -> None:
-    """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them, in pretence."""
+    """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them.
+
+    Their containers are pretended, unless --runtime says otherwise.
+    """
     logs.configure(name, verbose, logging_format)
     gc.set_threshold(
         100_000, 20, 50
@@ -77,14 +92,14 @@ def main(
     prefix = f"{name}-" if node_prefix is None else node_prefix
     own = [f"{prefix}{index}" for index in range(first_index, first_index + nodes)]
     capacity = {resource: _quantity(resource, text) for resource, text in (("cpu", cpu), ("memory", memory), ("pods", pods))}
-    runtime = FakeRuntime(Behaviour(start_seconds=start_delay))
+    machine = Machine(capacity, runtime, local=runtime == "process")
     try:
         address = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
-    with _run_log(run_log) as runs:
-        witnessed = Witnessed(runtime, runs) if runs else runtime
-        code = process.run(lambda stop: serve(stop, address, servers, name, own, capacity, witnessed))
+    with _runtime(runtime, root_dir, start_delay) as runs, _run_log(run_log) as witness:
+        witnessed = Witnessed(runs, witness) if witness else runs
+        code = process.run(lambda stop: serve(stop, address, servers, name, own, machine, witnessed))
     sys.exit(code)
 
 
@@ -94,12 +109,12 @@ async def serve(
     servers: ClientConfig,
     name: str,
     own: Sequence[str],
-    capacity: Mapping[str, Quantity],
+    machine: Machine,
     runtime: Runtime,
 ) -> None:
     """Plays the fleet until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    fleet = Fleet(name, own, capacity, Client(connection), runtime)
+    fleet = Fleet(name, own, machine, Client(connection), runtime)
     status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
     status.start()
     log.info(
@@ -114,6 +129,21 @@ async def serve(
     finally:
         status.stop()
         await connection.close()
+
+
+@contextmanager
+def _runtime(kind: str, folder: Path | None, start_delay: float) -> Iterator[Runtime]:
+    if kind == "fake":
+        yield FakeRuntime(Behaviour(start_seconds=start_delay))
+        return
+    if folder is None:
+        raise click.UsageError("--runtime process needs a folder for its pods: name it with --root-dir")
+    try:
+        root = Root(folder)
+    except OSError as error:
+        raise click.BadParameter(str(error), param_hint="--root-dir") from None
+    with closing(root):
+        yield ProcessRuntime(root)
 
 
 def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:

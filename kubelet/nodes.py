@@ -11,6 +11,8 @@ lease is asked for.
 
 from collections.abc import Mapping
 from importlib.metadata import version
+from ipaddress import ip_address
+from typing import NamedTuple
 
 from kubelet.addresses import host_ip, pod_cidr
 from pinnace.api.core_v1_pb2 import Node, NodeCondition
@@ -21,55 +23,77 @@ from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 KUBELET_VERSION = f"v{version('pinnace')}"
 
 
-def new_node(name: str, fleet: str, capacity: Mapping[str, Quantity], now: float) -> Node:
-    """A node to create. `capacity` is by resource name, `now` in Unix time."""
+class Endpoint(NamedTuple):
+    """Where API servers find the kubelet. `host`: a name or an address."""
+
+    host: str
+    port: int
+
+
+class Machine(NamedTuple):
+    """What all nodes of a fleet are."""
+
+    capacity: Mapping[str, Quantity]
+    """By resource name; of nodes that have none already."""
+    runtime: str = "fake"
+    local: bool = False
+    """Their addresses are this machine's (see kubelet.addresses)."""
+    endpoint: Endpoint | None = None
+    """None: the kubelet serves neither logs nor exec."""
+
+
+def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
+    """A node to create. `now` in Unix time."""
     node = Node()
     node.metadata.name = name
-    _set_spec(node, fleet)
-    _set_status(node, capacity, now)
+    _set_spec(node, fleet, machine)
+    _set_status(node, machine, now)
     return node
 
 
-def needs_status(node: Node) -> bool:
-    ready = _ready(node)
-    return ready is None or ready.status != "True" or not node.status.allocatable
+def needs_status(node: Node, machine: Machine) -> bool:
+    status, ready = node.status, _ready(node)
+    if ready is None or ready.status != "True" or not status.allocatable:
+        return True
+    addresses = [(each.type, each.address) for each in status.addresses]
+    return addresses != _addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _port(machine)
 
 
 def needs_spec(node: Node, fleet: str) -> bool:
     return node.metadata.labels.get(FLEET_LABEL) != fleet or any(taint.key == NOT_READY_TAINT for taint in node.spec.taints)
 
 
-def with_status(node: Node, capacity: Mapping[str, Quantity], now: float) -> Node:
+def with_status(node: Node, machine: Machine, now: float) -> Node:
     """A copy that is Ready. A capacity that the node has already, say from `pinnace node add`, is kept."""
     copy = Node()
     copy.CopyFrom(node)
-    _set_status(copy, capacity, now)
+    _set_status(copy, machine, now)
     return copy
 
 
-def with_spec(node: Node, fleet: str) -> Node:
+def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
     """A copy that belongs to the fleet and takes pods."""
     copy = Node()
     copy.CopyFrom(node)
-    _set_spec(copy, fleet)
+    _set_spec(copy, fleet, machine)
     return copy
 
 
-def _set_spec(node: Node, fleet: str) -> None:
+def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
     labels = node.metadata.labels
     labels[FLEET_LABEL] = fleet
     for key, value in (("hostname", node.metadata.name), ("os", "linux"), ("arch", "amd64")):
         labels[f"kubernetes.io/{key}"] = value
     if not node.spec.podCIDR:
-        node.spec.podCIDR = pod_cidr(node.metadata.name)
+        node.spec.podCIDR = pod_cidr(node.metadata.name, local=machine.local)
         node.spec.podCIDRs[:] = [node.spec.podCIDR]
     taints = [taint for taint in node.spec.taints if taint.key != NOT_READY_TAINT]
     del node.spec.taints[:]
     node.spec.taints.extend(taints)
 
 
-def _set_status(node: Node, capacity: Mapping[str, Quantity], now: float) -> None:
-    status, stamp = node.status, to_time(now)
+def _set_status(node: Node, machine: Machine, now: float) -> None:
+    status, stamp, capacity = node.status, to_time(now), machine.capacity
     for amounts, fallback in ((status.capacity, capacity), (status.allocatable, status.capacity or capacity)):
         if not amounts:
             for resource, amount in fallback.items():
@@ -82,11 +106,33 @@ def _set_status(node: Node, capacity: Mapping[str, Quantity], now: float) -> Non
     ready.status, ready.reason, ready.message = "True", "KubeletReady", "the fleet holds the lease of this node"
     ready.lastHeartbeatTime.CopyFrom(stamp)
     del status.addresses[:]
-    status.addresses.add(type="InternalIP", address=host_ip(node.metadata.name))
-    status.addresses.add(type="Hostname", address=node.metadata.name)
+    for kind, address in _addresses(node, machine):
+        status.addresses.add(type=kind, address=address)
+    status.daemonEndpoints.kubeletEndpoint.Port = _port(machine)
     info = status.nodeInfo
     info.operatingSystem, info.architecture, info.osImage = "linux", "amd64", "virtual node of a pinnace fleet"
-    info.containerRuntimeVersion, info.kubeletVersion = "fake://1", KUBELET_VERSION
+    info.containerRuntimeVersion, info.kubeletVersion = f"{machine.runtime}://1", KUBELET_VERSION
+
+
+def _addresses(node: Node, machine: Machine) -> list[tuple[str, str]]:
+    """Type and address of each. Where the kubelet is found is an external one: it is of the real network."""
+    name = node.metadata.name
+    addresses = [("InternalIP", host_ip(name, local=machine.local)), ("Hostname", name)]
+    if machine.endpoint is not None:
+        addresses.append(("ExternalIP" if _is_ip(machine.endpoint.host) else "ExternalDNS", machine.endpoint.host))
+    return addresses
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _port(machine: Machine) -> int:
+    return machine.endpoint.port if machine.endpoint is not None else 0
 
 
 def _ready(node: Node) -> NodeCondition | None:

@@ -64,7 +64,11 @@ class EventSink(Protocol):
 class Pods:
     """`handle` is the informer's handler; everything else happens in `run`."""
 
-    def __init__(self, writer: PodWriter, runtime: Runtime, events: EventSink, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, writer: PodWriter, runtime: Runtime, events: EventSink, *, local: bool = False, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """`local`: see VirtualNode."""
+        self._local = local
         self._runtime = runtime
         self._events = events
         self._clock = clock
@@ -98,7 +102,7 @@ class Pods:
         if (known := self._nodes.get(name)) is not None:
             known.update(node)
         else:
-            self._nodes[name] = VirtualNode(node)
+            self._nodes[name] = VirtualNode(node, local=self._local)
 
     def drop_nodes(self, names: Collection[str]) -> None:
         """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""

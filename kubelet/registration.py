@@ -6,12 +6,12 @@ answer was lost.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from kubelet import nodes
+from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import ResourceClient
 from pinnace.client.errors import AlreadyExists, Conflict, NotFound, from_status
@@ -28,14 +28,12 @@ CONCURRENCY = 16
 
 
 class Registrar:
-    """`capacity` of a node that has none, by resource name. All methods raise ApiError: repeat them."""
+    """All methods raise ApiError: repeat them."""
 
-    def __init__(
-        self, client: ResourceClient[Node], fleet: str, capacity: Mapping[str, Quantity], *, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, client: ResourceClient[Node], fleet: str, machine: Machine, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
         self._fleet = fleet
-        self._capacity = capacity
+        self._machine = machine
         self._clock = clock
 
     async def create(self, names: Sequence[str]) -> None:
@@ -43,7 +41,7 @@ class Registrar:
         existing: list[str] = []
         for done, chunk in _chunks(names):
             now = self._clock.time()
-            items = await self._client.create_batch([nodes.new_node(name, self._fleet, self._capacity, now) for name in chunk])
+            items = await self._client.create_batch([nodes.new_node(name, self._fleet, self._machine, now) for name in chunk])
             existing += (name for name, item in zip(chunk, items, strict=True) if _failed(item, AlreadyExists))
             log.info("registered %d of %d nodes", done, len(names))
         await _each(self._take_over(name) for name in existing)
@@ -53,26 +51,26 @@ class Registrar:
         needs the version that the first one made. What changes meanwhile is left to the pass that its change causes."""
         unready, held_back = [], []
         for node in present:
-            if nodes.needs_status(node):
+            if nodes.needs_status(node, self._machine):
                 unready.append(node)
             elif nodes.needs_spec(node, self._fleet):
                 held_back.append(node)
         now = self._clock.time()
         for _, chunk in _chunks(unready):
-            items = await self._client.update_status_batch([nodes.with_status(node, self._capacity, now) for node in chunk])
+            items = await self._client.update_status_batch([nodes.with_status(node, self._machine, now) for node in chunk])
             for item in items:
                 _failed(item, Conflict, NotFound)
         await _each(self._free(node) for node in held_back)
 
     async def _take_over(self, name: str) -> None:
         def change(node: Node) -> None:
-            node.CopyFrom(nodes.with_spec(node, self._fleet))
+            node.CopyFrom(nodes.with_spec(node, self._fleet, self._machine))
 
         await self._client.modify(name, "", change)
 
     async def _free(self, node: Node) -> None:
         try:
-            await self._client.update(nodes.with_spec(node, self._fleet))
+            await self._client.update(nodes.with_spec(node, self._fleet, self._machine))
         except (Conflict, NotFound):
             log.debug("node %s has changed meanwhile", node.metadata.name)
 

@@ -12,14 +12,16 @@ log = logging.getLogger(__name__)
 
 
 class VirtualNode:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, local: bool = False) -> None:
+        """`local`: its addresses are this machine's (see kubelet.addresses), whatever its podCIDR says."""
         name = node.metadata.name
-        self._host = host_ip(name)
+        self._host = host_ip(name, local=local)
+        own = pod_cidr(name, local=local)
         try:
-            self._addresses = AddressPool(node.spec.podCIDR or pod_cidr(name))
+            self._addresses = AddressPool(own if local else node.spec.podCIDR or own)
         except ValueError as error:
             log.warning("node %s: podCIDR: %s; it is ignored", name, error)
-            self._addresses = AddressPool(pod_cidr(name))
+            self._addresses = AddressPool(own)
         self._room = Room(allocatable(node))
         self._tenants: dict[str, tuple[Requests, str]] = {}
 

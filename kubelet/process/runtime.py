@@ -137,14 +137,6 @@ class ProcessRuntime:
                 log.warning("pod %s was deleted while no kubelet looked: it is killed", folder.name)
                 self._bury(self._root.put_away(folder))
 
-    def close(self) -> None:
-        """Lets everything run on, unobserved: for the next kubelet to find."""
-        for sandbox in self._pods.values():
-            for ran in sandbox.containers.values():
-                ran.attempt.forget()
-        self._pods.clear()
-        self._root.close()
-
     async def settled(self) -> None:
         """Waits until nothing is left of the pods that were removed."""
         await asyncio.gather(*self._removals)

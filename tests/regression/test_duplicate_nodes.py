@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from apiserver.storage.memory import MemoryStorage
+from kubelet import nodes
 from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.runtime import read
@@ -95,7 +96,8 @@ async def test_kubernetes_37528_two_kubelets_with_one_name_do_not_both_run_a_pod
     async with serving(MemoryStorage()) as address:
         runtimes = [FakeRuntime(Behaviour()) for _ in range(2)]
         clients = [Client(connect(address)) for _ in range(2)]
-        fleets = [Fleet("fleet", ["n"], CAPACITY, client, runtime) for client, runtime in zip(clients, runtimes, strict=True)]
+        machine = nodes.Machine(CAPACITY)
+        fleets = [Fleet("fleet", ["n"], machine, client, runtime) for client, runtime in zip(clients, runtimes, strict=True)]
         tasks = [asyncio.ensure_future(fleets[0].run())]
         await eventually(lambda: all(check() is None for check in fleets[0].checks.values()))
         pod = await clients[0].pods.create(make_pod("a").req(cpu=1).node("n").new())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from apiserver.assembly import Assembly
 from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.fleet import Fleet
+from kubelet.nodes import Machine
 from kubelet.run_log import Witnessed
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
@@ -95,16 +96,18 @@ class Cluster:
     def start_fleet(self, nodes: int, pods: int, name: str = "kubelet-0") -> Member:
         """A process that plays these nodes, each with memory for so many pods. A second one is a twin: it takes them over."""
         self.nodes, self.pods = nodes, pods
-        capacity = {
-            "cpu": Quantity(string="8"),
-            "memory": Quantity(string=f"{pods * MEMORY}Mi"),
-            "pods": Quantity(string="110"),
-        }
+        machine = Machine(
+            {
+                "cpu": Quantity(string="8"),
+                "memory": Quantity(string=f"{pods * MEMORY}Mi"),
+                "pods": Quantity(string="110"),
+            }
+        )
         names = [f"{FLEET}-{index}" for index in range(nodes)]
 
         async def play(process: Process, member: Member) -> None:
             runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), self.journal.write, process.clock)
-            fleet = Fleet(FLEET, names, capacity, self.client(), runtime, clock=process.clock)
+            fleet = Fleet(FLEET, names, machine, self.client(), runtime, clock=process.clock)
             member.stop = fleet.close
             await fleet.run()
 

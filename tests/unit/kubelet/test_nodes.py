@@ -1,11 +1,11 @@
 from kubelet.addresses import host_ip, pod_cidr
-from kubelet.nodes import needs_spec, needs_status, new_node, with_spec, with_status
+from kubelet.nodes import Machine, needs_spec, needs_status, new_node, with_spec, with_status
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from tests.builders import make_node
 
-CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="32Gi"), "pods": Quantity(string="110")}
+MACHINE = Machine({"cpu": Quantity(string="4"), "memory": Quantity(string="32Gi"), "pods": Quantity(string="110")})
 
 
 def foreign() -> Node:
@@ -16,8 +16,8 @@ def foreign() -> Node:
 
 
 def test_a_new_node_needs_nothing_more() -> None:
-    node = new_node("node-7", "fleet", CAPACITY, 5_000.0)
-    assert not needs_status(node)
+    node = new_node("node-7", "fleet", MACHINE, 5_000.0)
+    assert not needs_status(node, MACHINE)
     assert not needs_spec(node, "fleet")
     assert {name: amount.string for name, amount in node.status.allocatable.items()} == {
         "cpu": "4", "memory": "32Gi", "pods": "110",
@@ -31,33 +31,33 @@ def test_a_new_node_needs_nothing_more() -> None:
 
 def test_an_adopted_node_becomes_ready_and_is_then_freed_of_its_taint() -> None:
     node = foreign()
-    assert needs_status(node)
-    ready = with_status(node, CAPACITY, 5_000.0)
-    assert not needs_status(ready)
+    assert needs_status(node, MACHINE)
+    ready = with_status(node, MACHINE, 5_000.0)
+    assert not needs_status(ready, MACHINE)
     assert needs_spec(ready, "fleet")
-    free = with_spec(ready, "fleet")
+    free = with_spec(ready, "fleet", MACHINE)
     assert not needs_spec(free, "fleet")
     assert [taint.key for taint in free.spec.taints] == ["gpu"]
-    assert needs_status(node), "the original is left alone"
+    assert needs_status(node, MACHINE), "the original is left alone"
 
 
 def test_what_a_node_has_already_is_kept() -> None:
     node = make_node("node-7").capacity(cpu="64", pods=5).allocatable(cpu="60").build()
-    status = with_status(node, CAPACITY, 5_000.0).status
+    status = with_status(node, MACHINE, 5_000.0).status
     assert status.capacity["cpu"].string == "64"
     assert status.allocatable["cpu"].string == "60"
     assert "memory" not in status.capacity
 
     node.spec.podCIDR = "10.99.0.0/24"
-    assert with_spec(node, "fleet").spec.podCIDR == "10.99.0.0/24"
+    assert with_spec(node, "fleet", MACHINE).spec.podCIDR == "10.99.0.0/24"
 
 
 def test_the_stamp_of_the_condition_moves_only_when_it_changes() -> None:
-    node = with_status(make_node("node-7").condition("Ready", "False").build(), CAPACITY, 5_000.0)
-    again = with_status(node, CAPACITY, 6_000.0)
+    node = with_status(make_node("node-7").condition("Ready", "False").build(), MACHINE, 5_000.0)
+    again = with_status(node, MACHINE, 6_000.0)
     (ready,) = again.status.conditions
     assert (ready.lastTransitionTime.seconds, ready.lastHeartbeatTime.seconds) == (5_000, 6_000)
 
 
 def test_a_node_of_another_fleet_needs_our_label() -> None:
-    assert needs_spec(new_node("node-7", "other", CAPACITY, 5_000.0), "fleet")
+    assert needs_spec(new_node("node-7", "other", MACHINE, 5_000.0), "fleet")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kubelet.nodes import needs_spec, needs_status
+from kubelet.nodes import Machine, needs_spec, needs_status
 from kubelet.registration import CHUNK, Registrar
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -15,7 +15,7 @@ from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavaila
 from tests.builders import make_node
 from tests.clock import FakeClock
 
-CAPACITY = {"cpu": Quantity(string="4")}
+MACHINE = Machine({"cpu": Quantity(string="4")})
 
 
 def refusal(code: Code) -> Refusal:
@@ -67,7 +67,7 @@ class FakeNodes:
 
 
 def registrar(nodes: FakeNodes) -> Registrar:
-    return Registrar(nodes, "fleet", CAPACITY, clock=FakeClock())  # type: ignore[arg-type]
+    return Registrar(nodes, "fleet", MACHINE, clock=FakeClock())  # type: ignore[arg-type]
 
 
 def added(name: str) -> Node:
@@ -79,7 +79,7 @@ async def test_nodes_are_created_in_chunks_ready_for_pods() -> None:
     api = FakeNodes()
     await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
     assert api.batches == [CHUNK, 1]
-    assert not any(needs_status(node) or needs_spec(node, "fleet") for node in api.nodes.values())
+    assert not any(needs_status(node, MACHINE) or needs_spec(node, "fleet") for node in api.nodes.values())
 
 
 async def test_nodes_that_exist_are_taken_over() -> None:
@@ -98,7 +98,7 @@ async def test_a_node_that_may_not_be_created_is_an_error() -> None:
 async def test_an_added_node_is_ready_after_one_pass_and_free_after_two() -> None:
     api = FakeNodes(added("n-0"))
     await registrar(api).make_ready(api.nodes.values())
-    assert not needs_status(api.nodes["n-0"])
+    assert not needs_status(api.nodes["n-0"], MACHINE)
     assert needs_spec(api.nodes["n-0"], "fleet")
     await registrar(api).make_ready(api.nodes.values())
     assert not needs_spec(api.nodes["n-0"], "fleet")

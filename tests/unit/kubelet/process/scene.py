@@ -95,7 +95,7 @@ class Scene:
 
     def restart(self) -> None:
         """Another kubelet process, as far as the runtime can tell."""
-        self.runtime.close()
+        self.root.close()
         self.reopen()
 
     def adopt(self, pod: Pod) -> None:
@@ -105,7 +105,7 @@ class Scene:
         for folder in self.root.pods():
             self.runtime.remove(folder.name)
         await self.runtime.settled()
-        self.runtime.close()
+        self.root.close()
 
 
 async def eventually(look: Callable[[], bool]) -> None:

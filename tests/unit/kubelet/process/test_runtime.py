@@ -163,7 +163,7 @@ class TestAnotherKubelet:
         pod = shell("while ! [ -e go ]; do sleep 0.02; done; exit 5")
         scene.run(pod)
         await scene.running()
-        scene.runtime.close()
+        scene.root.close()
         (scene.root.pod(UID) / "containers/c0/root/go").touch()
         await eventually((scene.home() / "exit.json").exists)
         scene.reopen()

@@ -30,7 +30,7 @@ from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS, FlowControl
 from apiserver.quota.quotas import Quotas
-from apiserver.registry.events import EventLeases, EventRegistry
+from apiserver.registry.events import EventRegistry, Expiring
 from apiserver.registry.mutation import Mutator
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
@@ -176,12 +176,11 @@ class Assembly:
 
     def _services(self) -> Mapping[Resource[Any], object]:
         stores, audit = self._stores, self._audit
-        events = EventRegistry(stores[EVENTS], EventLeases(self._storage, self._clock))
         special: Mapping[Resource[Any], object] = {
             PODS: PodService(stores[PODS], self.cacher, audit, self._clock),
             NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit),
-            EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), events),
+            EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), EventRegistry(stores[EVENTS])),
         }
         return {resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit) for resource in ALL}
 
@@ -204,7 +203,10 @@ class Assembly:
         return Chain(mutating, validating)
 
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
-        mutator = Mutator(resource, self.cacher.of(resource), self._storage, self._quotas.commits(resource))
+        committer = self._quotas.commits(resource)
+        if resource is EVENTS:
+            committer = Expiring(committer, self._storage, self._clock)
+        mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer)
         return Store(resource, self._strategies[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
 
     async def _refresh(self) -> None:

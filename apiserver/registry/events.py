@@ -1,8 +1,8 @@
-"""Recording events: like ones are merged, and all expire.
+"""Events: all of them expire, and like ones are merged when they are recorded.
 
 An event that is there already (by namespace and name, which reporters derive from what makes events alike) grows: its count
-by the count sent, its lastTimestamp to the later one. Every event hangs on an etcd lease; events of the same minute share one,
-so that expiry costs etcd next to nothing (as in Kubernetes' lease manager).
+by the count sent, its lastTimestamp to the later one. Every event hangs on an etcd lease, whichever verb wrote it last; events
+of the same minute share one, so that expiry costs etcd next to nothing (as in Kubernetes' lease manager).
 """
 
 from __future__ import annotations  # those of the steps below would be evaluated for every object
@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from apiserver.registry import errors
 from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
-from apiserver.registry.mutation import Mutation, Outcome, Put, Version
+from apiserver.registry.mutation import Commits, Mutation, Outcome, Put, Version
 from apiserver.registry.store import Store
-from apiserver.storage.interface import Storage, StorageError
+from apiserver.storage.committer import Outcome as Committal
+from apiserver.storage.interface import Storage, StorageError, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS
 from pinnace.api.times import to_seconds
@@ -28,17 +29,29 @@ MAX_COUNT = 2**31 - 1
 """Occurrences that are counted: the field has 32 bits."""
 
 
-class EventLeases:
-    """Hands out the lease for events of now."""
+class Expiring:
+    """Commits events: a Commits that gives each its time."""
 
-    def __init__(self, storage: Storage, clock: Clock) -> None:
+    def __init__(self, committer: Commits, storage: Storage, clock: Clock) -> None:
+        self._committer = committer
         self._storage = storage
         self._clock = clock
         self._lease = 0
         self._until = 0.0
 
-    async def current(self) -> int:
-        """Raises StorageError."""
+    async def commit_many(self, writes: Sequence[Write]) -> list[Committal]:
+        if all(write.value is None for write in writes):
+            return await self._committer.commit_many(writes)
+        try:
+            lease = await self._current()
+        except StorageError as error:
+            return [error] * len(writes)
+        return await self._committer.commit_many(
+            [write if write.value is None else write._replace(lease=lease) for write in writes]
+        )
+
+    async def _current(self) -> int:
+        """The lease of events of now. Raises StorageError."""
         now = self._clock.monotonic()
         if now >= self._until:
             self._lease = await self._storage.grant_lease(TTL + LEASE_REUSE)
@@ -49,18 +62,13 @@ class EventLeases:
 class EventRegistry:
     """The verb Record."""
 
-    def __init__(self, store: Store[Event], leases: EventLeases) -> None:
+    def __init__(self, store: Store[Event]) -> None:
         self._store = store
-        self._leases = leases
 
     async def record(self, events: Sequence[Event], by: Request) -> list[Outcome]:
-        try:
-            lease = await self._leases.current()
-        except StorageError as error:
-            return [errors.from_storage(error)] * len(events)
-        return await self._store.mutate([self._mutation(event, lease, by) for event in events])
+        return await self._store.mutate([self._mutation(event, by) for event in events])
 
-    def _mutation(self, event: Event, lease: int, by: Request) -> Mutation[Event]:
+    def _mutation(self, event: Event, by: Request) -> Mutation[Event]:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
         name = event.metadata.name
 
@@ -73,7 +81,7 @@ class EventRegistry:
                 merge(new, version.obj)
                 if violations := self._store.strategy.validate_update(new, version.obj):
                     raise Rejected(errors.invalid(EVENTS, name, violations))
-            return Put(new, lease)
+            return Put(new)
 
         return Mutation(EVENTS.key_of(event), name, step)
 

@@ -46,7 +46,6 @@ class Put(NamedTuple, Generic[T]):
     """Store this: an object of the step's own, without a resourceVersion."""
 
     obj: T
-    lease: int = 0
 
 
 class Sign(Enum):
@@ -219,7 +218,7 @@ class _Attempt(Generic[T]):
         if step is Sign.KEEP and not self._final:
             self.must_read = True
         elif isinstance(step, Put):
-            self._store(step.obj.metadata.uid, step.obj.SerializeToString(), step.lease, dry_run)
+            self._store(step.obj.metadata.uid, step.obj.SerializeToString(), dry_run)
         else:
             assert self._version is not None, "only what is there can be kept or removed"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
@@ -228,10 +227,10 @@ class _Attempt(Generic[T]):
             else:
                 self.write = Write(self.mutation.key, None, self._version.revision, self.mutation.guards)
 
-    def _store(self, uid: str, value: bytes, lease: int, dry_run: bool) -> None:
+    def _store(self, uid: str, value: bytes, dry_run: bool) -> None:
         expected = 0 if self._version is None else self._version.revision
         self._uid, self._value = uid, value
         if dry_run:
             self.committed(expected)
         else:
-            self.write = Write(self.mutation.key, value, expected, self.mutation.guards, lease)
+            self.write = Write(self.mutation.key, value, expected, self.mutation.guards)

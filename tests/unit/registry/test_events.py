@@ -1,5 +1,20 @@
-from apiserver.registry.events import MAX_COUNT, merge
+"""Events add up, and expire."""
+
+import asyncio
+from collections.abc import Sequence
+
+from apiserver.assembly import Assembly
+from apiserver.registry.events import LEASE_REUSE, MAX_COUNT, TTL, Expiring, merge
+from apiserver.storage.interface import OutOfSpace, Write
+from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.events_pb2 import CreateEventBatchRequest, CreateEventRequest, UpdateEventRequest
+from pinnace.api.resources import EVENTS
+from pinnace.api.verbs_pb2 import PatchRequest
+from tests.clock import FakeClock
+from tests.unit.auth.matrix import PEOPLE, Caller
+
+KEY = EVENTS.key("default", "a.1")
 
 
 def test_counts_add_up() -> None:
@@ -12,3 +27,64 @@ def test_a_count_stays_where_it_can_grow_no_more() -> None:
     new = Event(count=MAX_COUNT)
     merge(new, Event(count=MAX_COUNT))
     assert new.count == MAX_COUNT
+
+
+async def test_every_event_expires_whichever_verb_wrote_it() -> None:
+    storage = MemoryStorage()
+    assembly = Assembly(storage)
+    running = asyncio.ensure_future(assembly.run())
+    await assembly.bootstrapped.wait()
+    event = Event(reason="Failed", message="no", type="Warning", count=1)
+    event.metadata.namespace, event.metadata.name = "default", "a.1"
+    event.involvedObject.kind, event.involvedObject.namespace, event.involvedObject.name = "Pod", "default", "a"
+    changed = Event()
+    changed.CopyFrom(event)
+    changed.count = 9
+    patch = PatchRequest(namespace="default", name="a.1", type=PatchRequest.MERGE, patch=b'{"message": "never"}')
+    for verb, request in (
+        ("Create", CreateEventRequest(object=event)),
+        ("Update", UpdateEventRequest(object=changed)),
+        ("Patch", patch),
+        ("Record", CreateEventBatchRequest(items=[event])),
+    ):
+        await assembly.methods[f"/pinnace.v1.Events/{verb}"].call(request, Caller(PEOPLE["admin"]))
+        stored = await storage.get(KEY)
+        assert stored is not None and stored.lease, verb
+        assert TTL <= await storage.renew_lease(stored.lease) <= TTL + LEASE_REUSE
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+class Written:
+    """Takes writes, and remembers their leases."""
+
+    def __init__(self) -> None:
+        self.leases: list[int] = []
+
+    async def commit_many(self, writes: Sequence[Write]) -> list[int]:
+        self.leases += [write.lease for write in writes]
+        return [1] * len(writes)
+
+
+class Full(MemoryStorage):
+    async def grant_lease(self, ttl: int) -> int:
+        raise OutOfSpace("etcd is out of space")
+
+
+async def test_events_of_a_minute_share_their_time() -> None:
+    clock, written = FakeClock(), Written()
+    expiring = Expiring(written, MemoryStorage(clock), clock)
+    for wait in (0.0, LEASE_REUSE - 1.0, 2.0):
+        await clock.advance(wait)
+        await expiring.commit_many([Write(KEY, b"event", 0), Write(KEY, b"another", 0)])
+    first, later = written.leases[0], written.leases[-1]
+    assert first and later and first != later
+    assert written.leases == [first] * 4 + [later] * 2
+
+
+async def test_without_a_time_nothing_is_written_but_deletes_are() -> None:
+    clock, written = FakeClock(), Written()
+    expiring = Expiring(written, Full(clock), clock)
+    (refused,) = await expiring.commit_many([Write(KEY, b"event", 0)])
+    assert isinstance(refused, OutOfSpace) and not written.leases
+    assert await expiring.commit_many([Write(KEY, None, 7)]) == [1]

@@ -16,7 +16,10 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import (
     ALL,
     CSI_NODES,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
     EVENTS,
+    JOBS,
     LEASES,
     LIMIT_RANGES,
     NAMESPACES,
@@ -26,6 +29,7 @@ from pinnace.api.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    REPLICA_SETS,
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
@@ -44,9 +48,14 @@ _SCHEDULED_BY = (
     POD_DISRUPTION_BUDGETS,
 )  # fmt: skip
 """What the scheduler looks at beside pods."""
-_SEEN = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS)
+_EDITED = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS)
+_SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """What a viewer sees of a namespace."""
-_EDITED = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS)
+_KEPT = (
+    PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
+    REPLICA_SETS, JOBS,
+)  # fmt: skip
+"""What controllers keep the status of."""
 _VIEW = "view"
 
 
@@ -85,28 +94,29 @@ def _scheduler() -> list[PolicyRule]:
 
 
 def _controllers() -> list[PolicyRule]:
-    """One identity for all of them, until each has its own."""
+    """One identity for all of them, until each has its own.
+
+    What belonged to an owner or a namespace that is gone is theirs to delete, whatever it is; to say who may do what, or which
+    node is alive, is not.
+    """
+    namespaced = [each for each in ALL if each.namespaced]
     return [
         *_rules(_READ, ALL),
-        _rule(_WRITE, [PODS]),
-        _rule(("update", "patch"), [PODS], "status"),
-        _rule(("update", "patch", "delete"), [NODES]),
-        _rule(("update", "patch"), [NODES], "status"),
-        _rule(("update", "patch", "delete"), [NAMESPACES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS]),
-        _rule(("update", "patch"), [RESOURCE_QUOTAS, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], "status"),
-        _rule(("update", "patch"), [POD_DISRUPTION_BUDGETS], "status"),
-        _rule(("create", "update", "patch"), [EVENTS]),
-        _rule(_READ, [LEASES]),
+        *_rules(("delete", "deletecollection"), namespaced),
+        *_rules(("update", "patch"), (each for each in namespaced if each not in (ROLES, ROLE_BINDINGS, LEASES))),
+        _rule(("update", "patch", "delete"), [NODES, NAMESPACES, PERSISTENT_VOLUMES]),
+        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, EVENTS)),
+        *_rules(("update", "patch"), _KEPT, "status"),
         _elections("get", "campaign"),
     ]
 
 
-def _rules(verbs: Iterable[str], resources: Iterable[Resource[Any]]) -> list[PolicyRule]:
+def _rules(verbs: Iterable[str], resources: Iterable[Resource[Any]], subresource: str = "") -> list[PolicyRule]:
     """One for each API group."""
     groups: dict[str, list[Resource[Any]]] = {}
     for resource in resources:
         groups.setdefault(resource.group, []).append(resource)
-    return [_rule(tuple(verbs), each) for each in groups.values()]
+    return [_rule(tuple(verbs), each, subresource) for each in groups.values()]
 
 
 def _rule(verbs: Sequence[str], resources: Sequence[Resource[Any]], subresource: str = "") -> PolicyRule:

@@ -111,7 +111,7 @@ class Store(Generic[T]):
         return [each if isinstance(each, Refusal) else next(done) for each in items]
 
     def complete(self, obj: T, by: Request) -> None:
-        """Makes a client's object one of ours: admission, defaults, validation, identity. Raises Rejected."""
+        """Makes a client's object one of ours: identity, admission, defaults, validation. Raises Rejected."""
         metadata = obj.metadata
         if parts_exceeded(obj):
             raise Rejected(errors.too_much(self.resource, metadata.name))
@@ -123,16 +123,16 @@ class Store(Generic[T]):
             metadata.namespace = DEFAULT_NAMESPACE
         if not metadata.name and metadata.generateName:
             metadata.name = self._made_up(metadata.generateName)
-        self._admission.admit(by, self.resource, obj)
-        self.strategy.prepare_create(obj)
-        if violations := self.strategy.validate(obj):
-            raise Rejected(errors.invalid(self.resource, metadata.name or metadata.generateName, violations))
-        self._admission.validate(by, Operation.CREATE, self.resource, obj, None)
         metadata.uid = new_uid(self._rng)
         metadata.generation = 1
         metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
         metadata.ClearField("deletionTimestamp")
         metadata.ClearField("deletionGracePeriodSeconds")
+        self._admission.admit(by, self.resource, obj)
+        self.strategy.prepare_create(obj)
+        if violations := self.strategy.validate(obj):
+            raise Rejected(errors.invalid(self.resource, metadata.name or metadata.generateName, violations))
+        self._admission.validate(by, Operation.CREATE, self.resource, obj, None)
 
     def _made_up(self, prefix: str) -> str:
         return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))

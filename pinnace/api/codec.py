@@ -38,6 +38,7 @@ _SHOWN_WHEN_ZERO = {
         "disruptionsAllowed",
         "expectedPods",
     ),
+    "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
 }
 """Fields whose zero is a statement: Kubernetes writes them always."""

@@ -54,5 +54,9 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "clusterroles": _NAME,
     "rolebindings": _NAMESPACED,
     "clusterrolebindings": _NAME,
+    "replicasets": _NAMESPACED,
+    "deployments": _NAMESPACED,
+    "jobs": _NAMESPACED,
+    "endpointslices": _NAMESPACED,
 }
 """By the resource's plural."""

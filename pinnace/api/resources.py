@@ -9,12 +9,18 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from pinnace.api import (
+    apps_v1_pb2,
+    batch_v1_pb2,
     clusterrolebindings_pb2,
     clusterroles_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
     csinodes_pb2,
+    deployments_pb2,
+    discovery_v1_pb2,
+    endpointslices_pb2,
     events_pb2,
+    jobs_pb2,
     leases_pb2,
     limitranges_pb2,
     namespaces_pb2,
@@ -26,6 +32,7 @@ from pinnace.api import (
     policy_v1_pb2,
     priorityclasses_pb2,
     rbac_v1_pb2,
+    replicasets_pb2,
     resourcequotas_pb2,
     rolebindings_pb2,
     roles_pb2,
@@ -171,6 +178,22 @@ CLUSTER_ROLE_BINDINGS = Resource(
     "clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io/v1", rbac_v1_pb2.ClusterRoleBinding,
     "pinnace.v1.ClusterRoleBindings", clusterrolebindings_pb2, namespaced=False,
 )  # fmt: skip
+REPLICA_SETS = Resource(
+    "replicasets", "ReplicaSet", "apps/v1", apps_v1_pb2.ReplicaSet, "pinnace.v1.ReplicaSets", replicasets_pb2,
+    namespaced=True, short_names=("rs",),
+)  # fmt: skip
+DEPLOYMENTS = Resource(
+    "deployments", "Deployment", "apps/v1", apps_v1_pb2.Deployment, "pinnace.v1.Deployments", deployments_pb2,
+    namespaced=True, short_names=("deploy",),
+)  # fmt: skip
+JOBS = Resource(
+    "jobs", "Job", "batch/v1", batch_v1_pb2.Job, "pinnace.v1.Jobs", jobs_pb2,
+    namespaced=True,
+)  # fmt: skip
+ENDPOINT_SLICES = Resource(
+    "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
+    "pinnace.v1.EndpointSlices", endpointslices_pb2, namespaced=True,
+)  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
     PODS,
@@ -191,6 +214,10 @@ ALL: tuple[Resource[Any], ...] = (
     CLUSTER_ROLES,
     ROLE_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
+    REPLICA_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    ENDPOINT_SLICES,
 )
 
 

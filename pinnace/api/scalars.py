@@ -70,7 +70,8 @@ def _read_int_or_string(message: IntOrString, value: object) -> None:
         raise ValueError(f"expected a number or a string, got {kind_of(value)}")
 
 
-def _write_int_or_string(message: IntOrString) -> str | int:
+def int_or_string(message: IntOrString) -> str | int:
+    """The number or the text: 1, "25%", "http"."""
     return message.strVal if message.type == STRING else message.intVal
 
 
@@ -78,7 +79,7 @@ SCALARS: Mapping[str, Scalar] = {
     Quantity.DESCRIPTOR.full_name: Scalar(lambda message: str(message.string), _read_quantity),
     Time.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
     MicroTime.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
-    IntOrString.DESCRIPTOR.full_name: Scalar(_write_int_or_string, _read_int_or_string),
+    IntOrString.DESCRIPTOR.full_name: Scalar(int_or_string, _read_int_or_string),
 }
 """By full name of the message."""
 

@@ -14,8 +14,11 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.without_status import WithoutStatus
 from pinnace.api import (
+    apps_v1_pb2,
+    batch_v1_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
+    discovery_v1_pb2,
     intstr_v1_pb2,
     meta_v1_pb2,
     policy_v1_pb2,
@@ -30,6 +33,9 @@ from pinnace.api.resources import ALL, NAMESPACES, Resource
 from pinnace.api.verbs_pb2 import WatchEventType
 
 PACKAGES = {
+    "k8s.io.api.apps.v1": apps_v1_pb2,
+    "k8s.io.api.batch.v1": batch_v1_pb2,
+    "k8s.io.api.discovery.v1": discovery_v1_pb2,
     "k8s.io.api.core.v1": core_v1_pb2,
     "k8s.io.api.coordination.v1": coordination_v1_pb2,
     "k8s.io.api.policy.v1": policy_v1_pb2,

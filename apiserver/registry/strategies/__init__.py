@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiserver.registry.strategies.csinodes import CSINodeStrategy
+from apiserver.registry.strategies.deployments import DeploymentStrategy
+from apiserver.registry.strategies.endpointslices import EndpointSliceStrategy
 from apiserver.registry.strategies.events import EventStrategy
+from apiserver.registry.strategies.jobs import JobStrategy
 from apiserver.registry.strategies.leases import LeaseStrategy
 from apiserver.registry.strategies.limitranges import LimitRangeStrategy
 from apiserver.registry.strategies.namespaces import NamespaceStrategy
@@ -14,6 +17,7 @@ from apiserver.registry.strategies.persistentvolumes import PersistentVolumeStra
 from apiserver.registry.strategies.poddisruptionbudgets import PodDisruptionBudgetStrategy
 from apiserver.registry.strategies.pods import PodStrategy
 from apiserver.registry.strategies.priorityclasses import PriorityClassStrategy
+from apiserver.registry.strategies.replicasets import ReplicaSetStrategy
 from apiserver.registry.strategies.resourcequotas import ResourceQuotaStrategy
 from apiserver.registry.strategies.rolebindings import RoleBindingStrategy
 from apiserver.registry.strategies.roles import RoleStrategy
@@ -24,7 +28,10 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CSI_NODES,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
     EVENTS,
+    JOBS,
     LEASES,
     LIMIT_RANGES,
     NAMESPACES,
@@ -34,6 +41,7 @@ from pinnace.api.resources import (
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    REPLICA_SETS,
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
@@ -60,5 +68,9 @@ STRATEGIES: Mapping[str, Strategy[Any]] = {
     CLUSTER_ROLES.plural: RoleStrategy(),
     ROLE_BINDINGS.plural: RoleBindingStrategy(),
     CLUSTER_ROLE_BINDINGS.plural: RoleBindingStrategy(),
+    REPLICA_SETS.plural: ReplicaSetStrategy(),
+    DEPLOYMENTS.plural: DeploymentStrategy(),
+    JOBS.plural: JobStrategy(),
+    ENDPOINT_SLICES.plural: EndpointSliceStrategy(),
 }
 """By plural of the resource."""

@@ -25,6 +25,20 @@ _MAX_IMAGE = 512
 
 
 def set_defaults(spec: PodSpec) -> None:
+    """Of a pod."""
+    set_template_defaults(spec)
+    if not spec.HasField("enableServiceLinks"):
+        spec.enableServiceLinks = True
+    if not spec.HasField("preemptionPolicy"):
+        spec.preemptionPolicy = "PreemptLowerPriority"
+    for container in spec.containers:
+        _default_requests(container)
+    for container in spec.initContainers:
+        _default_requests(container)
+
+
+def set_template_defaults(spec: PodSpec) -> None:
+    """Of a template: what its pods get beyond this they get when they are created."""
     if not spec.restartPolicy:
         spec.restartPolicy = "Always"
     if not spec.dnsPolicy:
@@ -33,10 +47,6 @@ def set_defaults(spec: PodSpec) -> None:
         spec.schedulerName = SCHEDULER
     if not spec.HasField("terminationGracePeriodSeconds"):
         spec.terminationGracePeriodSeconds = GRACE_SECONDS
-    if not spec.HasField("enableServiceLinks"):
-        spec.enableServiceLinks = True
-    if not spec.HasField("preemptionPolicy"):
-        spec.preemptionPolicy = "PreemptLowerPriority"
     if not spec.HasField("securityContext"):
         spec.securityContext.SetInParent()
     for volume in spec.volumes:
@@ -61,16 +71,20 @@ def _default_container(container: Container, host_network: bool) -> None:
             port.protocol = "TCP"
         if host_network and not port.hostPort:
             port.hostPort = port.containerPort
-    if container.HasField("resources"):
-        requests, limits = container.resources.requests, container.resources.limits
-        for name in limits:
-            if name not in requests:
-                requests[name].CopyFrom(limits[name])
     for variable in container.env:
         if variable.HasField("valueFrom") and variable.valueFrom.HasField("fieldRef"):
             reference = variable.valueFrom.fieldRef
             reference.apiVersion = reference.apiVersion or "v1"
     _default_hooks(container)
+
+
+def _default_requests(container: Container) -> None:
+    """Who limits a resource and does not request it requests the limit."""
+    if container.HasField("resources"):
+        requests, limits = container.resources.requests, container.resources.limits
+        for name in limits:
+            if name not in requests:
+                requests[name].CopyFrom(limits[name])
 
 
 def _default_hooks(container: Container) -> None:

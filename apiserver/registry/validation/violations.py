@@ -46,6 +46,10 @@ def too_long(field: str, limit: int) -> Violation:
     return Violation(field, f"Too long: may not be more than {limit} bytes")
 
 
+def too_many(field: str, number: int, limit: int) -> Violation:
+    return Violation(field, f"Too many: {number}: must have at most {limit} items")
+
+
 def between(low: int, high: int) -> str:
     return f"must be between {low} and {high}, inclusive"
 

@@ -5,7 +5,16 @@ from typing import Any
 
 from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Event
-from pinnace.cli.describe import limitranges, resourcequotas, rolebindings, roles
+from pinnace.cli.describe import (
+    deployments,
+    endpointslices,
+    jobs,
+    limitranges,
+    replicasets,
+    resourcequotas,
+    rolebindings,
+    roles,
+)
 from pinnace.cli.describe.text import Fields
 
 DESCRIPTIONS: Mapping[str, Callable[[Any, Sequence[Event], float], Fields]] = {
@@ -15,5 +24,9 @@ DESCRIPTIONS: Mapping[str, Callable[[Any, Sequence[Event], float], Fields]] = {
     resources.CLUSTER_ROLES.plural: roles.describe,
     resources.ROLE_BINDINGS.plural: rolebindings.describe,
     resources.CLUSTER_ROLE_BINDINGS.plural: rolebindings.describe,
+    resources.REPLICA_SETS.plural: replicasets.describe,
+    resources.DEPLOYMENTS.plural: deployments.describe,
+    resources.JOBS.plural: jobs.describe,
+    resources.ENDPOINT_SLICES.plural: endpointslices.describe,
 }
 """Of an object, its events, at a time: those that need to know nothing else. By plural name of the resource."""

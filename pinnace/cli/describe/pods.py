@@ -54,9 +54,9 @@ def describe(pod: Pod, events: Sequence[Event], now: float, *, leaderless: str =
     if pod.status.nominatedNodeName:
         fields["Nominated Node"] = pod.status.nominatedNodeName
     if spec.initContainers:
-        fields["Init Containers"] = _containers(spec.initContainers, pod.status.initContainerStatuses)
+        fields["Init Containers"] = containers(spec.initContainers, pod.status.initContainerStatuses)
     fields |= {
-        "Containers": _containers(spec.containers, pod.status.containerStatuses),
+        "Containers": containers(spec.containers, pod.status.containerStatuses),
         "Conditions": Rows(
             ("Type", "Status", "Reason", "Message"),
             [(c.type, c.status, c.reason, c.message) for c in pod.status.conditions],
@@ -80,9 +80,9 @@ def _status(pod: Pod) -> str:
     return phase if word == phase else f"{phase} ({word})"
 
 
-def _containers(containers: Sequence[Container], statuses: Sequence[ContainerStatus]) -> Fields:
+def containers(described: Sequence[Container], statuses: Sequence[ContainerStatus] = ()) -> Fields:
     found = {status.name: status for status in statuses}
-    return {container.name: _container(container, found.get(container.name)) for container in containers}
+    return {container.name: _container(container, found.get(container.name)) for container in described}
 
 
 def _container(container: Container, status: ContainerStatus | None) -> Fields:

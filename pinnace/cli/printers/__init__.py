@@ -6,7 +6,10 @@ from typing import Any
 from pinnace.api import resources
 from pinnace.cli.printers import (
     csinodes,
+    deployments,
+    endpointslices,
     events,
+    jobs,
     leases,
     limitranges,
     namespaces,
@@ -16,6 +19,7 @@ from pinnace.cli.printers import (
     poddisruptionbudgets,
     pods,
     priorityclasses,
+    replicasets,
     resourcequotas,
     rolebindings,
     roles,
@@ -43,5 +47,9 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.CLUSTER_ROLES.plural: roles.COLUMNS,
     resources.ROLE_BINDINGS.plural: rolebindings.COLUMNS,
     resources.CLUSTER_ROLE_BINDINGS.plural: rolebindings.COLUMNS,
+    resources.REPLICA_SETS.plural: replicasets.COLUMNS,
+    resources.DEPLOYMENTS.plural: deployments.COLUMNS,
+    resources.JOBS.plural: jobs.COLUMNS,
+    resources.ENDPOINT_SLICES.plural: endpointslices.COLUMNS,
 }
 """By plural name of the resource."""

@@ -49,7 +49,8 @@ def get(
 
     Kinds: pods, nodes, namespaces, events, priorityclasses, leases, persistentvolumes, persistentvolumeclaims, storageclasses,
     csinodes, services, poddisruptionbudgets, resourcequotas, limitranges, roles, clusterroles, rolebindings,
-    clusterrolebindings. Singular and short names (po, no, ns, ev, pc, pv, pvc, sc, svc, pdb, quota, limits) do too.
+    clusterrolebindings, replicasets, deployments, jobs, endpointslices. Singular and short names (po, no, ns, ev, pc, pv, pvc,
+    sc, svc, pdb, quota, limits, rs, deploy) do too.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     view = View(wide=output == "wide", labels=show_labels)

@@ -7,6 +7,8 @@ import pytest
 from apiserver.quota.usage import use_of
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import (
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
     LIMIT_RANGES,
     PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
@@ -123,6 +125,8 @@ def test_a_service(spec: dict[str, Any], expected: dict[str, int]) -> None:
         (RESOURCE_QUOTAS, {"count/resourcequotas": 1, "resourcequotas": 1}),
         (LIMIT_RANGES, {"count/limitranges": 1}),
         (POD_DISRUPTION_BUDGETS, {"count/poddisruptionbudgets.policy": 1}),
+        (DEPLOYMENTS, {"count/deployments.apps": 1}),
+        (ENDPOINT_SLICES, {"count/endpointslices.discovery.k8s.io": 1}),
         (ROLES, {"count/roles.rbac.authorization.k8s.io": 1}),
     ],
 )

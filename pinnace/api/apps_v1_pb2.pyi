@@ -1,0 +1,164 @@
+from pinnace.api import core_v1_pb2 as _core_v1_pb2
+from pinnace.api import intstr_v1_pb2 as _intstr_v1_pb2
+from pinnace.api import meta_v1_pb2 as _meta_v1_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ReplicaSet(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: ReplicaSetSpec
+    status: ReplicaSetStatus
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ReplicaSetSpec, _Mapping]] = ..., status: _Optional[_Union[ReplicaSetStatus, _Mapping]] = ...) -> None: ...
+
+class ReplicaSetSpec(_message.Message):
+    __slots__ = ("replicas", "selector", "template", "minReadySeconds")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    MINREADYSECONDS_FIELD_NUMBER: _ClassVar[int]
+    replicas: int
+    selector: _meta_v1_pb2.LabelSelector
+    template: _core_v1_pb2.PodTemplateSpec
+    minReadySeconds: int
+    def __init__(self, replicas: _Optional[int] = ..., selector: _Optional[_Union[_meta_v1_pb2.LabelSelector, _Mapping]] = ..., template: _Optional[_Union[_core_v1_pb2.PodTemplateSpec, _Mapping]] = ..., minReadySeconds: _Optional[int] = ...) -> None: ...
+
+class ReplicaSetStatus(_message.Message):
+    __slots__ = ("replicas", "fullyLabeledReplicas", "observedGeneration", "readyReplicas", "availableReplicas", "conditions", "terminatingReplicas")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    FULLYLABELEDREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVEDGENERATION_FIELD_NUMBER: _ClassVar[int]
+    READYREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    AVAILABLEREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    TERMINATINGREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    replicas: int
+    fullyLabeledReplicas: int
+    observedGeneration: int
+    readyReplicas: int
+    availableReplicas: int
+    conditions: _containers.RepeatedCompositeFieldContainer[ReplicaSetCondition]
+    terminatingReplicas: int
+    def __init__(self, replicas: _Optional[int] = ..., fullyLabeledReplicas: _Optional[int] = ..., observedGeneration: _Optional[int] = ..., readyReplicas: _Optional[int] = ..., availableReplicas: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[ReplicaSetCondition, _Mapping]]] = ..., terminatingReplicas: _Optional[int] = ...) -> None: ...
+
+class ReplicaSetCondition(_message.Message):
+    __slots__ = ("type", "status", "lastTransitionTime", "reason", "message")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    lastTransitionTime: _meta_v1_pb2.Time
+    reason: str
+    message: str
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., lastTransitionTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ReplicaSetList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[ReplicaSet]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[ReplicaSet, _Mapping]]] = ...) -> None: ...
+
+class Deployment(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ObjectMeta
+    spec: DeploymentSpec
+    status: DeploymentStatus
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[DeploymentSpec, _Mapping]] = ..., status: _Optional[_Union[DeploymentStatus, _Mapping]] = ...) -> None: ...
+
+class DeploymentSpec(_message.Message):
+    __slots__ = ("replicas", "selector", "template", "strategy", "minReadySeconds", "revisionHistoryLimit", "paused", "progressDeadlineSeconds")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    MINREADYSECONDS_FIELD_NUMBER: _ClassVar[int]
+    REVISIONHISTORYLIMIT_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    PROGRESSDEADLINESECONDS_FIELD_NUMBER: _ClassVar[int]
+    replicas: int
+    selector: _meta_v1_pb2.LabelSelector
+    template: _core_v1_pb2.PodTemplateSpec
+    strategy: DeploymentStrategy
+    minReadySeconds: int
+    revisionHistoryLimit: int
+    paused: bool
+    progressDeadlineSeconds: int
+    def __init__(self, replicas: _Optional[int] = ..., selector: _Optional[_Union[_meta_v1_pb2.LabelSelector, _Mapping]] = ..., template: _Optional[_Union[_core_v1_pb2.PodTemplateSpec, _Mapping]] = ..., strategy: _Optional[_Union[DeploymentStrategy, _Mapping]] = ..., minReadySeconds: _Optional[int] = ..., revisionHistoryLimit: _Optional[int] = ..., paused: _Optional[bool] = ..., progressDeadlineSeconds: _Optional[int] = ...) -> None: ...
+
+class DeploymentStrategy(_message.Message):
+    __slots__ = ("type", "rollingUpdate")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ROLLINGUPDATE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    rollingUpdate: RollingUpdateDeployment
+    def __init__(self, type: _Optional[str] = ..., rollingUpdate: _Optional[_Union[RollingUpdateDeployment, _Mapping]] = ...) -> None: ...
+
+class RollingUpdateDeployment(_message.Message):
+    __slots__ = ("maxUnavailable", "maxSurge")
+    MAXUNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    MAXSURGE_FIELD_NUMBER: _ClassVar[int]
+    maxUnavailable: _intstr_v1_pb2.IntOrString
+    maxSurge: _intstr_v1_pb2.IntOrString
+    def __init__(self, maxUnavailable: _Optional[_Union[_intstr_v1_pb2.IntOrString, _Mapping]] = ..., maxSurge: _Optional[_Union[_intstr_v1_pb2.IntOrString, _Mapping]] = ...) -> None: ...
+
+class DeploymentStatus(_message.Message):
+    __slots__ = ("observedGeneration", "replicas", "updatedReplicas", "availableReplicas", "unavailableReplicas", "conditions", "readyReplicas", "collisionCount", "terminatingReplicas")
+    OBSERVEDGENERATION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    UPDATEDREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    AVAILABLEREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    UNAVAILABLEREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    READYREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    COLLISIONCOUNT_FIELD_NUMBER: _ClassVar[int]
+    TERMINATINGREPLICAS_FIELD_NUMBER: _ClassVar[int]
+    observedGeneration: int
+    replicas: int
+    updatedReplicas: int
+    availableReplicas: int
+    unavailableReplicas: int
+    conditions: _containers.RepeatedCompositeFieldContainer[DeploymentCondition]
+    readyReplicas: int
+    collisionCount: int
+    terminatingReplicas: int
+    def __init__(self, observedGeneration: _Optional[int] = ..., replicas: _Optional[int] = ..., updatedReplicas: _Optional[int] = ..., availableReplicas: _Optional[int] = ..., unavailableReplicas: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[DeploymentCondition, _Mapping]]] = ..., readyReplicas: _Optional[int] = ..., collisionCount: _Optional[int] = ..., terminatingReplicas: _Optional[int] = ...) -> None: ...
+
+class DeploymentCondition(_message.Message):
+    __slots__ = ("type", "status", "reason", "message", "lastUpdateTime", "lastTransitionTime")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LASTUPDATETIME_FIELD_NUMBER: _ClassVar[int]
+    LASTTRANSITIONTIME_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    reason: str
+    message: str
+    lastUpdateTime: _meta_v1_pb2.Time
+    lastTransitionTime: _meta_v1_pb2.Time
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., lastUpdateTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., lastTransitionTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ...) -> None: ...
+
+class DeploymentList(_message.Message):
+    __slots__ = ("metadata", "items")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    metadata: _meta_v1_pb2.ListMeta
+    items: _containers.RepeatedCompositeFieldContainer[Deployment]
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...

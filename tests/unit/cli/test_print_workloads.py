@@ -1,0 +1,104 @@
+"""The tables and descriptions of replica sets, deployments, jobs, and slices of endpoints."""
+
+from typing import Any
+
+import pytest
+
+from pinnace.api.codec import from_dict
+from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
+from pinnace.cli.describe import DESCRIPTIONS
+from pinnace.cli.describe.text import render
+from pinnace.cli.printers import COLUMNS
+
+NOW = 1_000_000_000.0
+META = {"name": "a", "namespace": "default", "creationTimestamp": "2001-09-09T01:46:35Z"}
+START, END = "2001-09-09T01:45:00Z", "2001-09-09T01:45:30Z"
+CONTAINERS = [{"name": "main", "image": "app:1"}, {"name": "side", "image": "log:2"}]
+SETS = {
+    "selector": {"matchLabels": {"app": "web"}},
+    "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": CONTAINERS}},
+}
+WIDE = ["main,side", "app:1,log:2", "app=web"]
+
+
+def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
+    return list(COLUMNS[resource.plural].row(from_dict(resource, {"metadata": META} | data), NOW))
+
+
+def described(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
+    obj = from_dict(resource, {"metadata": META} | data)
+    return list(render(DESCRIPTIONS[resource.plural](obj, [], NOW)))
+
+
+def test_a_replica_set() -> None:
+    data = {"spec": SETS | {"replicas": 3}, "status": {"replicas": 2, "readyReplicas": 1}}
+    assert cells(REPLICA_SETS, data) == ["a", "3", "2", "1", "5s", *WIDE]
+
+
+def test_a_deployment() -> None:
+    status = {"replicas": 4, "readyReplicas": 3, "updatedReplicas": 2, "availableReplicas": 1}
+    assert cells(DEPLOYMENTS, {"spec": SETS | {"replicas": 3}, "status": status}) == ["a", "3/3", "2", "1", "5s", *WIDE]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({"completions": 3}, {"succeeded": 1}, ["Running", "1/3", ""]),
+        ({"parallelism": 1}, {"startTime": START}, ["Running", "0/1", "100s"]),
+        ({"parallelism": 3}, {"startTime": START, "completionTime": END, "succeeded": 1}, ["Running", "1/1 of 3", "30s"]),
+        ({"completions": 1}, {"conditions": [{"type": "Complete", "status": "True"}]}, ["Complete", "0/1", ""]),
+        ({"completions": 1}, {"conditions": [{"type": "Failed", "status": "True"}]}, ["Failed", "0/1", ""]),
+        ({"completions": 1}, {"conditions": [{"type": "Suspended", "status": "True"}]}, ["Suspended", "0/1", ""]),
+        ({"completions": 1}, {"conditions": [{"type": "Suspended", "status": "False"}]}, ["Running", "0/1", ""]),
+    ],
+)
+def test_a_job(spec: dict[str, Any], status: dict[str, Any], expected: list[str]) -> None:
+    assert cells(JOBS, {"spec": SETS | spec, "status": status}) == ["a", *expected, "5s", *WIDE]
+
+
+def test_a_slice_of_endpoints() -> None:
+    endpoints = [{"addresses": ["10.0.0.1", "10.0.0.2"]}, {"addresses": ["10.0.0.3"]}, {"addresses": ["10.0.0.4"]}]
+    data = {"addressType": "IPv4", "endpoints": endpoints, "ports": [{"port": 80}, {"name": "any"}]}
+    assert cells(ENDPOINT_SLICES, data) == ["a", "IPv4", "80,*", "10.0.0.1,10.0.0.2,10.0.0.3 + 1 more...", "5s"]
+    assert cells(ENDPOINT_SLICES, {"addressType": "IPv4"}) == ["a", "IPv4", "<unset>", "<unset>", "5s"]
+
+
+def test_a_deployment_is_described() -> None:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "25%"}}
+    status = {"replicas": 3, "updatedReplicas": 2, "availableReplicas": 3, "unavailableReplicas": 0}
+    conditions = {"conditions": [{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}]}
+    lines = described(DEPLOYMENTS, {"spec": SETS | {"replicas": 3, "strategy": rolling}, "status": status | conditions})
+    text = [" ".join(line.split()) for line in lines]
+    assert "Selector: app=web" in text
+    assert "Replicas: 3 desired | 2 updated | 3 total | 3 available | 0 unavailable" in text
+    assert "RollingUpdateStrategy: 25% max unavailable, 1 max surge" in text
+    assert "Available True MinimumReplicasAvailable" in text
+    assert text[text.index("Pod Template:") + 1] == "Labels: app=web"
+    assert "Image: log:2" in text
+
+
+def test_a_replica_set_says_whose_it_is() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": True}
+    lines = described(REPLICA_SETS, {"metadata": META | {"ownerReferences": [owner]}, "spec": SETS | {"replicas": 3}})
+    text = [" ".join(line.split()) for line in lines]
+    assert {"Controlled By: Deployment/web", "Replicas: 0 current / 3 desired"} <= set(text)
+
+
+def test_a_job_is_described() -> None:
+    lines = described(JOBS, {"spec": SETS | {"parallelism": 3}, "status": {"active": 2, "ready": 1, "startTime": START}})
+    text = [" ".join(line.split()) for line in lines]
+    assert {"Completions: <unset>", "Pods Statuses: 2 Active (1 Ready) / 0 Succeeded / 0 Failed", "Duration: 100s"} <= set(text)
+
+
+def test_endpoints_are_described() -> None:
+    endpoint = {
+        "addresses": ["10.0.0.1"],
+        "conditions": {"ready": False},
+        "nodeName": "n",
+        "targetRef": {"kind": "Pod", "name": "web-0"},
+    }
+    lines = described(
+        ENDPOINT_SLICES, {"addressType": "IPv4", "endpoints": [endpoint], "ports": [{"port": 80, "protocol": "TCP"}]}
+    )
+    text = [" ".join(line.split()) for line in lines]
+    assert {"<unset> 80 TCP", "Addresses: 10.0.0.1", "Ready: false", "TargetRef: Pod/web-0", "NodeName: n"} <= set(text)

@@ -206,7 +206,7 @@ class Assembly:
         committer = self._quotas.commits(resource)
         if resource is EVENTS:
             committer = Expiring(committer, self._storage, self._clock)
-        mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer)
+        mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, self._clock)
         return Store(resource, self._strategies[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
 
     async def _refresh(self) -> None:

@@ -8,6 +8,7 @@ costs no read. What it promises:
   checked by reading first. So a lagging cache can cost time, but never a wrong answer.
 * Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone. Those of one object follow
   one another: together each would lose to the one before, and be tried again with all the others.
+* Steps that take long, of large objects, keep nobody else waiting but for one of them.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, 
 from pinnace.api import wire
 from pinnace.api.resources import Object, Resource
 from pinnace.api.status import Refusal
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import in_turns
 
 T = TypeVar("T", bound=Object)
 
@@ -95,11 +98,14 @@ class Commits(Protocol):
 class Mutator(Generic[T]):
     """The engine, for one resource."""
 
-    def __init__(self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: Commits) -> None:
+    def __init__(
+        self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: Commits, clock: Clock
+    ) -> None:
         self._resource = resource
         self._cache = cache
         self._storage = storage
         self._committer = committer
+        self._clock = clock
 
     async def run(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
         """The outcome of each, in order. Never raises for a single item."""
@@ -113,8 +119,7 @@ class Mutator(Generic[T]):
         attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key))) for mutation in mutations]
         open_: Sequence[_Attempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
-            for attempt in open_:
-                attempt.advance(dry_run)
+            await in_turns(lambda attempt: attempt.advance(dry_run), open_, self._clock)
             await self._read([attempt for attempt in open_ if attempt.must_read])
             await self._commit([attempt for attempt in open_ if attempt.write is not None])
             open_ = [attempt for attempt in open_ if attempt.outcome is None]

@@ -23,6 +23,7 @@ from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import in_turns
 
 T = TypeVar("T", bound=Object)
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -62,22 +63,12 @@ class Store(Generic[T]):
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         nameless = [index for index, obj in enumerate(objs) if obj.metadata.generateName and not obj.metadata.name]
-        items = [self._creation(obj, by) for obj in objs]
-        if any(isinstance(item, Refusal) for item in items):
+        items = await in_turns(lambda obj: self._creation(obj, by), objs, self._clock)
+        if refused := [index for index, item in enumerate(items) if isinstance(item, Refusal)]:
             await self._refresh()  # admission looks into the cache, which may have been behind
-            again = zip(objs, items, strict=True)
-            items = [self._creation(obj, by) if isinstance(item, Refusal) else item for obj, item in again]
-        outcomes = await self.mutate(items, dry_run=by.dry_run)
-        for _ in range(NAME_ATTEMPTS - 1):
-            nameless = [index for index in nameless if _is_taken(outcomes[index])]
-            if not nameless:
-                break
-            for index in nameless:
-                objs[index].metadata.name = self._made_up(objs[index].metadata.generateName)
-            retried = await self.mutate([self._addition(objs[index]) for index in nameless], dry_run=by.dry_run)
-            for index, outcome in zip(nameless, retried, strict=True):
-                outcomes[index] = outcome
-        return outcomes
+            again = await in_turns(lambda index: self._creation(objs[index], by), refused, self._clock)
+            for index, item in zip(refused, again, strict=True):
+                items[index] = item
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces spec and metadata."""

@@ -69,6 +69,17 @@ class Store(Generic[T]):
             again = await in_turns(lambda index: self._creation(objs[index], by), refused, self._clock)
             for index, item in zip(refused, again, strict=True):
                 items[index] = item
+        outcomes = await self.mutate(items, dry_run=by.dry_run)
+        for _ in range(NAME_ATTEMPTS - 1):
+            nameless = [index for index in nameless if _is_taken(outcomes[index])]
+            if not nameless:
+                break
+            for index in nameless:
+                objs[index].metadata.name = self._made_up(objs[index].metadata.generateName)
+            retried = await self.mutate([self._addition(objs[index]) for index in nameless], dry_run=by.dry_run)
+            for index, outcome in zip(nameless, retried, strict=True):
+                outcomes[index] = outcome
+        return outcomes
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces spec and metadata."""

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from apiserver.registry.validation.labels import validate_selector
 from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
-from apiserver.registry.validation.resources import validate_capacity
+from apiserver.registry.validation.resources import validate_amount, validate_capacity
 from apiserver.registry.validation.storage import (
     STORAGE,
     validate_access_modes,
@@ -19,6 +19,7 @@ from apiserver.registry.validation.storage import (
 )
 from apiserver.registry.validation.violations import forbidden, required, unsupported
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, PersistentVolumeClaimSpec
+from pinnace.api.names import MAX_KEY
 from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
@@ -47,6 +48,8 @@ def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Vi
         validate_size(requests[STORAGE].string, f"{path}.resources[{STORAGE}]", out)
     else:
         out.append(required(f"{path}.resources[{STORAGE}]"))
+    for name in requests.keys() - {STORAGE}:
+        validate_amount(name, requests[name].string, f"{path}.resources.requests[{name[:MAX_KEY]}]", out)
     validate_class_name(spec.storageClassName, f"{path}.storageClassName", out)
     validate_volume_mode(spec.volumeMode, f"{path}.volumeMode", out)
 

@@ -114,6 +114,13 @@ class TestPersistentVolumes:
 
 
 class TestClaims:
+    def test_whatever_it_asks_for_is_a_quantity(self) -> None:
+        """Quotas read all of it. Found by the fuzzer."""
+        obj = claim()
+        obj.spec.resources.requests["x"].string = "-Infinity"
+        (violation,) = created(PERSISTENT_VOLUME_CLAIMS, obj)
+        assert violation.startswith('spec.resources.requests[x]: Invalid value: "-Infinity": "-Infinity" is not a quantity')
+
     def test_defaults(self) -> None:
         obj = claim()
         assert created(PERSISTENT_VOLUME_CLAIMS, obj) == []
@@ -129,6 +136,10 @@ class TestClaims:
             (
                 {"resources": {"requests": {"storage": "-1"}}},
                 ['spec.resources[storage]: Invalid value: "-1": must be greater than zero'],
+            ),
+            (
+                {"resources": {"requests": {"storage": "1", "x": "-1"}}},
+                ['spec.resources.requests[x]: Invalid value: "-1": must be greater than or equal to 0'],
             ),
             ({"volumeMode": "x"}, ['spec.volumeMode: Unsupported value: "x": supported values: "Block", "Filesystem"']),
             ({"storageClassName": ""}, []),

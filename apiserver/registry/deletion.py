@@ -3,19 +3,25 @@
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
-Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination and
-https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/
+What is to become of an object's dependents is written into its finalizers; the garbage collector, one of the controllers, sees
+to them and takes its finalizer away. A namespace has a finalizer in its spec as well: it stays until nothing is in it.
+
+Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination,
+https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/ and
+https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-deletion
 """
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Next, Put, Sign, Version
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import Object, Resource
 from pinnace.api.times import to_time
+from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
 DEFAULT_GRACE = 30
@@ -24,25 +30,47 @@ NEGATIVE_GRACE = 1
 MAX_GRACE = 2**31 - 1
 """Seconds, 68 years; longer is not given: its end must be an instant that can be written."""
 
+_FINALIZERS = {"Orphan": ORPHAN_FINALIZER, "Foreground": FOREGROUND_FINALIZER, "Background": ""}
+"""By propagation policy."""
 
-def delete_step(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T] | None, now: float) -> Next[T]:
-    """The next state of an object that is to be deleted; `now` in Unix seconds."""
+
+def delete_step(
+    resource: Resource[T],
+    name: str,
+    options: DeleteOptions,
+    version: Version[T] | None,
+    now: float,
+    *,
+    emptied: bool = False,
+) -> Next[T]:
+    """The next state of an object that is to be deleted; `now` in Unix seconds. `emptied`: nothing is in it, if it is a
+    namespace."""
     if version is None:
         raise Rejected(errors.not_found(resource, name))
     old = version.obj
     _check(resource, name, options, version)
-    grace = _grace(old, options)
-    if not grace and not old.metadata.finalizers:
+    grace, finalizers = _grace(old, options), _finalizers(old.metadata.finalizers, options)
+    if not grace and not finalizers and (emptied or not holds_others(old)):
         return Sign.REMOVE
     metadata = old.metadata
-    if metadata.HasField("deletionTimestamp") and (
+    deleting = metadata.HasField("deletionTimestamp") and (
         metadata.deletionGracePeriodSeconds <= grace or not metadata.HasField("deletionGracePeriodSeconds")
-    ):
+    )
+    if deleting and finalizers == list(metadata.finalizers):
         return Sign.KEEP
     new = copy(resource, old)
-    new.metadata.deletionTimestamp.CopyFrom(to_time(now + grace))
-    new.metadata.deletionGracePeriodSeconds = grace
+    new.metadata.finalizers[:] = finalizers
+    if not deleting:
+        new.metadata.deletionTimestamp.CopyFrom(to_time(now + grace))
+        new.metadata.deletionGracePeriodSeconds = grace
+    if isinstance(new, Namespace):
+        new.status.phase = "Terminating"
     return Put(new)
+
+
+def holds_others(obj: Object) -> bool:
+    """May there be objects in it that must go before?"""
+    return isinstance(obj, Namespace) and bool(obj.spec.finalizers)
 
 
 def copy(resource: Resource[T], obj: T) -> T:
@@ -60,6 +88,18 @@ def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Ve
         raise Rejected(errors.uid_mismatch(resource, name, wanted.uid, version.obj.metadata.uid))
     if wanted.resourceVersion and wanted.resourceVersion != str(version.revision):
         raise Rejected(errors.stale(resource, name, wanted.resourceVersion, version.revision))
+
+
+def _finalizers(present: Iterable[str], options: DeleteOptions) -> list[str]:
+    """With the one that the propagation policy asks for, if there is a policy. Raises Rejected."""
+    if not options.propagationPolicy:
+        return list(present)
+    wanted = _FINALIZERS.get(options.propagationPolicy)
+    if wanted is None:
+        known = ", ".join(_FINALIZERS)
+        raise Rejected(errors.bad_request(f'propagationPolicy "{options.propagationPolicy[:32]}": it is one of {known}'))
+    kept = [each for each in present if each not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
+    return [*kept, wanted] if wanted else kept
 
 
 def _grace(obj: Object, options: DeleteOptions) -> int:

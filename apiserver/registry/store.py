@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from apiserver.auth.user import User
 from apiserver.registry import errors
 from apiserver.registry.admission import Admission, Operation, Request
-from apiserver.registry.deletion import copy, delete_step
+from apiserver.registry.deletion import copy, delete_step, holds_others
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
@@ -100,12 +100,13 @@ class Store(Generic[T]):
                 if outcomes != [errors.contended(self.resource, request.name)]:
                     return outcomes
 
-    async def delete(self, requests: Sequence[DeleteRequest], user: User) -> list[Outcome]:
+    async def delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> list[Outcome]:
+        """`emptied`: nothing is in these, if they are namespaces."""
         dry_runs = {bool(request.options.dryRun) for request in requests}
         if len(dry_runs) > 1:
             raise Rejected(errors.bad_request("options.dryRun: some items say it and others do not; send them apart"))
         by = Request(user, True in dry_runs)
-        return await self.mutate([self._deletion(request, by) for request in requests], dry_run=by.dry_run)
+        return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
         """Runs the mutations among the items, and puts their outcomes in place."""
@@ -222,13 +223,13 @@ class Store(Generic[T]):
             new.metadata.generation = old.metadata.generation + 1
         return Put(new)
 
-    def _deletion(self, request: DeleteRequest, by: Request) -> Mutation[T]:
+    def _deletion(self, request: DeleteRequest, by: Request, emptied: bool) -> Mutation[T]:
         name = request.name
 
         def step(version: Version[T] | None) -> Next[T]:
             if version is not None:
                 self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
-            return delete_step(self.resource, name, request.options, version, self._clock.time())
+            return delete_step(self.resource, name, request.options, version, self._clock.time(), emptied=emptied)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
@@ -263,4 +264,6 @@ def _keep_identity(new: Object, old: Object) -> None:
 def _released(obj: Object) -> bool:
     """Was the last finalizer just removed from an object that only waited for that?"""
     metadata = obj.metadata
-    return metadata.HasField("deletionTimestamp") and not metadata.finalizers and metadata.deletionGracePeriodSeconds == 0
+    if metadata.finalizers or holds_others(obj):
+        return False
+    return metadata.HasField("deletionTimestamp") and metadata.deletionGracePeriodSeconds == 0

@@ -1,16 +1,16 @@
 """Namespaces: the standard verbs, with a delete that takes care.
 
-Until a controller empties ending namespaces, only an empty one can be deleted: the refusal says what is left in it.
+Active --delete--> Terminating: nothing new is created in it, a controller empties it --delete, once it is empty--> gone
+   '------------------------- delete of one that is empty -------------------------------------------------------^
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
 from apiserver.registry.errors import Rejected
-from apiserver.registry.store import Store
+from apiserver.registry.store import Store, single
 from apiserver.services.resource import ResourceService, patience
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, EVENTS, NODE_LEASE_NAMESPACE
@@ -31,16 +31,12 @@ class NamespaceService(ResourceService[Namespace]):
             message = f'namespaces "{request.name}" is forbidden: it may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
         await self._all.fresh(patience(context))
-        if left := self._left_in(request.name):
-            what = ", ".join(f"{count} {plural}" for plural, count in left.items())
-            message = f'namespaces "{request.name}" still holds {what}: delete them first'
-            raise Rejected(Refusal(Code.ABORTED, "NamespaceNotEmpty", message))
-        return await super().delete(request, context)
+        return single(await self._delete([request], context.user, emptied=self._is_empty(request.name))).encoded
 
-    def _left_in(self, namespace: str) -> Mapping[str, int]:
-        counts = {
-            resource.plural: len(self._all.of(resource).select(Selection.parse(resource, namespace, "", "")))
+    def _is_empty(self, namespace: str) -> bool:
+        """Events do not count: they go by themselves."""
+        return not any(
+            self._all.of(resource).select(Selection.parse(resource, namespace, "", ""))
             for resource in ALL
             if resource.namespaced and resource is not EVENTS
-        }
-        return {plural: count for plural, count in counts.items() if count}
+        )

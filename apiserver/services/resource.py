@@ -150,8 +150,8 @@ class ResourceService(Generic[T]):
         by = _by(request, context)
         return self.noted(by, "update", "status", (obj.metadata for obj in objs), await self.store.update_status(objs, by))
 
-    async def _delete(self, requests: Sequence[DeleteRequest], user: User) -> Sequence[Outcome]:
-        outcomes = await self.store.delete(requests, user)
+    async def _delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> Sequence[Outcome]:
+        outcomes = await self.store.delete(requests, user, emptied=emptied)
         dry_run = any(request.options.dryRun for request in requests)
         return self.noted(Request(user, dry_run), "delete", "", requests, outcomes)
 

@@ -206,10 +206,20 @@ class ResourceClient(Generic[T]):
         grace: int | None = None,
         uid: str = "",
         resource_version: str = "",
+        propagation: str = "",
         dry_run: bool = False,
     ) -> T:
-        """The object as it was last. `grace` in seconds: 0 removes at once, None is the object's own default."""
-        request = delete_request(name, namespace, grace=grace, uid=uid, resource_version=resource_version, dry_run=dry_run)
+        """The object as it was last. `grace` in seconds: 0 removes at once, None is the object's own default. `propagation`, of
+        its dependents: Background (the default), Foreground or Orphan."""
+        request = delete_request(
+            name,
+            namespace,
+            grace=grace,
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            dry_run=dry_run,
+        )
         return await self._call_for_object("Delete", request, retry=bool(uid))
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:
@@ -382,6 +392,7 @@ def delete_request(
     grace: int | None = None,
     uid: str = "",
     resource_version: str = "",
+    propagation: str = "",
     dry_run: bool = False,
 ) -> DeleteRequest:
     """A delete; with `uid` or `resource_version` it is refused with a Conflict unless the object has them."""
@@ -392,6 +403,8 @@ def delete_request(
         request.options.preconditions.uid = uid
     if resource_version:
         request.options.preconditions.resourceVersion = resource_version
+    if propagation:
+        request.options.propagationPolicy = propagation
     if dry_run:
         request.options.dryRun[:] = _DRY_RUN
     return request

@@ -184,12 +184,19 @@ async def test_pages_are_one_snapshot(client: Client) -> None:
 async def test_namespaces(client: Client) -> None:
     await client.namespaces.create(Namespace(metadata=ObjectMeta(name="team")))
     await client.pods.create(make_pod("a", "team").req(cpu="1").new())
-    with pytest.raises(errors.Conflict, match="still holds 1 pods"):
-        await client.namespaces.delete("team")
+    ending = await client.namespaces.delete("team")
+    assert ending.status.phase == "Terminating" and ending.metadata.HasField("deletionTimestamp")
+    with pytest.raises(errors.Forbidden, match="being terminated"):
+        await client.pods.create(make_pod("b", "team").req(cpu="1").new())
+    ending = await client.namespaces.get("team")
+    ending.metadata.labels["a"] = "b"
+    await client.namespaces.update(ending)  # which does not end it
     with pytest.raises(errors.Forbidden):
         await client.namespaces.delete("default")
     await client.pods.delete("a", "team")
     await client.namespaces.delete("team")
+    with pytest.raises(errors.NotFound):
+        await client.namespaces.get("team")
 
 
 async def test_events_are_merged(client: Client) -> None:

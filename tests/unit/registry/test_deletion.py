@@ -3,9 +3,9 @@ import pytest
 from apiserver.registry.deletion import MAX_GRACE, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Put, Sign, Version
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.meta_v1_pb2 import DeleteOptions, Preconditions
-from pinnace.api.resources import PODS
+from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
+from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
+from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.status import Code
 from pinnace.api.times import to_seconds
 from tests.builders import PodBuilder, make_pod
@@ -87,3 +87,51 @@ def test_no_grace_ends_later_than_an_instant_can_say(said_by: str) -> None:
     assert isinstance(result, Put)
     assert result.obj.metadata.deletionGracePeriodSeconds == MAX_GRACE
     assert to_seconds(result.obj.metadata.deletionTimestamp) == NOW + MAX_GRACE
+
+
+@pytest.mark.parametrize(
+    ("present", "policy", "expected"),
+    [
+        ([], "Orphan", ["orphan"]),
+        ([], "Foreground", ["foregroundDeletion"]),
+        (["mine"], "Foreground", ["mine", "foregroundDeletion"]),
+        (["foregroundDeletion", "mine"], "Background", ["mine"]),
+        (["foregroundDeletion"], "Orphan", ["orphan"]),
+        (["orphan"], "", ["orphan"]),
+    ],
+)
+def test_what_becomes_of_dependents_is_written_into_the_finalizers(
+    present: list[str], policy: str, expected: list[str]
+) -> None:
+    builder = make_pod("a")
+    pod = builder.build()
+    pod.metadata.finalizers.extend(present)
+    options = DeleteOptions(propagationPolicy=policy) if policy else DeleteOptions()
+    result = delete_step(PODS, "a", options, Version(pod, 1, b""), NOW)
+    assert isinstance(result, Put) and list(result.obj.metadata.finalizers) == expected
+    assert delete_step(PODS, "a", options, Version(result.obj, 2, b""), NOW) is Sign.KEEP
+
+
+def test_who_deletes_again_may_change_his_mind_about_dependents() -> None:
+    pod = make_pod("a").build()
+    first = delete_step(PODS, "a", DeleteOptions(propagationPolicy="Foreground"), Version(pod, 1, b""), NOW)
+    assert isinstance(first, Put)
+    again = Version(first.obj, 2, b"")
+    second = delete_step(PODS, "a", DeleteOptions(propagationPolicy="Orphan"), again, NOW + 9)
+    assert isinstance(second, Put) and list(second.obj.metadata.finalizers) == ["orphan"]
+    assert to_seconds(second.obj.metadata.deletionTimestamp) == NOW
+    assert delete_step(PODS, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9) is Sign.REMOVE
+
+
+def test_a_policy_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(Rejected, match="Orphan, Foreground, Background"):
+        step(make_pod("a"), DeleteOptions(propagationPolicy="Sideways"))
+
+
+def test_a_namespace_ends_only_when_it_is_empty() -> None:
+    namespace = Namespace(metadata=ObjectMeta(name="n"), spec=NamespaceSpec(finalizers=["kubernetes"]))
+    result = delete_step(NAMESPACES, "n", DeleteOptions(), Version(namespace, 1, b""), NOW)
+    assert isinstance(result, Put) and result.obj.status.phase == "Terminating"
+    assert result.obj.metadata.HasField("deletionTimestamp")
+    assert delete_step(NAMESPACES, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
+    assert delete_step(NAMESPACES, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW, emptied=True) is Sign.REMOVE

@@ -139,7 +139,8 @@ class Method:
 
     def _opened(self, request: Any) -> bool:
         """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first."""
-        return self.client_streaming or bool(request.options.resourceVersion)
+        options = None if self.client_streaming else request.options
+        return options is None or (bool(options.resourceVersion) and not options.sendInitialEvents)
 
     async def _authorize(self, request: object, context: Context) -> None:
         """A stream of requests is let in: its service asks what they need as it hears them."""

@@ -82,11 +82,7 @@ class ResourceService(Generic[T]):
 
     async def watch(self, request: WatchRequest, context: Any) -> AsyncIterator[bytes]:
         options = request.options
-        since = _revision(options.resourceVersion) or None
-        if since is None:
-            await self._cacher.fresh(READ_TIMEOUT)
-        else:
-            await self._cacher.wait_for(since, READ_TIMEOUT)
+        since = await self._since(options)
         selection = self._selection(request.namespace, options)
         watcher = self._cache.watch(selection, since, announced=request.announceElections)
         try:
@@ -161,6 +157,22 @@ class ResourceService(Generic[T]):
             await self._cacher.fresh(patience(context))
         elif wanted := _revision(resource_version):
             await self._cacher.wait_for(wanted, patience(context))
+
+    async def _since(self, options: ListOptions) -> int | None:
+        """Where a watch begins, which the cache has reached: after a revision, or (None) with the present state.
+
+        Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists
+        """
+        said = options.HasField("sendInitialEvents")
+        if options.resourceVersionMatch != ("NotOlderThan" if said else ""):
+            raise Rejected(errors.bad_request("resourceVersionMatch: NotOlderThan with sendInitialEvents, none without it"))
+        since = _revision(options.resourceVersion)
+        initial = options.sendInitialEvents if said else not since
+        if since:
+            await self._cacher.wait_for(since, READ_TIMEOUT)
+        else:
+            since = await self._cacher.fresh(READ_TIMEOUT)
+        return None if initial else since
 
     def _selection(self, namespace: str, options: ListOptions) -> Selection:
         return Selection.parse(self._resource, namespace, options.labelSelector, options.fieldSelector)

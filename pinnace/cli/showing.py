@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from pinnace.cli.query import Query, fetch
 from pinnace.cli.session import Session
 from pinnace.cli.targets import Target, reference
 from pinnace.cli.watching import Follower
+from pinnace.client.informer import Delta
+
+Told = Callable[[Sequence[Delta[Any]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,47 +51,76 @@ async def show(session: Session, query: Query, style: Style) -> None:
 
 
 def _tables(session: Session, query: Query, found: Sequence[tuple[Target, Sequence[Object]]], style: Style) -> None:
-    several = len({target.resource for target, _ in found}) > 1
     now = time.time()
-    tables = []
-    for target, objs in found:
-        if objs:
-            view = replace(
-                style.view,
-                namespace=query.all_namespaces and target.resource.namespaced,
-                prefix=reference(target.resource, "") if several else "",
-            )
-            tables.append(replace(style, view=view).sheet(target).render(objs, now))
-    out("\n".join(tables))
-    if not tables and not any(target.names for target, _ in found):
+    out("\n".join(_framed(style, query, target).sheet(target).render(objs, now) for target, objs in found if objs))
+    if not any(objs or target.names for target, objs in found):
         one_namespace = any(query.namespace(target.resource, session) for target, _ in found)
         err(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.")
+
+
+def _framed(style: Style, query: Query, target: Target) -> Style:
+    """The style with what tells the objects of a table from others."""
+    several = len({each.resource for each in query.targets}) > 1
+    view = replace(
+        style.view,
+        namespace=query.all_namespaces and target.resource.namespaced,
+        prefix=reference(target.resource, "") if several else "",
+    )
+    return replace(style, view=view)
 
 
 async def follow(session: Session, query: Query, style: Style) -> None:
     """The present state, and then every change: drawn in place on a terminal, appended otherwise.
 
-    What is a log by nature (events, ordered by time) is always appended, and its objects end without a word.
+    Each kind is a watch of its own: changes of one are told in order, those of two as they come. What is a log by nature
+    (events, ordered by time) is always appended, and its objects end without a word.
     """
-    (target,) = query.targets
-    if target.names:
-        await fetch(session, query, target)  # for its errors: what is not there is not waited for
-        session.finish()
-    style = replace(style, view=replace(style.view, namespace=query.all_namespaces and target.resource.namespaced))
-    follower = Follower(session.client.of(target.resource), query.selection(target, session), note=note)
-    await follower.start()
-    is_log = COLUMNS[target.resource.plural].order is not None
-    if style.form is None and is_live() and not is_log:
-        picture = Picture(lambda: style.sheet(target).render(follower.store.values(), time.time()))
-        async with asyncio.TaskGroup() as tasks:
+    for target in query.targets:
+        if target.names:
+            await fetch(session, query, target)  # for its errors: what is not there is not waited for
+    session.finish()
+    followed = [_Followed(session, query, target, style) for target in query.targets]
+    await asyncio.gather(*(each.follower.start() for each in followed))
+    in_place = style.form is None and is_live() and not any(each.is_log for each in followed)
+    picture = Picture(lambda: "\n".join(filter(None, (each.table() for each in followed))))
+    async with asyncio.TaskGroup() as tasks:
+        if in_place:
             tasks.create_task(picture.run())
-            tasks.create_task(follower.follow(lambda deltas: picture.changed()))
-    else:
-        append = _Appender(target, style)
-        append(list(follower.store.values()))
-        await follower.follow(
-            lambda deltas: append([d.obj for d in deltas if not (is_log and d.kind == WatchEventType.DELETED)])
+        for each in followed:
+            changed = each.redrawn(picture) if in_place else each.appended()
+            tasks.create_task(each.follower.follow(changed))
+
+
+class _Followed:
+    """The objects of one target, and how their changes are shown."""
+
+    def __init__(self, session: Session, query: Query, target: Target, style: Style) -> None:
+        plural = target.resource.plural
+        several = len(query.targets) > 1
+        self.is_log = COLUMNS[plural].order is not None
+        self.follower: Follower[Any] = Follower(
+            session.client.of(target.resource),
+            query.selection(target, session),
+            note=lambda text: note(f"{plural}: {text}" if several else text),
         )
+        self._target = target
+        self._style = _framed(style, query, target)
+        self._several = several
+
+    def table(self) -> str:
+        """Of all of them; empty where there are tables of others and there is nothing."""
+        objs = self.follower.store.values()
+        return self._style.sheet(self._target).render(objs, time.time()) if objs or not self._several else ""
+
+    def redrawn(self, picture: Picture) -> Told:
+        return lambda deltas: picture.changed()
+
+    def appended(self) -> Told:
+        """Prints what there is, and what is told from then on."""
+        append = _Appender(self._target, self._style)
+        if self.follower.store or not self._several:
+            append(list(self.follower.store.values()))
+        return lambda deltas: append([d.obj for d in deltas if not (self.is_log and d.kind == WatchEventType.DELETED)])
 
 
 class _Appender:

@@ -19,7 +19,7 @@ from pinnace.cli.showing import Style, follow, show
         pinnace get pods -A -o wide                 # of all namespaces, with their nodes
         pinnace get pod a -o yaml                   # one object, all of it
         pinnace get pods,nodes                      # several kinds
-        pinnace get pods -l app=web -w              # what there is, then every change
+        pinnace get pods,nodes -l app=web -w        # what there is, then every change
         pinnace get pods --field-selector spec.nodeName=node-0 -o name
         pinnace get pods --at-revision 1234         # as they were then
     """,
@@ -64,7 +64,5 @@ def get(
 
     if not watch:
         run(settings, show_once)
-    elif len(query.targets) > 1:
-        raise usage("a watch shows one kind", hint="run one for each kind")
     else:
         run(settings, lambda session: session.watch(follow(session, query, style)))

@@ -11,7 +11,7 @@ from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import PATIENCE, Commands, Server, command
 
 
@@ -77,12 +77,29 @@ async def test_a_watch_survives_its_server_and_says_so(servers: list[Server], cl
         assert lost.startswith("note: connection lost (") and again.startswith("note: connected again")
 
 
+async def test_several_kinds_at_once_through_the_loss_of_a_server(servers: list[Server], client: Client) -> None:
+    """Each kind goes on where it was, on the other server."""
+    await client.pods.create(pod("a"))
+    both = Commands([server.address for server in servers])
+    async with both.start("get", "pods,nodes", "-w", "--no-headers") as watch:
+        assert (await watch.line()).split()[:2] == ["pod/a", "0/1"]
+        await client.nodes.create(make_node("n").new())
+        assert (await watch.line()).split()[0] == "node/n"
+        await servers[0].stop()
+        await client.pods.create(pod("b"))
+        assert (await watch.line()).split()[0] == "pod/b"
+        await client.nodes.delete("n")
+        assert (await watch.line()).split()[0] == "node/n"
+        done = await watch.interrupt()
+        assert done.code == 130 and not done.out
+        assert all(line.startswith(("note: pods: ", "note: nodes: ")) for line in done.errors if line)
+
+
 async def test_a_timeout_ends_a_watch_as_asked(pinnace: Commands, client: Client) -> None:
     await client.pods.create(pod("a"))
     done = await pinnace("get", "pod", "a", "-w", "-o", "yaml", "--timeout", "500ms")
     assert done.code == 0 and done.out.startswith("---\n") and done.err == "note: watched for 0.5 s, as asked\n"
     assert (await pinnace("get", "pod", "nope", "-w")).code == 3
-    assert (await pinnace("get", "pods,nodes", "-w")).code == 2
 
 
 async def test_events_and_leaders(pinnace: Commands) -> None:

@@ -18,8 +18,8 @@ setup: .venv/.installed ## Make .venv with everything in it (again only when pyp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: setup ## Start a cluster, kill its leading scheduler three times, and print the verdict
-	@$(BIN)/pinnace demo failover
+demo: setup ## Start a cluster, kill its leading scheduler three times and a kubelet once, and print the verdict
+	@$(BIN)/pinnace demo all
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; under five minutes)
 	@$(BIN)/pytest -m 'not compose and not chaos' -n 3 --dist worksteal

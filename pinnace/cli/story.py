@@ -1,5 +1,7 @@
 """How a story is told on a terminal: chapters, lines, moments, and what is to be thought of it."""
 
+from dataclasses import dataclass
+
 from rich.console import Console
 from rich.text import Text
 
@@ -7,6 +9,15 @@ from pinnace.cli.local import Steps
 from pinnace.cli.settings import Settings
 
 GOOD, BAD = "green", "bold red"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One line of a verdict."""
+
+    good: bool
+    what: str
+    figure: str
 
 
 class Story:

@@ -16,6 +16,7 @@ from pinnace.bench.crowd import crowd
 from pinnace.bench.failover import SIGNALS, failover
 from pinnace.bench.flood import flood
 from pinnace.bench.machine import this_machine
+from pinnace.bench.node_loss import node_loss
 from pinnace.bench.report import Report, Run
 from pinnace.bench.throughput import create, throughput
 from pinnace.bench.watch import watch
@@ -218,7 +219,28 @@ def flood_row(settings: Settings, rate: int, seconds: int, apiservers: int, **sh
     measure(settings, row, lambda bench, steps: flood(bench, rate, seconds, steps), **shared)
 
 
-for command in (throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row):
+@verb("node-loss", examples="pinnace bench node-loss --nodes 200 --replicas 1000")
+@nodes_option(200)
+@click.option("--kubelets", type=click.IntRange(min=2), default=2, show_default=True, help="Processes; the last one dies.")
+@click.option("--replicas", type=POSITIVE, default=1000, show_default=True, help="Pods that are wanted.")
+@click.option("--deployments", type=POSITIVE, default=10, show_default=True, help="That share them.")
+@common
+def node_loss_row(
+    settings: Settings, nodes: int, kubelets: int, replicas: int, deployments: int, apiservers: int, **shared: Any
+) -> None:
+    """A kubelet process dies with its nodes under Deployments, and comes back."""
+    fits(replicas, nodes - -(-nodes // kubelets))
+    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, controllers=2, apiservers=apiservers)
+    row = Row(
+        "node-loss",
+        spec,
+        {"nodes": nodes, "kubelets": kubelets, "replicas": replicas, "deployments": deployments},
+        headline="all replicas serve again",
+    )
+    measure(settings, row, lambda bench, steps: node_loss(bench, replicas, deployments, steps), **shared)
+
+
+for command in (throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, node_loss_row):
     bench.add_command(command)
 
 

@@ -1,92 +1,77 @@
-"""`pinnace demo`: a story on a real cluster, with a verdict."""
+"""`pinnace demo`: stories on a real cluster, with a verdict."""
 
-import asyncio
 import shutil
-import signal
 import sys
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
-from pinnace.api.elections_pb2 import Election
-from pinnace.api.manifest import load as load_manifests
-from pinnace.bench.impostor import is_fenced
-from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, present_leader, trickle
-from pinnace.bench.load import Load
 from pinnace.bench.scratch import scratch_cluster
-from pinnace.bench.timeline import VacancyLog, end_of_term, timeline
-from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.story import Story
-from pinnace.cli.table import Table
+from pinnace.cli.stories.failover import failover
+from pinnace.cli.stories.node_loss import node_loss
+from pinnace.cli.story import Judgement, Story
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import ELECTION, ClusterSpec
+from pinnace.cluster.spec import ClusterSpec
 
-TIMES = 3
-TRICKLE = 10
-"""Pods to a call, while they come in."""
-SPEC = ClusterSpec(nodes=100)
-EXAMPLE = "demo.yaml"
-PATIENCE_GAP = 1.0
-"""Seconds within which the next leader must have bound a pod, for the verdict. (Kubernetes' defaults make it 15 or more.)"""
+SPEC = ClusterSpec(nodes=100, kubelets=2, controllers=2)
+Act = Callable[[Story, Cluster, Client], Awaitable[list[Judgement]]]
 
 
 @click.group("demo", context_settings=CONTEXT, no_args_is_help=False)
 def demo() -> None:
-    """Stories that a real cluster tells."""
+    """Stories that a real cluster tells.
+
+    Each starts a cluster of its own in a temporary folder, and leaves nothing behind. Exit code 10 when the verdict is bad.
+    """
 
 
 @verb("failover", examples="pinnace demo failover")
-def failover(settings: Settings) -> None:
-    """Kill the leading scheduler three times while pods come in, and judge what became of the pods.
+def failover_verb(settings: Settings) -> None:
+    """Kill the leading scheduler three times while pods come in, and judge what became of the pods."""
+    play(settings, [failover])
 
-    Starts a cluster of its own in a temporary folder, and leaves nothing behind. Exit code 10 when the verdict is bad.
-    """
+
+@verb("node-loss", examples="pinnace demo node-loss")
+def node_loss_verb(settings: Settings) -> None:
+    """Kill a kubelet with half of the nodes, see their pods move, and bring it back."""
+    play(settings, [node_loss])
+
+
+@verb("all", examples="pinnace demo all")
+def all_verb(settings: Settings) -> None:
+    """All of these stories, one after the other, on one cluster."""
+    play(settings, [failover, node_loss])
+
+
+for command in (failover_verb, node_loss_verb, all_verb):
+    demo.add_command(command)
+
+
+def play(settings: Settings, acts: Sequence[Act]) -> None:
     with local.translated(), Steps(settings) as steps:
-        verdict = local.run(_failover(Story(settings, steps)), hangup=True)
+        verdict = local.run(_play(Story(settings, steps), acts), hangup=True)
     if not all(line.good for line in verdict):
         raise Failure("the verdict is bad", hint="please report it, with what you see above", code=ExitCode.VERDICT)
 
 
-demo.add_command(failover)
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """One line of the verdict."""
-
-    good: bool
-    what: str
-    figure: str
-
-
-async def _failover(story: Story) -> list[Judgement]:
+async def _play(story: Story, acts: Sequence[Act]) -> list[Judgement]:
     story.chapter(
         "A cluster",
-        f"Real processes on this machine: etcd, {SPEC.apiservers} API servers, {SPEC.schedulers} schedulers, and a kubelet "
-        f"that plays {SPEC.nodes} nodes.\nOne scheduler leads; the others are ready to.",
+        f"Real processes on this machine: etcd, {SPEC.apiservers} API servers, {SPEC.schedulers} schedulers, "
+        f"{SPEC.controllers} controllers, and {SPEC.kubelets} kubelets that play\n{SPEC.nodes} nodes. One scheduler and one of "
+        "the controllers lead; the others are ready to.",
     )
-    async with scratch_cluster(SPEC, story.steps) as cluster, cluster.client() as client, witnessing(client) as witness:
-        applied = await _apply(story, cluster, client, witness)
-        load, failovers, fenced = Load(), list[Failover](), list[bool]()
-        story.chapter(
-            f"The leader dies, {TIMES} times",
-            "Pods come in all the while. Nothing is announced: kill -9, and the kernel closes its connections.",
-        )
-        for turn in range(1, TIMES + 1):
-            story.steps.waiting(f"failover {turn} of {TIMES}")
-            failovers.append(await _hit(story, cluster, client, witness, load))
-            fenced.append(await _act_for(story, client, failovers[-1].old))
-        story.steps.waiting("the last pods to be bound")
-        await witness.reached(BOUND, len(load.uids) + len(applied), PATIENCE)
+    verdict = list[Judgement]()
+    async with scratch_cluster(SPEC, story.steps) as cluster, cluster.client() as client:
+        for act in acts:
+            verdict += await act(story, cluster, client)
         story.steps.waiting("the cluster to end")
-    verdict = judge(witness.history, applied + load.uids, failovers, fenced)
     story.chapter("Verdict", "By a witness that has watched every pod from before the first was created:")
     for line in verdict:
         story.judgement(line.good, line.what, line.figure)
@@ -94,65 +79,3 @@ async def _failover(story: Story) -> list[Judgement]:
     program = "pinnace" if shutil.which("pinnace") else sys.argv[0]
     story.line(f"Yours to play with: {program} up, then kill -9 whom you like.")
     return verdict
-
-
-async def _apply(story: Story, cluster: Cluster, client: Client, witness: Witness) -> list[str]:
-    """Creates the example's pods and waits until they run; their uids."""
-    text = files("pinnace.cli").joinpath(EXAMPLE).read_text()
-    story.chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
-    pods = [await client.of(manifest.resource).create(manifest.obj) for manifest in load_manifests(text, EXAMPLE)]
-    await witness.reached(RUNNING, len(pods), PATIENCE)
-    found = await client.pods.list("default")
-    rows = [(pod.metadata.name, pod.status.phase, pod.spec.nodeName, pod.status.podIP) for pod in found.items]
-    for line in Table(["NAME", "STATUS", "NODE", "IP"]).render(rows).splitlines():
-        story.line(line)
-    return [pod.metadata.uid for pod in pods]
-
-
-async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness, load: Load) -> Failover:
-    vacancy = VacancyLog()
-    recording = asyncio.create_task(vacancy.record(client))
-    try:
-        async with trickle(load, client, pods=TRICKLE):
-            found = await hit_leader(cluster, client, witness, signal.SIGKILL)
-    finally:
-        recording.cancel()
-        await asyncio.wait((recording,))
-    pid = cluster.state.find(found.old.holder).pid
-    story.line("")
-    story.line(f"t = 0 ms     kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
-    seen = vacancy.seen
-    if seen is None:  # the next leader was there already when somebody asked: the history of the election knows more
-        seen = end_of_term(await client.elections.history(ELECTION), found)
-    for moment in timeline(found, await present_leader(client), seen):
-        story.line(f"  + {moment.at * 1000:3.0f} ms   {moment.what}")
-    story.steps.waiting(f"{found.old.holder} to be back")
-    await bring_back(cluster, found.old.holder, signal.SIGKILL)
-    story.line(f"             {found.old.holder} is started again, and stands by")
-    return found
-
-
-async def _act_for(story: Story, client: Client, deposed: Election) -> bool:
-    """Binds a pod in the name of a leader that is no more: the fence must refuse it."""
-    nodes = await client.nodes.list(page_size=1)
-    fenced = await is_fenced(client, deposed, nodes.items[0].metadata.name)
-    verdict = "is refused by the fence" if fenced else "was NOT refused"
-    story.line(f"             a bind with the old token {deposed.token} {verdict}", "" if fenced else "bold red")
-    return fenced
-
-
-def judge(history: History, acknowledged: list[str], failovers: list[Failover], fenced: list[bool]) -> list[Judgement]:
-    """Pure. Every line must be good."""
-    violations = history.violations(acknowledged)
-    gaps = [failover.gap for failover in failovers]
-    return [
-        Judgement(violations["lost"] == 0, "pods lost", f"{violations['lost']} of {len(acknowledged):,}"),
-        Judgement(violations["bound_twice"] == 0, "pods bound twice", str(violations["bound_twice"])),
-        Judgement(violations["bound_by_deposed"] == 0, "pods bound by a deposed leader", str(violations["bound_by_deposed"])),
-        Judgement(all(fenced), "binds with an old token refused", f"{sum(fenced)} of {len(fenced)}"),
-        Judgement(
-            len(gaps) == TIMES and max(gaps) <= PATIENCE_GAP,
-            "from kill to the next leader's bind",
-            ", ".join(f"{gap * 1000:.0f} ms" for gap in gaps),
-        ),
-    ]

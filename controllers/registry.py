@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 
 from controllers.controller import Controller, Shared
+from controllers.garbage.collector import GarbageCollector
+from controllers.namespaces import NamespaceController
 from controllers.nodelifecycle.eviction import TaintEviction
 from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
+from controllers.podgc import PodGarbageCollector
 
 
 def build(shared: Shared, options: Options) -> Sequence[Controller]:
     return [
         NodeLifecycle(shared, options),
         TaintEviction(shared),
+        PodGarbageCollector(shared),
+        NamespaceController(shared),
+        GarbageCollector(shared),
     ]

@@ -48,6 +48,8 @@ _SCHEDULED_BY = (
     POD_DISRUPTION_BUDGETS,
 )  # fmt: skip
 """What the scheduler looks at beside pods."""
+_COLLECTED = tuple(resource for resource in ALL if resource.group != _GROUP and resource not in (EVENTS, LEASES))
+"""What the garbage collector sees to: what gives permissions is for administrators."""
 _EDITED = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS)
 _SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """What a viewer sees of a namespace."""
@@ -99,14 +101,13 @@ def _controllers() -> list[PolicyRule]:
     What belonged to an owner or a namespace that is gone is theirs to delete, whatever it is; to say who may do what, or which
     node is alive, is not.
     """
-    namespaced = [each for each in ALL if each.namespaced]
     return [
         *_rules(_READ, ALL),
-        *_rules(("delete", "deletecollection"), namespaced),
-        *_rules(("update", "patch"), (each for each in namespaced if each not in (ROLES, ROLE_BINDINGS, LEASES))),
-        _rule(("update", "patch", "delete"), [NODES, NAMESPACES, PERSISTENT_VOLUMES]),
-        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES, EVENTS)),
+        *_rules(("update", "patch", "delete"), _COLLECTED),
+        *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
+        *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
         *_rules(("update", "patch"), _KEPT, "status"),
+        _rule(("create", "update", "patch"), [EVENTS]),
         _elections("get", "campaign"),
     ]
 

@@ -43,6 +43,8 @@ class How:
     """Seconds; None: the object's own."""
     ignore_not_found: bool
     wait: bool
+    propagation: str = ""
+    """Of DeleteOptions: what becomes of dependents."""
 
 
 async def delete_all(session: Session, doomed: Sequence[Doomed], how: How) -> None:
@@ -69,7 +71,9 @@ async def _delete(session: Session, batch: Sequence[Doomed], how: How) -> list[s
     limit = asyncio.Semaphore(AT_ONCE)
     resource = batch[0].resource
     if len(batch) > 1 and resource in BATCHED and all(one.resource is resource for one in batch):
-        requests = [delete_request(one.name, one.namespace, grace=how.grace, uid=one.uid) for one in batch]
+        requests = [
+            delete_request(one.name, one.namespace, grace=how.grace, uid=one.uid, propagation=how.propagation) for one in batch
+        ]
         items = await session.client.of(resource).delete_batch(requests)
         return [
             _outcome(one, from_status(item.error)) if item.HasField("error") else item.uid
@@ -80,7 +84,9 @@ async def _delete(session: Session, batch: Sequence[Doomed], how: How) -> list[s
         async with limit:
             try:
                 client = session.client.of(one.resource)
-                obj: Object = await client.delete(one.name, one.namespace, grace=how.grace, uid=one.uid)
+                obj: Object = await client.delete(
+                    one.name, one.namespace, grace=how.grace, uid=one.uid, propagation=how.propagation
+                )
             except ApiError as error:
                 return _outcome(one, error)
             return obj.metadata.uid

@@ -34,6 +34,13 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
 @click.option("--grace-period", type=click.IntRange(min=0), metavar="SECONDS", help="Time for pods to stop; 0 removes at once.")
 @click.option("--now", is_flag=True, help="The same as --grace-period 1.")
 @click.option("--wait", type=bool, default=True, show_default=True, help="Return once the objects are gone.")
+@click.option(
+    "--cascade",
+    type=click.Choice(["background", "orphan", "foreground"]),
+    default="background",
+    show_default=True,
+    help="Dependents go afterwards, stay without an owner, or go first.",
+)
 @click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
 def delete(
     settings: Settings,
@@ -47,6 +54,7 @@ def delete(
     grace_period: int | None,
     now: bool,
     wait: bool,
+    cascade: str,
     ignore_not_found: bool,
 ) -> None:
     """Delete objects.
@@ -55,7 +63,7 @@ def delete(
     """
     if now and grace_period is not None:
         raise usage("--now and --grace-period exclude one another")
-    how = How(1 if now else grace_period, ignore_not_found, wait)
+    how = How(1 if now else grace_period, ignore_not_found, wait, cascade.capitalize())
     selected = bool(selector or field_selector or every)
     if filenames:
         if what or selected:

@@ -48,6 +48,8 @@ class FakeResource:
         self.stored: dict[str, Any] = {}
         self.complete: Callable[[Any], None] = lambda obj: None
         """Sets what a writer has left out, as the server's defaults do."""
+        self.propagations: list[str] = []
+        """Of each delete: what was to become of dependents."""
         self._api = api
         self._faults: list[tuple[str, ApiError, bool]] = []
         self._log: Log = []
@@ -149,8 +151,11 @@ class FakeResource:
         self._end("update")
         return updated
 
-    async def delete(self, name: str, namespace: str = "", *, grace: int | None = None, uid: str = "") -> Any:
+    async def delete(
+        self, name: str, namespace: str = "", *, grace: int | None = None, uid: str = "", propagation: str = ""
+    ) -> Any:
         self._begin("delete")
+        self.propagations.append(propagation)
         found = self.stored.get(self.resource.key(namespace, name))
         if found is None:
             raise refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found')
@@ -163,9 +168,11 @@ class FakeResource:
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:
         items = []
         for request in requests:
-            grace = request.options.gracePeriodSeconds if request.options.HasField("gracePeriodSeconds") else None
+            options = request.options
+            grace = options.gracePeriodSeconds if options.HasField("gracePeriodSeconds") else None
+            uid, propagation = options.preconditions.uid, options.propagationPolicy
             try:
-                gone = await self.delete(request.name, request.namespace, grace=grace, uid=request.options.preconditions.uid)
+                gone = await self.delete(request.name, request.namespace, grace=grace, uid=uid, propagation=propagation)
                 items.append(BatchItem(name=request.name, uid=gone.metadata.uid))
             except ApiError as error:
                 items.append(BatchItem(error=encode(error.refusal)))

@@ -122,6 +122,13 @@ async def test_does_not_wait_when_told_so() -> None:
     assert len(api.of(PODS).stored) == 1
 
 
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+async def test_what_becomes_of_dependents_is_said_of_each(names: tuple[str, ...]) -> None:
+    api = FakeApi()
+    await delete_all(session_of(api), await pods(api, *names), How(None, False, False, "Orphan"))
+    assert api.of(PODS).propagations == ["Orphan"] * len(names)
+
+
 async def test_no_grace_removes_at_once() -> None:
     api = FakeApi()
     await asyncio.wait_for(delete_all(session_of(api), await pods(api, "a", slow=True), how(grace=0)), PATIENCE)

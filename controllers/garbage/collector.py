@@ -1,0 +1,205 @@
+"""The garbage collector: looks at objects that have owners, and at owners that wait for their dependents.
+
+An owner that is not in the cache may only not be there yet: whether it is gone the API is asked, once for each uid.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from controllers.controller import Shared, Watch, key_of
+from controllers.garbage.dependents import Dependents, Place
+from controllers.garbage.fate import Delete, Keep, Owner, Release, deleting, fate, waits_for, without_owners
+from controllers.writes import Batcher
+from pinnace.api.meta_v1_pb2 import OwnerReference
+from pinnace.api.resources import (
+    ALL,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    EVENTS,
+    LEASES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    Object,
+    Resource,
+    by_kind,
+)
+from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
+from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from pinnace.client.client import delete_request
+from pinnace.client.errors import NotFound
+from pinnace.client.informer import Delta
+
+_NOT_OURS = (EVENTS, LEASES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+"""What goes by itself, and what gives permissions: that is for administrators, unlike in Kubernetes."""
+WATCHED = {resource.plural: resource for resource in ALL if resource not in _NOT_OURS}
+REMEMBERED = 10_000
+"""Owners that are known to be gone."""
+AT_ONCE = 32
+"""Dependents of one owner that are made ownerless at once."""
+
+
+class GarbageCollector:
+    name = "garbage-collector"
+    workers = 64
+
+    def __init__(self, shared: Shared) -> None:
+        self._client = shared.client
+        self._dependents = Dependents()
+        self._stores: Mapping[Resource[Any], Mapping[str, Any]] = {
+            resource: shared.informers.store(resource) for resource in WATCHED.values()
+        }
+        for resource in WATCHED.values():
+            shared.informers.add_handler(resource, partial(self._dependents.follow, resource))
+        self._deletions: Batcher[DeleteRequest] = Batcher(shared.client.pods.delete_batch)
+        self._gone: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return [Watch(resource, partial(self._keys, resource)) for resource in WATCHED.values()]
+
+    async def sync(self, key: str) -> float | None:
+        plural, _, place = key.partition(" ")
+        resource = WATCHED[plural]
+        obj = self._stores[resource].get(place)
+        if obj is None:
+            return None
+        metadata = obj.metadata
+        try:
+            if deleting(metadata, ORPHAN_FINALIZER):
+                await self._orphan(resource, obj)
+            elif deleting(metadata, FOREGROUND_FINALIZER):
+                if not self._blocked(obj):
+                    await self._free(resource, obj, FOREGROUND_FINALIZER)
+            elif metadata.ownerReferences and not metadata.HasField("deletionTimestamp"):
+                await self._judge(resource, obj)
+        except NotFound:
+            return None
+        return None
+
+    # --- an object and its owners
+
+    async def _judge(self, resource: Resource[Any], obj: Object) -> None:
+        metadata = obj.metadata
+        owners = {each.uid: await self._state(each, metadata.namespace) for each in metadata.ownerReferences}
+        match fate(metadata, owners, bool(self._dependents.of(metadata.uid))):
+            case Keep():
+                pass
+            case Release(uids):
+                await self._release(resource, obj, uids)
+            case Delete(policy):
+                await self._delete(resource, obj, policy)
+
+    async def _state(self, reference: OwnerReference, namespace: str) -> Owner:
+        resource = by_kind(reference.kind, reference.apiVersion)
+        if resource is None or resource not in self._stores or (resource.namespaced and not namespace):
+            return Owner.STAYS  # what we do not know we do not judge
+        if reference.uid in self._gone:
+            return Owner.GONE
+        owner = self._stores[resource].get(f"{namespace}/{reference.name}" if resource.namespaced else reference.name)
+        if owner is None or owner.metadata.uid != reference.uid:
+            try:
+                owner = await self._client.of(resource).get(reference.name, namespace)
+            except NotFound:
+                owner = None
+            if owner is None or owner.metadata.uid != reference.uid:
+                self._remember(reference.uid)
+                return Owner.GONE
+        return Owner.WAITS if waits_for(owner.metadata, reference) else Owner.STAYS
+
+    async def _delete(self, resource: Resource[Any], obj: Object, policy: str) -> None:
+        """This version only: it may have found another owner meanwhile."""
+        metadata = obj.metadata
+        name, namespace, uid, version = metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion
+        if resource is PODS:
+            request = delete_request(name, namespace, uid=uid, resource_version=version, propagation=policy)
+            await self._deletions.write(request)
+        else:
+            client = self._client.of(resource)
+            await client.delete(name, namespace, uid=uid, resource_version=version, propagation=policy)
+
+    async def _release(self, resource: Resource[Any], obj: Object, uids: Iterable[str]) -> None:
+        changed = _copy(resource, obj)
+        without_owners(changed.metadata, uids)
+        await self._client.of(resource).update(changed)
+
+    # --- an owner and its dependents
+
+    def _blocked(self, owner: Object) -> bool:
+        """Does a dependent keep it?"""
+        return any(
+            reference.uid == owner.metadata.uid and reference.blockOwnerDeletion
+            for _, dependent in self._present(owner)
+            for reference in dependent.metadata.ownerReferences
+        )
+
+    async def _orphan(self, resource: Resource[Any], owner: Object) -> None:
+        dependents = list(self._present(owner))
+        for start in range(0, len(dependents), AT_ONCE):
+            chunk = dependents[start : start + AT_ONCE]
+            outcomes = await asyncio.gather(
+                *(self._release(place.resource, each, [owner.metadata.uid]) for place, each in chunk), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
+                    raise outcome
+        await self._free(resource, owner, ORPHAN_FINALIZER)
+
+    async def _free(self, resource: Resource[Any], owner: Object, finalizer: str) -> None:
+        changed = _copy(resource, owner)
+        changed.metadata.finalizers.remove(finalizer)
+        await self._client.of(resource).update(changed)
+
+    def _present(self, owner: Object) -> Iterable[tuple[Place, Any]]:
+        for place in self._dependents.of(owner.metadata.uid).values():
+            if (found := self._stores[place.resource].get(place.key)) is not None:
+                yield place, found
+
+    # --- what changes concern
+
+    def _keys(self, resource: Resource[Any], delta: Delta[Any]) -> Iterable[str]:
+        metadata = delta.obj.metadata
+        keys = set()
+        if delta.kind == DELETED:
+            keys |= self._of_dependents(metadata.uid)
+            if keys:
+                self._remember(metadata.uid)
+        else:
+            if metadata.ownerReferences or deleting(metadata, ORPHAN_FINALIZER):
+                keys.add(_key(resource, delta.obj))
+            if deleting(metadata, FOREGROUND_FINALIZER):
+                keys |= {_key(resource, delta.obj), *self._of_dependents(metadata.uid)}
+        for obj in filter(None, (delta.obj, delta.old)):
+            keys.update(self._of_waiting_owners(obj))
+        return keys
+
+    def _of_dependents(self, uid: str) -> set[str]:
+        return {f"{place.resource.plural} {place.key}" for place in self._dependents.of(uid).values()}
+
+    def _of_waiting_owners(self, obj: Object) -> Iterable[str]:
+        namespace = obj.metadata.namespace
+        for reference in obj.metadata.ownerReferences:
+            resource = by_kind(reference.kind, reference.apiVersion)
+            if resource is None or resource not in self._stores:
+                continue
+            owner = self._stores[resource].get(f"{namespace}/{reference.name}" if resource.namespaced else reference.name)
+            if owner is not None and deleting(owner.metadata, FOREGROUND_FINALIZER):
+                yield _key(resource, owner)
+
+    def _remember(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > REMEMBERED:
+            self._gone.popitem(last=False)
+
+
+def _key(resource: Resource[Any], obj: Object) -> str:
+    return f"{resource.plural} {key_of(obj)}"
+
+
+def _copy(resource: Resource[Any], obj: Object) -> Any:
+    changed = resource.message()
+    changed.CopyFrom(obj)
+    return changed

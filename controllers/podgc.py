@@ -1,0 +1,117 @@
+"""The pod garbage collector: pods that nobody ends any more.
+
+    orphaned      bound to a node that has been gone for QUARANTINE seconds      failed, and removed
+    out of service  being deleted, on a node that is not ready and tainted so    failed, and removed
+    unscheduled   being deleted, and bound to no node                            removed
+    finished      the oldest above THRESHOLD                                     removed
+
+Pods that are being deleted on a node that is unreachable wait for it: nobody knows whether they still run.
+
+Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from controllers.controller import Shared, Watch
+from controllers.disruption import disrupted
+from controllers.nodelifecycle.conditions import ready
+from controllers.places import finished
+from controllers.writes import in_batches, raise_first
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import NAMESPACES, NODES, PODS
+from pinnace.api.times import to_seconds
+from pinnace.api.verbs_pb2 import MODIFIED
+from pinnace.client.client import delete_request
+from pinnace.client.errors import Conflict, NotFound
+from pinnace.client.informer import Delta
+
+INTERVAL = 20.0
+"""Seconds between two looks."""
+QUARANTINE = 40.0
+"""Seconds for which a node must have been gone: it may come back, or not be known here yet."""
+THRESHOLD = 12_500
+"""Finished pods that are kept."""
+OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
+_KEY = "pods"
+
+
+class Doomed(NamedTuple):
+    """`why`: for the pod's condition; empty: it needs none, it runs nowhere."""
+
+    pod: Pod
+    why: str = ""
+
+
+def doomed(
+    pods: Iterable[Pod], nodes: Mapping[str, Node], gone: Mapping[str, float], now: float, threshold: int = THRESHOLD
+) -> list[Doomed]:
+    """What is to be removed. `gone`: since when nodes have been missed, by name, and `now`, both in monotonic seconds."""
+    found: list[Doomed] = []
+    ended: list[Pod] = []
+    for pod in pods:
+        name, deleting = pod.spec.nodeName, pod.metadata.HasField("deletionTimestamp")
+        node = nodes.get(name)
+        if name and node is None:
+            if now - gone.get(name, now) >= QUARANTINE:
+                found.append(Doomed(pod, "PodGC: node no longer exists"))
+        elif deleting and not name:
+            found.append(Doomed(pod))
+        elif deleting and node is not None and _out_of_service(node):
+            found.append(Doomed(pod, "PodGC: node is out of service"))
+        elif finished(pod) and not deleting:
+            ended.append(pod)
+    ended.sort(key=lambda pod: (to_seconds(pod.metadata.creationTimestamp), pod.metadata.namespace, pod.metadata.name))
+    return found + [Doomed(pod) for pod in ended[: max(0, len(ended) - threshold)]]
+
+
+def missed(pods: Iterable[Pod], nodes: Mapping[str, Node], before: Mapping[str, float], now: float) -> dict[str, float]:
+    """The nodes that pods are bound to and that are not there: since when, in monotonic seconds."""
+    names = {pod.spec.nodeName for pod in pods} - nodes.keys() - {""}
+    return {name: before.get(name, now) for name in names}
+
+
+def failed(pod: Pod, why: str, now: float) -> Pod:
+    """As it is left behind: ended, by nothing that it did. `now` is Unix time."""
+    changed = disrupted(pod, "DeletionByPodGC", why, now)
+    if not finished(pod):
+        changed.status.phase = "Failed"
+    return changed
+
+
+def _out_of_service(node: Node) -> bool:
+    return ready(node) != "True" and any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.spec.taints)
+
+
+class PodGarbageCollector:
+    name = "pod-garbage-collector"
+    workers = 1
+
+    def __init__(self, shared: Shared) -> None:
+        self._client = shared.client.pods
+        self._clock = shared.clock
+        self._pods = shared.informers.store(PODS)
+        self._nodes = shared.informers.store(NODES)
+        self._missed: dict[str, float] = {}
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        """There is always a namespace: with the first one begins the first look."""
+        return (Watch(NODES, _comes_or_goes), Watch(NAMESPACES, _comes_or_goes))
+
+    async def sync(self, key: str) -> float | None:
+        now = self._clock.monotonic()
+        pods = list(self._pods.values())
+        self._missed = missed(pods, self._nodes, self._missed, now)
+        found = doomed(pods, self._nodes, self._missed, now)
+        told = [failed(each.pod, each.why, self._clock.time()) for each in found if each.why]
+        raise_first(await in_batches(self._client.update_status_batch, told), but=(NotFound, Conflict))
+        requests = [
+            delete_request(pod.metadata.name, pod.metadata.namespace, grace=0, uid=pod.metadata.uid) for pod, _ in found
+        ]
+        raise_first(await in_batches(self._client.delete_batch, requests), but=(NotFound, Conflict))
+        return INTERVAL
+
+
+def _comes_or_goes(delta: Delta[Any]) -> Sequence[str]:
+    return () if delta.kind == MODIFIED else (_KEY,)

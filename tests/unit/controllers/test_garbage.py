@@ -1,0 +1,78 @@
+"""What becomes of dependents, and who depends on whom."""
+
+import pytest
+
+from controllers.garbage.dependents import Dependents, Place
+from controllers.garbage.fate import Delete, Fate, Keep, Owner, Release, fate, waits_for, without_owners
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
+from pinnace.api.resources import PODS
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from pinnace.client.informer import Delta
+from tests.builders import make_pod
+
+STAYS, WAITS, GONE = Owner.STAYS, Owner.WAITS, Owner.GONE
+
+
+@pytest.mark.parametrize(
+    ("owners", "dependents", "expected"),
+    [
+        ([STAYS], False, Keep()),
+        ([STAYS, STAYS], True, Keep()),
+        ([STAYS, GONE], False, Release(frozenset({"1"}))),
+        ([WAITS, STAYS, GONE], True, Release(frozenset({"0", "2"}))),
+        ([GONE], False, Delete("Background")),
+        ([GONE, GONE], True, Delete("Background")),
+        ([WAITS], False, Delete("Background")),
+        ([WAITS], True, Delete("Foreground")),
+        ([WAITS, GONE], True, Delete("Foreground")),
+    ],
+)
+def test_the_fate_of_an_object_is_that_of_its_owners(owners: list[Owner], dependents: bool, expected: Fate) -> None:
+    assert fate(ObjectMeta(), {str(i): owner for i, owner in enumerate(owners)}, dependents) == expected
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "policy"),
+    [([], "Background"), (["orphan"], "Orphan"), (["foregroundDeletion"], "Foreground"), (["mine"], "Background")],
+)
+def test_its_own_finalizers_say_how_it_goes(finalizers: list[str], policy: str) -> None:
+    assert fate(ObjectMeta(finalizers=finalizers), {"0": GONE}, True) == Delete(policy)
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+@pytest.mark.parametrize("finalizer", ["foregroundDeletion", "orphan"])
+@pytest.mark.parametrize("blocks", [True, False])
+def test_an_owner_waits_only_in_the_foreground_and_for_those_that_block_it(
+    deleting: bool, finalizer: str, blocks: bool
+) -> None:
+    owner = ObjectMeta(finalizers=[finalizer])
+    if deleting:
+        owner.deletionTimestamp.seconds = 1
+    expected = deleting and blocks and finalizer == "foregroundDeletion"
+    assert waits_for(owner, OwnerReference(blockOwnerDeletion=blocks)) is expected
+
+
+def test_an_object_loses_the_owners_that_are_gone_and_no_others() -> None:
+    metadata = owned("a", "1", "2", "3").metadata
+    without_owners(metadata, {"1", "3"})
+    assert [each.uid for each in metadata.ownerReferences] == ["2"]
+
+
+def owned(name: str, *owners: str) -> Pod:
+    pod = make_pod(name).uid(f"uid-{name}").build()
+    for uid in owners:
+        pod.metadata.ownerReferences.add(kind="ReplicaSet", name="rs", uid=uid)
+    return pod
+
+
+def test_dependents_are_known_by_every_owner_they_have_at_the_moment() -> None:
+    dependents = Dependents()
+    first, second = owned("a", "1", "2"), owned("a", "2", "3")
+    dependents.follow(PODS, [Delta(ADDED, first, None), Delta(ADDED, owned("b", "1"), None)])
+    assert set(dependents.of("1")) == {"uid-a", "uid-b"}
+    assert dependents.of("2") == {"uid-a": Place(PODS, "default/a")}
+    dependents.follow(PODS, [Delta(MODIFIED, second, first)])
+    assert set(dependents.of("1")) == {"uid-b"} and set(dependents.of("3")) == {"uid-a"}
+    dependents.follow(PODS, [Delta(DELETED, second, second)])
+    assert not dependents.of("2") and not dependents.of("3")

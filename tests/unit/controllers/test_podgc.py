@@ -1,0 +1,67 @@
+import pytest
+
+from controllers.podgc import QUARANTINE, doomed, failed, missed
+from pinnace.api.core_v1_pb2 import Pod
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+
+NOW = 1_000.0
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "gone", "why"),
+    [
+        (make_pod("p").node("n"), make_node("n"), None, None),
+        (make_pod("p").node("n"), None, None, None),
+        (make_pod("p").node("n"), None, QUARANTINE - 1, None),
+        (make_pod("p").node("n"), None, QUARANTINE, "PodGC: node no longer exists"),
+        (make_pod("p").node("n").phase("Succeeded"), None, QUARANTINE, "PodGC: node no longer exists"),
+        (make_pod("p"), None, None, None),
+        (make_pod("p").terminating(), None, None, ""),
+        (make_pod("p").node("n").terminating(), make_node("n").condition("Ready", "Unknown"), None, None),
+        (
+            make_pod("p").node("n").terminating(),
+            make_node("n").condition("Ready", "Unknown").taint(OUT_OF_SERVICE, effect="NoExecute"),
+            None,
+            "PodGC: node is out of service",
+        ),
+        (make_pod("p").node("n"), make_node("n").condition("Ready", "Unknown").taint(OUT_OF_SERVICE), None, None),
+        (
+            make_pod("p").node("n").terminating(),
+            make_node("n").condition("Ready", "True").taint(OUT_OF_SERVICE),
+            None,
+            None,
+        ),
+    ],
+)
+def test_pods_that_nobody_ends(pod: PodBuilder, node: NodeBuilder | None, gone: float | None, why: str | None) -> None:
+    nodes = {"n": node.build()} if node is not None else {}
+    found = doomed([pod.build()], nodes, {} if gone is None else {"n": NOW - gone}, NOW)
+    assert [each.why for each in found] == ([] if why is None else [why])
+
+
+def test_the_oldest_finished_pods_go_when_there_are_too_many() -> None:
+    pods = [make_pod(name).created(age).phase("Succeeded").build() for name, age in (("b", 2), ("c", 3), ("a", 1))]
+    pods.append(make_pod("runs").created(0).phase("Running").build())
+    assert [each.pod.metadata.name for each in doomed(pods, {}, {}, NOW, threshold=2)] == ["a"]
+    assert doomed(pods, {}, {}, NOW, threshold=3) == []
+
+
+def test_nodes_are_missed_from_when_they_were_first_and_no_longer_than_they_are() -> None:
+    pods = [make_pod("a").node("gone").build(), make_pod("b").node("there").build(), make_pod("c").build()]
+    nodes = {"there": make_node("there").build()}
+    first = missed(pods, nodes, {}, 5.0)
+    assert first == {"gone": 5.0}
+    assert missed(pods, nodes, first, 9.0) == {"gone": 5.0}
+    assert missed(pods, nodes | {"gone": make_node("gone").build()}, first, 9.0) == {}
+
+
+@pytest.mark.parametrize(("phase", "expected"), [("Running", "Failed"), ("Pending", "Failed"), ("Succeeded", "Succeeded")])
+def test_what_is_removed_has_failed_unless_it_had_ended_before(phase: str, expected: str) -> None:
+    pod: Pod = make_pod("p").phase(phase).build()
+    left = failed(pod, "PodGC: node no longer exists", NOW)
+    assert left.status.phase == expected and pod.status.phase == phase
+    (condition,) = [each for each in left.status.conditions if each.type == "DisruptionTarget"]
+    assert (condition.status, condition.reason, condition.message) == (
+        "True", "DeletionByPodGC", "PodGC: node no longer exists",
+    )  # fmt: skip

@@ -1,61 +1,21 @@
 """A runtime without processes: containers that only pass through their states, as fast as they are told to.
 
-What a container does is declared by annotations of its pod, in seconds and numbers; all of its containers do the same.
-
-    pinnace.io/start-seconds   from being created to running                    (default: that of the process)
-    pinnace.io/run-seconds     from running to exiting by itself                (default: it runs for ever)
-    pinnace.io/exit-code       the code of that exit                            (default: 0)
-    pinnace.io/stop-seconds    from being asked to stop to exiting, with code 0 (default: 0)
-
-A container that is still there when its grace ends is killed: exit code 137 (128 + SIGKILL).
+What a container does is declared by annotations of its pod (kubelet.behaviour). A container that is still there when its grace
+ends is killed: exit code 137 (128 + SIGKILL). Hooks and probes end as declared, whatever they would call; only `sleep` sleeps.
 Thousands of containers cost nothing while nothing happens: state is computed when it is looked at.
 """
 
-import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kubelet.addresses import Addresses
+from kubelet.behaviour import Behaviour, Script, script
 from kubelet.reported import reported_exit
-from kubelet.runtime import Call, CallView, ContainerState, ContainerView, Exit, Instant, Unsupported, past
+from kubelet.runtime import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant, Unsupported, past
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
 from pinnace.api.times import to_seconds
 
 KILLED = 137
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    start_seconds: float = 0.0
-    run_seconds: float | None = None
-    exit_code: int = 0
-    stop_seconds: float = 0.0
-
-
-_ANNOTATIONS = {
-    "pinnace.io/start-seconds": ("start_seconds", float, math.inf, "seconds, such as 1.5"),
-    "pinnace.io/run-seconds": ("run_seconds", float, math.inf, "seconds, such as 1.5"),
-    "pinnace.io/exit-code": ("exit_code", int, 256, "a number from 0 to 255"),
-    "pinnace.io/stop-seconds": ("stop_seconds", float, math.inf, "seconds, such as 1.5"),
-}
-"""Annotation -> field of Behaviour, type, what the value must be below, and that in words."""
-
-
-def behaviour(pod: Pod, default: Behaviour) -> Behaviour:
-    """What the annotations of a pod say. Raises Unsupported for a value that makes no sense."""
-    annotations = pod.metadata.annotations
-    declared: dict[str, Any] = {}
-    for name, (field, kind, limit, words) in _ANNOTATIONS.items():
-        if name in annotations:
-            try:
-                value = kind(annotations[name])
-            except ValueError:
-                value = -1
-            if not 0 <= value < limit:
-                raise Unsupported(f'annotation {name}: "{annotations[name]}" is not {words}')
-            declared[field] = value
-    return replace(default, **declared) if declared else default
 
 
 class _Attempt(NamedTuple):
@@ -93,10 +53,10 @@ def _seen(planned: CallView, now: Instant) -> CallView:
 
 
 class _PodSandbox:
-    __slots__ = ("attempts", "behaviour")
+    __slots__ = ("attempts", "script")
 
-    def __init__(self, behaviour: Behaviour) -> None:
-        self.behaviour = behaviour
+    def __init__(self, script: Script) -> None:
+        self.script = script
         self.attempts: dict[str, _Attempt] = {}
 
 
@@ -105,39 +65,41 @@ class FakeRuntime:
 
     def __init__(self, default: Behaviour) -> None:
         self._default = default
+        self._unscripted = Script(default, {})
         self._pods: dict[str, _PodSandbox] = {}
 
     def listen(self, notify: Callable[[str], None]) -> None:
         """Whatever happens is foreseen."""
 
     def prepare(self, pod: Pod, addresses: Addresses) -> None:
-        self._pods[pod.metadata.uid] = _PodSandbox(behaviour(pod, self._default))
+        self._pods[pod.metadata.uid] = _PodSandbox(script(pod, self._default) or self._unscripted)
 
     def adopt(self, pod: Pod, now: Instant) -> None:
         """A fake container lives on in the status that was reported of it: one that ran keeps its start and its end."""
         try:
-            sandbox = _PodSandbox(behaviour(pod, self._default))
+            sandbox = _PodSandbox(script(pod, self._default) or self._unscripted)
         except Unsupported:  # annotations were edited after the pod was accepted
-            sandbox = _PodSandbox(self._default)
+            sandbox = _PodSandbox(self._unscripted)
         self._pods[pod.metadata.uid] = sandbox
-        for status in pod.status.containerStatuses:
-            if attempt := _resume(status, sandbox.behaviour, now):
+        for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
+            if attempt := _resume(status, sandbox.script.of(status.name), now):
                 sandbox.attempts[status.name] = attempt
 
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
         sandbox = self._pods[uid]
         before = sandbox.attempts.get(container)
-        starts = now.after(sandbox.behaviour.start_seconds)
+        declared = sandbox.script.of(container)
+        starts = now.after(declared.start_seconds)
         last_exit = before.view(now).exit if before else None
-        sandbox.attempts[container] = _plan(container, attempt, starts, sandbox.behaviour, last_exit)
+        sandbox.attempts[container] = _plan(container, attempt, starts, declared, last_exit)
 
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         sandbox = self._pods[uid]
-        attempt = sandbox.attempts[container]
+        attempt, stop_seconds = sandbox.attempts[container], sandbox.script.of(container).stop_seconds
         if now.monotonic < attempt.starts.monotonic:
             ends, code = now, KILLED
-        elif attempt.stop_grace is None and sandbox.behaviour.stop_seconds <= grace and grace > 0:
-            ends, code = now.after(sandbox.behaviour.stop_seconds), 0
+        elif attempt.stop_grace is None and stop_seconds <= grace and grace > 0:
+            ends, code = now.after(stop_seconds), 0
         else:
             ends, code = now.after(grace), KILLED
         if attempt.ends is not None and attempt.ends <= ends:
@@ -147,11 +109,11 @@ class FakeRuntime:
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
         sandbox = self._pods[uid]
         attempt = sandbox.attempts[container]
-        takes = float(call.handler.seconds) if isinstance(call.handler, SleepAction) else 0.0
-        failure = "" if takes <= call.timeout else "timed out"
-        ended = now.after(min(takes, call.timeout))
+        takes, failure = _outcome(call, sandbox.script.of(container), now.monotonic - attempt.starts.monotonic)
+        if takes > call.timeout:
+            takes, failure = call.timeout, f"timed out after {call.timeout:g} s"
         others = tuple(each for each in attempt.calls if each.kind is not call.kind)
-        planned = CallView(call.kind, call.number, now, ended, failure, None)
+        planned = CallView(call.kind, call.number, now, now.after(takes), failure, None)
         sandbox.attempts[container] = attempt._replace(calls=(*others, planned))
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
@@ -163,6 +125,25 @@ class FakeRuntime:
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """An earlier process leaves nothing."""
+
+
+def _outcome(call: Call, declared: Behaviour, age: float) -> tuple[float, str]:
+    """How long the call takes, and why it fails, if it does. `age`: seconds that the container has run."""
+    match call.kind:
+        case CallKind.POST_START:
+            takes, code = declared.post_start_seconds, declared.post_start_exit_code
+        case CallKind.PRE_STOP:
+            takes, code = declared.pre_stop_seconds, declared.pre_stop_exit_code
+        case CallKind.STARTUP:
+            takes, code = declared.probe_seconds, int(age < declared.started_after_seconds)
+        case CallKind.READINESS:
+            ready = declared.ready_after_seconds <= age < declared.unready_after_seconds
+            takes, code = declared.probe_seconds, int(not ready)
+        case CallKind.LIVENESS:
+            takes, code = declared.probe_seconds, int(age >= declared.unhealthy_after_seconds)
+    if isinstance(call.handler, SleepAction):
+        takes = float(call.handler.seconds)
+    return takes, f"exit code {code}" if code else ""
 
 
 def _plan(name: str, number: int, starts: Instant, declared: Behaviour, last_exit: Exit | None) -> _Attempt:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
 from kubelet.process.root import Root

@@ -16,7 +16,7 @@ Guarantees:
   has accepted it, and likewise ended it; the other adopts it from there.
 * A pod is deleted (grace 0, its uid as precondition) only when its final status has been acknowledged.
 
-Events are recorded for refusals, failures and kills only: a Started event for each pod would cost a write for each pod.
+Events are recorded for what goes wrong and for what is stopped: a Started event for each pod would cost a write for each pod.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from typing import Protocol
 from kubelet import lifecycle, metrics
 from kubelet.batches import BatchWriter
 from kubelet.delayqueue import DelayQueue
-from kubelet.lifecycle import Phase, PodState, Remove, Start, Step, Stop
+from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.record import Record
 from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
 from kubelet.virtualnode import VirtualNode
@@ -151,7 +151,7 @@ class Pods:
         if record.is_contradicted:
             record.changes += 1
             self._reports.mark(uid)
-        if record.want.grace is not None:
+        if record.want.grace is not None or record.template.plan.gates:
             self._queue.add(uid)
 
     def _forget(self, uid: str) -> None:
@@ -189,7 +189,7 @@ class Pods:
 
     def _adopt(self, uid: str, pod: Pod, now: Instant) -> None:
         record = self._records[uid] = Record.of(pod)
-        record.state = lifecycle.adopt(pod, now)
+        record.state = lifecycle.adopt(pod, record.template.plan, now)
         if not record.state.phase.final:
             self._runtime.adopt(pod, now)
             record.containers = self._runtime.observe(uid, now)
@@ -205,8 +205,10 @@ class Pods:
             state = step.state
             if not self._carry_out(uid, record, step, now):
                 break
-        if state != before or [view.past for view in containers] != [view.past for view in record.containers]:
+        told = before is not None and (state is before or state.told == before.told)
+        if not told or [view.past for view in containers] != [view.past for view in record.containers]:
             self._changed(uid, record, state, containers)
+        record.state, record.containers = state, containers
         if step.wake_at is not None:
             self._queue.add_at(uid, step.wake_at)
         if record.over and record.reported:
@@ -225,7 +227,7 @@ class Pods:
             node.vacate(uid)
             return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
         record.addresses = admitted
-        return lifecycle.accept(now)
+        return lifecycle.accept(record.template.plan, now)
 
     def _carry_out(self, uid: str, record: Record, step: Step, now: Instant) -> bool:
         """False: the actions change nothing about the containers, so another step now would be the same."""
@@ -237,15 +239,18 @@ class Pods:
                     touched = True
                 case Stop(container, grace):
                     self._runtime.stop(uid, container, grace, now)
-                    self._events.event(record.pod, "Normal", "Killing", f"Stopping container {container}")
                     touched = True
+                case Begin(container, call):
+                    self._runtime.call(uid, container, call, now)
+                    touched = True
+                case Note(type_, reason, message):
+                    self._events.event(record.pod, type_, reason, message)
                 case Remove():
                     record.over = True
         return touched
 
     def _changed(self, uid: str, record: Record, state: PodState, containers: Sequence[ContainerView]) -> None:
         before = record.state
-        record.state, record.containers = state, containers
         record.changes += 1
         self._reports.mark(uid)
         if state.phase.final and not (before and before.phase.final):
@@ -254,10 +259,10 @@ class Pods:
 
     def _tell(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:
         """Records how a pod ended, unless it went well or was asked to go."""
-        if state.reason:
+        if state.refused:
             metrics.REFUSED.labels(state.reason).inc()
             self._events.event(pod, "Warning", state.reason, state.message)
-        elif state.phase is Phase.FAILED and not pod.metadata.HasField("deletionTimestamp"):
+        elif state.phase is Phase.FAILED and state.ending is None:
             codes = ", ".join(f"{view.name} with code {view.exit.code}" for view in containers if view.exit)
             self._events.event(pod, "Warning", "Failed", f"Containers exited: {codes}")
 

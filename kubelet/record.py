@@ -8,7 +8,7 @@ from kubelet.lifecycle import Phase, PodState, Wanted, accepted
 from kubelet.runtime import ContainerView
 from kubelet.status import render
 from kubelet.template import Template, template_of
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import Pod, PodCondition
 
 FINAL = tuple(phase for phase in Phase if phase.final)
 
@@ -63,7 +63,7 @@ class Record:
     @property
     def is_contradicted(self) -> bool:
         """Does the API say that the pod is not Ready, after we have said that it is? The node was taken to be unreachable."""
-        if self.state is None or not self.state.ready or not self.reported:
+        if self.state is None or not self.state.ready.holds or not self.reported:
             return False
         return any(each.type == "Ready" and each.status != "True" for each in self.pod.status.conditions)
 
@@ -74,7 +74,7 @@ class Record:
         if int(revision) < int(self.revision):
             return False
         self.pod, self.revision = pod, revision
-        if metadata.HasField("deletionTimestamp"):
+        if metadata.HasField("deletionTimestamp") or self.template.plan.gates:
             self.want = wanted(pod, self.template)
         return True
 
@@ -93,6 +93,18 @@ class Record:
 
 
 def wanted(pod: Pod, template: Template) -> Wanted:
-    metadata = pod.metadata
+    metadata, plan = pod.metadata, template.plan
     grace = float(metadata.deletionGracePeriodSeconds) if metadata.HasField("deletionTimestamp") else None
-    return Wanted(template.containers, template.restart_policy, grace)
+    return Wanted(plan, grace, unmet(plan.gates, pod.status.conditions) if plan.gates else "")
+
+
+def unmet(gates: Sequence[str], conditions: Sequence[PodCondition]) -> str:
+    """The readiness gates that are not True, in Kubernetes' words; empty when all are."""
+    found = {condition.type: condition.status for condition in conditions}
+    return ", ".join(
+        f'the status of pod readiness gate "{gate}" is not "True", but {found[gate]}'
+        if gate in found
+        else f'corresponding condition of pod readiness gate "{gate}" does not exist.'
+        for gate in gates
+        if found.get(gate) != "True"
+    )

@@ -72,11 +72,11 @@ class Call(NamedTuple):
 
     kind: CallKind
     number: int
-    """Counted from 0 for each kind, whatever the attempt."""
+    """Counted from 0 for each kind and attempt."""
     handler: Handler
     """Ports are numbers: names of ports are resolved already. An empty host is the pod's."""
     timeout: float
-    """Seconds after which the runtime breaks it off, and it has failed."""
+    """Seconds after which the runtime breaks it off, and it has failed; infinite for a postStart hook, which has none."""
 
 
 class CallView(NamedTuple):

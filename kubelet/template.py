@@ -3,14 +3,16 @@
 from functools import lru_cache
 from typing import NamedTuple
 
+from kubelet.lifecycle import PodPlan, plan_of
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.fit import Requests, pod_requests
 
 
 class Template(NamedTuple):
-    containers: tuple[str, ...]
+    plan: PodPlan
     images: tuple[str, ...]
-    restart_policy: str
+    """Of the main containers."""
+    init_images: tuple[str, ...]
     host_network: bool
     requests: Requests
 
@@ -26,11 +28,10 @@ def template_of(pod: Pod) -> Template:
 def _of_bytes(encoded: bytes) -> Template:
     pod = Pod()
     pod.spec.ParseFromString(encoded)
-    containers = pod.spec.containers
     return Template(
-        tuple(container.name for container in containers),
-        tuple(container.image for container in containers),
-        pod.spec.restartPolicy,
+        plan_of(pod.spec),
+        tuple(container.image for container in pod.spec.containers),
+        tuple(container.image for container in pod.spec.initContainers),
         pod.spec.hostNetwork,
         pod_requests(pod),
     )

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from apiserver.storage.memory import MemoryStorage
 from kubelet import nodes
-from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.runtime import read
 from pinnace.api.coordination_v1_pb2 import Lease

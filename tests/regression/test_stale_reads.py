@@ -11,7 +11,8 @@ from apiserver.cacher.listing import ListQuery
 from apiserver.services import resource
 from apiserver.storage.interface import Changes
 from apiserver.storage.memory import MemoryStorage
-from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
 from pinnace.api.core_v1_pb2 import PodList

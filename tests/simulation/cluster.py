@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from apiserver.assembly import Assembly
-from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
 from kubelet.run_log import Witnessed

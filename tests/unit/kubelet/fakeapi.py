@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from apiserver.registry.validation.pod_status import validate_pod_status
-from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
 from kubelet.lifecycle import Phase
 from kubelet.pods import Pods
 from pinnace.api.core_v1_pb2 import Node, Pod

@@ -3,7 +3,8 @@
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.fake import KILLED, Behaviour, FakeRuntime, behaviour
+from kubelet.behaviour import Behaviour, script
+from kubelet.fake import KILLED, FakeRuntime
 from kubelet.lifecycle import accept, advance
 from kubelet.record import wanted
 from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant, Unsupported
@@ -52,9 +53,10 @@ def test_without_annotations_a_container_runs_at_once_and_for_ever() -> None:
 
 def test_annotations_win_over_the_defaults_of_the_process() -> None:
     default = Behaviour(start_seconds=9.0, run_seconds=8.0, exit_code=7)
-    declared = behaviour(pod(start_seconds="1.5", exit_code="3"), default)
-    assert declared == Behaviour(start_seconds=1.5, run_seconds=8.0, exit_code=3)
-    assert behaviour(pod(), default) is default
+    declared = script(pod(start_seconds="1.5", exit_code="3"), default)
+    assert declared is not None
+    assert declared.of("c0") == Behaviour(start_seconds=1.5, run_seconds=8.0, exit_code=3)
+    assert script(pod(), default) is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def restarted(runtime: FakeRuntime, source: Pod, seconds: float) -> FakeRuntime:
     """A runtime of the next process: it knows only what was reported."""
     template = template_of(source)
     views = runtime.observe(UID, at(seconds))
-    state = advance(wanted(source, template), accept(NOW), views, at(seconds)).state
+    state = advance(wanted(source, template), accept(template.plan, NOW), views, at(seconds)).state
     source.status.CopyFrom(render(source, "1", template, state, views, ADDRESSES).status)
     fresh = FakeRuntime(Behaviour())
     fresh.adopt(source, at(seconds))
@@ -183,4 +185,4 @@ def test_a_sleeping_hook_takes_its_time_and_a_later_call_of_its_kind_replaces_it
 
     runtime.call(UID, "c0", Call(CallKind.PRE_STOP, 1, SleepAction(seconds=3), timeout=2.0), at(5))
     (broken_off,) = see(runtime, 7).calls
-    assert (broken_off.number, broken_off.ended, broken_off.failure) == (1, at(7), "timed out")
+    assert (broken_off.number, broken_off.ended, broken_off.failure) == (1, at(7), "timed out after 2 s")

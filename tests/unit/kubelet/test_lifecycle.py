@@ -3,11 +3,12 @@
 import pytest
 
 from kubelet.lifecycle import (
-    RESTART_BACKOFF,
-    RESTART_BACKOFF_MAX,
-    RESTART_BACKOFF_RESET,
     TRANSITIONS,
+    ContainerPlan,
+    Fact,
+    Note,
     Phase,
+    PodPlan,
     PodState,
     Remove,
     Start,
@@ -17,20 +18,22 @@ from kubelet.lifecycle import (
     accept,
     adopt,
     advance,
+    delay,
+    in_words,
     refuse,
-    restart_at,
 )
+from kubelet.lifecycle.backoff import BACKOFF, BACKOFF_MAX, BACKOFF_RESET
 from kubelet.runtime import ContainerState, ContainerView, Exit, Instant, past
 from pinnace.api.times import to_time
 from tests.builders import make_pod
 
 NOW = Instant(100.0, 5_000.0)
-NEW = accept(NOW)
-RUNNING = PodState(Phase.RUNNING, NOW, ready=True, ready_changed=NOW)
+NEW = accept(PodPlan(()), NOW)
+RUNNING = PodState(Phase.RUNNING, NOW, Fact(True, NOW), Fact(True, NOW), Fact(True, NOW))
 
 
 def want(*containers: str, policy: str = "Always", grace: float | None = None) -> Wanted:
-    return Wanted(containers or ("a",), policy, grace)
+    return Wanted(PodPlan(tuple(ContainerPlan(name, policy) for name in containers or ("a",))), grace)
 
 
 def created(name: str = "a", at: float = 101.0) -> ContainerView:
@@ -53,7 +56,6 @@ def exited(name: str = "a", code: int = 0, *, attempt: int = 0) -> ContainerView
         ("Always", [running()], Phase.RUNNING),
         ("Always", [exited()], Phase.RUNNING),  # comes back
         ("Always", [exited(code=1)], Phase.RUNNING),
-        ("", [exited(code=1)], Phase.RUNNING),  # the default is Always
         ("OnFailure", [exited(code=1)], Phase.RUNNING),
         ("OnFailure", [exited()], Phase.SUCCEEDED),
         ("Never", [exited()], Phase.SUCCEEDED),
@@ -96,46 +98,99 @@ def test_the_next_step_is_due_when_the_first_container_changes() -> None:
 
 
 def test_readiness_changes_with_the_containers_and_remembers_when() -> None:
-    later = Instant(110.0, 5_010.0)
+    later = Instant(101.0, 5_001.0)
     unready = advance(want(), RUNNING, [exited(attempt=3)], later).state
-    assert (unready.phase, unready.ready, unready.ready_changed) == (Phase.RUNNING, False, later)
-    much_later = Instant(120.0, 5_020.0)
+    assert (unready.phase, unready.ready, unready.containers_ready) == (Phase.RUNNING, Fact(False, later), Fact(False, later))
+    much_later = Instant(102.0, 5_002.0)
     assert advance(want(), unready, [exited(attempt=3)], much_later).state is unready
 
 
+def test_readiness_gates_make_a_pod_unready_whose_containers_are_ready() -> None:
+    gated = want()._replace(gated="not yet")
+    state = advance(gated, RUNNING, [running()], NOW).state
+    assert (state.containers_ready.holds, state.ready.holds, state.gated) == (True, False, "not yet")
+    assert advance(want(), state, [running()], NOW).state.ready.holds
+
+
+def crash(attempt: int, seconds: float = 0.0) -> ContainerView:
+    """It ran for so long."""
+    end = NOW.after(seconds)
+    return ContainerView("a", attempt, ContainerState.EXITED, NOW, Exit(1, NOW, end), None, None, None)
+
+
+BACKED_OFF = Note("Warning", "BackOff", "Back-off restarting failed container a")
+
+
 def test_the_first_restart_is_immediate_and_later_ones_wait_longer_and_longer() -> None:
-    assert advance(want(), RUNNING, [exited()], NOW).actions == (Start("a", 1),)
-    step = advance(want(), RUNNING, [exited(attempt=1)], NOW)
-    assert (step.actions, step.wake_at) == ((), NOW.monotonic + RESTART_BACKOFF)
-    due = Instant(NOW.monotonic + RESTART_BACKOFF, 0.0)
-    assert advance(want(), RUNNING, [exited(attempt=1)], due).actions == (Start("a", 2),)
+    assert advance(want(), RUNNING, [crash(0)], NOW).actions == (Start("a", 1),)
+    step = advance(want(), RUNNING, [crash(1)], NOW)
+    assert (step.actions, step.wake_at) == ((BACKED_OFF,), NOW.monotonic + BACKOFF)
+    assert advance(want(), step.state, [crash(1)], NOW).actions == (), "it is said once for each crash"
+    due = Instant(NOW.monotonic + BACKOFF, 0.0)
+    assert advance(want(), step.state, [crash(1)], due).actions == (Start("a", 2),)
 
-    delays = [restart_at(Exit(1, NOW, NOW), attempt) - NOW.monotonic for attempt in range(10_000)]
-    assert delays[:4] == [0, RESTART_BACKOFF, 2 * RESTART_BACKOFF, 4 * RESTART_BACKOFF]
-    assert max(delays) == delays[-1] == RESTART_BACKOFF_MAX
+    delays = [delay(crash(attempt), None) for attempt in range(10_000)]
+    assert delays[:7] == [0, 10, 20, 40, 80, 160, 300]
+    assert max(delays) == delays[-1] == BACKOFF_MAX
+    assert [in_words(seconds) for seconds in delays[1:7]] == ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s"]
 
 
-def test_a_container_that_ran_long_is_restarted_at_once() -> None:
-    end = NOW.after(RESTART_BACKOFF_RESET)
-    assert restart_at(Exit(1, NOW, end), 7) == end.monotonic
+def test_a_container_that_ran_for_ten_minutes_is_restarted_at_once_and_its_back_off_begins_anew() -> None:
+    state, late = RUNNING, NOW.after(BACKOFF_RESET)
+    step = advance(want(), state, [crash(7, BACKOFF_RESET)], late)
+    assert step.actions == (Start("a", 8),)
+    assert advance(want(), step.state, [crash(8)], NOW).wake_at == NOW.monotonic + BACKOFF
+    assert advance(want(), step.state, [crash(9)], NOW).wake_at == NOW.monotonic + 2 * BACKOFF
+    assert advance(want(), state, [crash(7, BACKOFF_RESET - 1)], late).wake_at == late.monotonic - 1 + BACKOFF_MAX
+
+
+def killing(name: str) -> Note:
+    return Note("Normal", "Killing", f"Stopping container {name}")
 
 
 def test_deletion_stops_what_runs_with_the_grace_of_the_pod() -> None:
     step = advance(want("a", "b", grace=30.0), RUNNING, [running("a"), exited("b", 1)], NOW)
-    assert step.actions == (Stop("a", 30.0),)
+    assert step.actions == (killing("a"), Stop("a", 30.0))
     assert step.state.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(("grace", "given"), [(30.0, 30.0), (2.0, 2.0), (1.0, 2.0), (0.0, 0.0)])
+def test_a_container_has_two_seconds_at_least_unless_it_is_to_be_killed_at_once(grace: float, given: float) -> None:
+    assert advance(want(grace=grace), RUNNING, [running()], NOW).actions == (killing("a"), Stop("a", given))
 
 
 def test_a_container_is_asked_again_only_when_the_grace_gets_shorter() -> None:
     asked = running(stop_grace=30.0, ends=130.0)
-    assert advance(want(grace=30.0), RUNNING, [asked], NOW) == Step(RUNNING, 130.0, ())
-    assert advance(want(grace=5.0), RUNNING, [asked], NOW).actions == (Stop("a", 5.0),)
+    deleting = advance(want(grace=30.0), RUNNING, [running()], NOW).state
+    later = NOW.after(7.0)
+    assert advance(want(grace=30.0), deleting, [asked], later) == Step(deleting, 130.0, ())
+    assert advance(want(grace=25.0), deleting, [asked], later).actions == (), "that would be later than the first"
+    assert advance(want(grace=5.0), deleting, [asked], later).actions == (Stop("a", 5.0),)
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, Phase.SUCCEEDED), (137, Phase.FAILED)])
 def test_deletion_ends_a_pod_whatever_its_restart_policy(code: int, phase: Phase) -> None:
     step = advance(want(grace=30.0), RUNNING, [exited(code=code)], NOW)
     assert (step.state.phase, step.wake_at, step.actions) == (phase, None, (Remove(),))
+
+
+LIMITED = Wanted(PodPlan((ContainerPlan("a", "Always"),), grace=20.0, deadline=60.0), None)
+
+
+def test_a_pod_is_stopped_at_its_deadline_and_has_failed_whatever_its_containers_say() -> None:
+    assert advance(LIMITED, RUNNING, [running()], NOW).wake_at == NOW.monotonic + 60.0
+    late = NOW.after(60.0)
+    step = advance(LIMITED, RUNNING, [running()], late)
+    message = "Pod was active on the node longer than the specified deadline"
+    assert step.actions == (Note("Normal", "DeadlineExceeded", message), killing("a"), Stop("a", 20.0))
+    assert (step.state.phase, step.state.reason) == (Phase.RUNNING, ""), "not before it is over"
+    over = advance(LIMITED, step.state, [exited()], late).state
+    assert (over.phase, over.reason, over.message) == (Phase.FAILED, "DeadlineExceeded", message)
+
+
+def test_a_deadline_counts_from_when_the_pod_was_accepted_and_concerns_one_that_has_not_started_too() -> None:
+    step = advance(LIMITED, NEW, [], NOW.after(60.0))
+    assert (step.state.phase, step.state.reason) == (Phase.FAILED, "DeadlineExceeded")
 
 
 def test_a_pod_that_is_deleted_before_it_started_never_starts() -> None:
@@ -163,8 +218,10 @@ def test_adopting_takes_the_reported_state_as_it_is() -> None:
     pod = make_pod("a").phase("Running").condition("Ready", "True").build()
     pod.status.startTime.CopyFrom(to_time(4_000))
     pod.status.conditions[0].lastTransitionTime.CopyFrom(to_time(4_900))
-    state = adopt(pod, NOW)
-    assert state == PodState(Phase.RUNNING, Instant(-900.0, 4_000), ready=True, ready_changed=Instant(0.0, 4_900))
+    since = Instant(-900.0, 4_000)
+    unknown = Fact(False, since)
+    state = adopt(pod, PodPlan(()), NOW)
+    assert state == PodState(Phase.RUNNING, since, Fact(True, since), unknown, Fact(True, Instant(0.0, 4_900)), cares={})
 
 
 def test_a_clock_that_was_set_back_does_not_put_the_past_into_the_future() -> None:

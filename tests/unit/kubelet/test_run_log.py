@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.fake import Behaviour, FakeRuntime
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
 from kubelet.run_log import RunLog, Witnessed
 from kubelet.runtime import Runtime, read
 from pinnace.check.files import read as read_history

@@ -3,7 +3,7 @@
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.lifecycle import Phase, PodState, accept, refuse
+from kubelet.lifecycle import Fact, Phase, PodPlan, PodState, accept, refuse
 from kubelet.runtime import ContainerState, ContainerView, Exit, Instant
 from kubelet.status import render
 from kubelet.template import template_of
@@ -18,7 +18,8 @@ EXIT = Exit(3, EARLIER, NOW)
 
 
 def state(phase: Phase, ready: bool = False) -> PodState:
-    return PodState(phase, EARLIER, ready=ready, ready_changed=NOW)
+    fact = Fact(ready, NOW)
+    return PodState(phase, EARLIER, Fact(True, EARLIER), fact, fact, ended=NOW if phase.final else None)
 
 
 def status(pod: Pod, state: PodState, *views: ContainerView) -> PodStatus:
@@ -32,7 +33,7 @@ def condition(of: PodStatus, kind: str) -> PodCondition:
 
 def test_a_report_has_the_identity_and_the_version_to_compare_with() -> None:
     pod = make_pod("a", "web").req(cpu="1").label("x", "y").version(3).build()
-    report = render(pod, "7", template_of(pod), accept(NOW), (), ADDRESSES)
+    report = render(pod, "7", template_of(pod), accept(PodPlan(()), NOW), (), ADDRESSES)
     metadata = report.metadata
     assert (metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion) == ("a", "web", "uid-web-a", "7")
     assert not report.HasField("spec")
@@ -47,7 +48,7 @@ def test_a_running_pod() -> None:
     assert (found.hostIP, found.podIP) == ADDRESSES
     assert ([each.ip for each in found.hostIPs], [each.ip for each in found.podIPs]) == ([ADDRESSES.host], [ADDRESSES.pod])
     assert {each.type: each.status for each in found.conditions} == dict.fromkeys(
-        ("PodScheduled", "Initialized", "Ready", "ContainersReady"), "True"
+        ("PodScheduled", "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"), "True"
     )
     assert condition(found, "Ready").lastTransitionTime.seconds == 5_000
     assert condition(found, "Initialized").lastTransitionTime.seconds == 4_950
@@ -76,7 +77,7 @@ def test_fields_that_this_project_does_not_know_survive() -> None:
     pod = make_pod("a").req(cpu="1").build()
     unknown = b"\xc2\x3e\x03abc"  # field 1000
     pod.status.MergeFromString(unknown)
-    assert unknown in status(pod, accept(NOW)).SerializeToString()
+    assert unknown in status(pod, accept(PodPlan(()), NOW)).SerializeToString()
 
 
 def test_a_pod_that_is_being_created() -> None:

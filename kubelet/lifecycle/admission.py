@@ -1,0 +1,64 @@
+"""How a pod comes to a node: taken, refused, or taken up from where an earlier process had it."""
+
+from kubelet.lifecycle.plan import PodPlan
+from kubelet.lifecycle.state import Care, Fact, Phase, PodState
+from kubelet.runtime import Instant, past
+from pinnace.api.core_v1_pb2 import Pod, PodStatus
+from pinnace.api.times import to_seconds
+
+
+def accept(plan: PodPlan, now: Instant) -> PodState:
+    return PodState(Phase.PENDING, now, Fact(not plan.init, now), Fact(False, now), Fact(False, now))
+
+
+def refuse(reason: str, message: str, now: Instant) -> PodState:
+    """The node does not take the pod; no container of it is ever created."""
+    never = Fact(False, now)
+    return PodState(Phase.FAILED, now, never, never, never, reason, message, refused=True, ended=now)
+
+
+def accepted(pod: Pod) -> bool:
+    """Has an earlier kubelet process taken the pod up, or is it over without one?"""
+    return pod.status.HasField("startTime") or pod.status.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:
+    """The state of a pod that an earlier kubelet process had accepted or refused, from the status that it reported. Hooks
+    that were done are not called again, and what was ready stays so until a probe says otherwise; a hook that was not yet
+    done is called again. `accepted` holds."""
+    status = pod.status
+    since = past(to_seconds(status.startTime), now)
+    phase = next((phase for phase in Phase if phase == status.phase), Phase.PENDING)
+    return PodState(
+        phase,
+        since,
+        _fact(status, "Initialized", not plan.init, since, now),
+        _fact(status, "ContainersReady", False, since, now),
+        _fact(status, "Ready", False, since, now),
+        status.reason,
+        status.message,
+        refused=phase.final and not status.podIP,
+        cares=_cares(status, plan, now),
+    )
+
+
+def _fact(status: PodStatus, kind: str, default: bool, since: Instant, now: Instant) -> Fact:
+    for condition in status.conditions:
+        if condition.type == kind:
+            return Fact(condition.status == "True", past(to_seconds(condition.lastTransitionTime), now))
+    return Fact(default, since)
+
+
+def _cares(status: PodStatus, plan: PodPlan, now: Instant) -> dict[str, Care]:
+    attended = {each.name for each in (*plan.init, *plan.main) if each.attended}
+    return {
+        each.name: Care(
+            each.restartCount,
+            each.started,
+            each.ready,
+            hooked=True,
+            started_at=past(to_seconds(each.state.running.startedAt), now).monotonic,
+        )
+        for each in (*status.initContainerStatuses, *status.containerStatuses)
+        if each.name in attended and each.state.HasField("running")
+    }

@@ -1,0 +1,176 @@
+"""A pod, one step: which containers start, which are stopped, and what phase and conditions that makes.
+
+    starting   init containers one after another, each when the one before has succeeded (or, a sidecar, has started);
+               then all main containers
+    stopping   all but the sidecars at once; then the sidecars one after another, the last first
+
+A pod stops because it is being deleted, because its deadline has passed, because an init container has failed for good, or
+because its main containers are done and only sidecars are left.
+Source: https://kubernetes.io/docs/concepts/workloads/pods/init-containers/,
+https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kubelet.lifecycle.container import Turn, attend, stop
+from kubelet.lifecycle.plan import ContainerPlan
+from kubelet.lifecycle.state import TRANSITIONS, Ending, Fact, Phase, PodState, Remove, Start, Step, Wanted
+from kubelet.runtime import ContainerView, Instant
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+
+Views = Mapping[str, ContainerView]
+
+
+class Beginning(NamedTuple):
+    """What the init containers come to in a step."""
+
+    complete: bool
+    """The main containers may start."""
+    alive: bool
+    """One that is no sidecar has not ended for good."""
+    failed: bool
+    """One that is no sidecar has failed for good."""
+    sidecars: Sequence[tuple[ContainerPlan, ContainerView]]
+    """Those that have not ended for good."""
+    ready: bool
+    """All sidecars are ready."""
+
+
+NO_INIT = Beginning(complete=True, alive=False, failed=False, sidecars=(), ready=True)
+
+
+def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step:
+    """One step. `containers` are those that have ever been started. After the actions are carried out, observe and step
+    again; without actions nothing will happen until `wake_at` or until the pod or a container changes."""
+    deleting = want.grace is not None
+    if state.phase.final:
+        return Step(state, None, (Remove(),) if deleting else ())
+    plan, turn, ending = want.plan, Turn(state.cares, now), state.ending
+    if deleting or plan.deadline is not None:
+        ending = _ending(want, state, turn)
+    views = {view.name: view for view in containers}
+    init = _init(plan.init, state, views, ending, turn) if plan.init else NO_INIT
+    alive, absent, starting, failed, ready = False, False, False, False, init.ready
+    may_start = init.complete and ending is None
+    for each in plan.main:
+        view = views.get(each.name)
+        if view is None:
+            absent, ready = True, False
+            if may_start:
+                turn.actions.append(Start(each.name, 0))
+                may_start = each.post_start is None
+            continue
+        standing = attend(turn, each, view, ending)
+        ready = ready and standing.ready
+        if standing.alive:
+            alive = True
+            if not standing.up:
+                starting = True
+                may_start = may_start and each.post_start is None
+            if ending is not None:
+                stop(turn, each, view, ending.since, ending.grace, f"Stopping container {each.name}")
+        elif view.exit is not None:
+            failed = failed or view.exit.code != 0
+    done = not (alive or init.alive or (absent and ending is None and not init.failed))
+    if init.sidecars and done:
+        if ending is None:  # what was asked of the sidecars is void
+            return advance(want, state._replace(ending=Ending(now.monotonic, plan.grace)), containers, now)
+        last, view = init.sidecars[-1]
+        stop(turn, last, view, ending.since, ending.grace, f"Stopping container {last.name}")
+    if not done or init.sidecars:
+        phase = Phase.PENDING if absent or starting else Phase.RUNNING
+    else:
+        ended_well = not (absent or failed or (ending is not None and ending.reason))
+        phase = Phase.SUCCEEDED if ended_well else Phase.FAILED
+    state = _next(want, state, phase, init.complete, ready, ending, turn)
+    if not state.phase.final:
+        return Step(state, turn.wake_at, tuple(turn.actions))
+    return Step(state, None, (*turn.actions, Remove()) if deleting else tuple(turn.actions))
+
+
+def _ending(want: Wanted, state: PodState, turn: Turn) -> Ending | None:
+    """Of a pod that is being deleted, or that has a deadline. A grace is only ever shortened."""
+    ending, plan, now = state.ending, want.plan, turn.now.monotonic
+    if ending is None and plan.deadline is not None:
+        at = state.accepted.monotonic + plan.deadline
+        if now >= at:
+            turn.note("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+            ending = Ending(now, plan.grace, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+        else:
+            turn.wake(at)
+    if want.grace is None:
+        return ending
+    if ending is None:
+        return Ending(now, want.grace)
+    if now + want.grace < ending.since + ending.grace:
+        return ending._replace(since=now, grace=want.grace)
+    return ending
+
+
+def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: Ending | None, turn: Turn) -> Beginning:
+    """Once a pod is initialized it stays so: then only the sidecars matter, and each for itself."""
+    complete, alive, failed, ready = True, False, False, True
+    sidecars = []
+    for plan in plans:
+        view = views.get(plan.name)
+        if view is None:
+            in_turn = plan.sidecar if state.initialized.holds else complete
+            if in_turn and ending is None:
+                turn.actions.append(Start(plan.name, 0))
+            complete = False
+            ready = ready and not plan.sidecar
+            continue
+        standing = attend(turn, plan, view, ending)
+        if plan.sidecar:
+            complete = complete and standing.started
+            ready = ready and standing.ready
+            if standing.alive:
+                sidecars.append((plan, view))
+        elif standing.alive:
+            complete, alive = False, True
+            if ending is not None:
+                stop(turn, plan, view, ending.since, ending.grace, f"Stopping container {plan.name}")
+        elif view.exit is not None and view.exit.code != 0:
+            complete, failed = False, True
+    return Beginning(complete or state.initialized.holds, alive, failed, sidecars, ready)
+
+
+def _next(
+    want: Wanted, before: PodState, phase: Phase, initialized: bool, ready: bool, ending: Ending | None, turn: Turn
+) -> PodState:
+    """The state with this phase, if it may follow, and with what that makes of the conditions."""
+    if phase is not before.phase and phase not in TRANSITIONS[before.phase]:
+        phase = before.phase
+    ready = ready and phase is Phase.RUNNING
+    all_ready = ready and not want.gated
+    if (
+        phase is before.phase
+        and ready is before.containers_ready.holds
+        and all_ready is before.ready.holds
+        and initialized is before.initialized.holds
+        and ending is before.ending
+        and turn.cares is before.cares
+        and want.gated == before.gated
+    ):
+        return before
+    over = ending if phase.final and ending is not None else None
+    return PodState(
+        phase,
+        before.accepted,
+        _fact(before.initialized, initialized, turn.now),
+        _fact(before.containers_ready, ready, turn.now),
+        _fact(before.ready, all_ready, turn.now),
+        over.reason if over is not None else "",
+        over.message if over is not None else "",
+        want.gated,
+        ended=turn.now if phase.final else None,
+        ending=ending,
+        cares=turn.cares,
+    )
+
+
+def _fact(before: Fact, holds: bool, now: Instant) -> Fact:
+    return before if holds is before.holds else Fact(holds, now)

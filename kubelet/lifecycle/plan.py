@@ -66,19 +66,20 @@ class PodPlan(NamedTuple):
     """activeDeadlineSeconds."""
     gates: tuple[str, ...] = ()
     """Conditions that must be True, beside those of the containers, before the pod is ready."""
+    plain: bool = False
+    """Main containers and nothing else, none of them attended: nearly all pods."""
 
 
 def plan_of(spec: PodSpec) -> PodPlan:
     grace = float(spec.terminationGracePeriodSeconds) if spec.HasField("terminationGracePeriodSeconds") else DEFAULT_GRACE
     policy = spec.restartPolicy or "Always"
     init_policy = "Never" if policy == "Never" else "OnFailure"
-    return PodPlan(
-        tuple(_container(each, policy, grace) for each in spec.containers),
-        tuple(_init_container(each, init_policy, grace) for each in spec.initContainers),
-        grace,
-        float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None,
-        tuple(gate.conditionType for gate in spec.readinessGates),
-    )
+    main = tuple(_container(each, policy, grace) for each in spec.containers)
+    init = tuple(_init_container(each, init_policy, grace) for each in spec.initContainers)
+    deadline = float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
+    gates = tuple(gate.conditionType for gate in spec.readinessGates)
+    plain = not (init or gates or deadline is not None or any(each.attended for each in main))
+    return PodPlan(main, init, grace, deadline, gates, plain)
 
 
 def _init_container(container: Container, policy: str, grace: float) -> ContainerPlan:

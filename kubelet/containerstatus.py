@@ -49,12 +49,13 @@ def show(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) ->
 
 def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: PodState) -> Shown:
     care = state.cares.get(plan.name) if state.cares else None
-    if view is None or view.state is not ContainerState.RUNNING:
-        done = init and not plan.sidecar and view is not None and view.exit is not None and view.exit.code == 0
-        return Shown(plan, init, view, care, False, False, done)
+    running = view is not None and view.state is ContainerState.RUNNING
+    if init and not plan.sidecar:  # it is ready when it is done
+        done = view is not None and view.exit is not None and view.exit.code == 0
+        return Shown(plan, init, view, care, running, False, done)
     if not plan.attended:
-        return Shown(plan, init, view, care, True, True, True)
-    if care is None or care.attempt != view.attempt:
+        return Shown(plan, init, view, care, running, running, running)
+    if not running or view is None or care is None or care.attempt != view.attempt:
         return Shown(plan, init, view, care, False, False, False)
     return Shown(plan, init, view, care, care.hooked, care.started, care.ready)
 

@@ -7,7 +7,7 @@ A built object looks as the API server would return it: it has a uid and a resou
 return themselves; `build` returns a copy, so that one builder can make several versions of an object.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from typing import Any, Self
 
 from pinnace.api.core_v1_pb2 import (
@@ -115,6 +115,25 @@ class PodBuilder:
         if sidecar:
             container.restartPolicy = "Always"
         self._fill(container, requests, None)
+        return self
+
+    def main_containers(self) -> MutableSequence[Container]:
+        """For what has no word of its own here."""
+        return self._pod.spec.containers
+
+    def init_containers(self) -> MutableSequence[Container]:
+        return self._pod.spec.initContainers
+
+    def deadline(self, seconds: int) -> Self:
+        self._pod.spec.activeDeadlineSeconds = seconds
+        return self
+
+    def declare(self, **annotations: str | float) -> Self:
+        """What a container does in the fake runtime: `run_seconds=3`, or `run_seconds__c0=3` of one container."""
+        for name, value in annotations.items():
+            what, _, container = name.partition("__")
+            key = "pinnace.io/" + what.replace("_", "-") + (f".{container}" if container else "")
+            self._pod.metadata.annotations[key] = str(value)
         return self
 
     @staticmethod

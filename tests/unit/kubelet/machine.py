@@ -1,0 +1,133 @@
+"""One pod on one node: the pure state machine, the fake runtime and the status, without an API and without waiting.
+
+    machine = Machine(make_pod("a").init().req()); machine.wait(5); assert machine.phase is Phase.RUNNING
+
+Time goes on only by `wait`, from one change to the next. `told` has what happened, in order.
+"""
+
+from collections.abc import Sequence
+
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
+from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Stop, accept, adopt, advance
+from kubelet.record import wanted
+from kubelet.runtime import ContainerView, Instant
+from kubelet.status import Addresses, render
+from kubelet.template import template_of
+from pinnace.api.core_v1_pb2 import ContainerStatus, PodCondition, PodStatus
+from pinnace.api.times import to_time
+from tests.builders import PodBuilder
+
+BEGIN = Instant(100.0, 5_000.0)
+STEPS = 100
+"""That a pod may take at one moment before it is said to spin."""
+
+
+class Machine:
+    def __init__(self, builder: PodBuilder) -> None:
+        self.pod = builder.build()
+        self.uid = self.pod.metadata.uid
+        self.template = template_of(self.pod)
+        self.now = BEGIN
+        self.runtime = FakeRuntime(Behaviour())
+        self.runtime.prepare(self.pod)
+        self.state: PodState = accept(self.template.plan, self.now)
+        self.views: Sequence[ContainerView] = ()
+        self.told: list[str] = []
+        """Such as "start c0", "stop c0 30", "call c0 Startup probe", "Killing: Stopping container c0" and "remove"."""
+        self.phases = [self.state.phase]
+        self._wake_at: float | None = None
+        self.step()
+
+    @property
+    def phase(self) -> Phase:
+        return self.state.phase
+
+    @property
+    def alive(self) -> list[str]:
+        """Containers that have been started and have not ended."""
+        return [view.name for view in self.runtime.observe(self.uid, self.now) if view.exit is None]
+
+    @property
+    def seconds(self) -> float:
+        """Since the begin."""
+        return self.now.monotonic - BEGIN.monotonic
+
+    def step(self) -> None:
+        """As far as it goes at this moment."""
+        want = wanted(self.pod, self.template)
+        for _ in range(STEPS):
+            self.views = self.runtime.observe(self.uid, self.now)
+            step = advance(want, self.state, self.views, self.now)
+            again = advance(want, self.state, self.views, self.now)
+            assert again == step, "a step that is taken twice asks for the same"
+            self.state, self._wake_at = step.state, step.wake_at
+            if self.state.phase is not self.phases[-1]:
+                self.phases.append(self.state.phase)
+            said = [_words(action) for action in step.actions]
+            self.told += [words for words in said if words != "remove" or "remove" not in self.told]
+            if not [self._carry_out(action) for action in step.actions if not isinstance(action, Note | Remove)]:
+                return
+        raise AssertionError(f"the pod spins: {self.told[-9:]}")
+
+    def _carry_out(self, action: Start | Stop | Begin) -> bool:
+        match action:
+            case Start(container, attempt):
+                self.runtime.start(self.uid, container, attempt, self.now)
+            case Stop(container, grace):
+                self.runtime.stop(self.uid, container, grace, self.now)
+            case Begin(container, call):
+                self.runtime.call(self.uid, container, call, self.now)
+        return True
+
+    def wait(self, seconds: float) -> "Machine":
+        end = self.now.after(seconds)
+        while self._wake_at is not None and self._wake_at <= end.monotonic:
+            assert self._wake_at > self.now.monotonic, "it wakes for nothing"
+            self.now = self.now.after(self._wake_at - self.now.monotonic)
+            self.step()
+        self.now = end
+        self.step()
+        return self
+
+    def delete(self, grace: int = 30) -> "Machine":
+        self.pod.metadata.deletionTimestamp.CopyFrom(to_time(self.now.unix + grace))
+        self.pod.metadata.deletionGracePeriodSeconds = grace
+        self.step()
+        return self
+
+    def restart(self) -> "Machine":
+        """Another kubelet process takes the pod up, knowing nothing but what was reported of it."""
+        self.pod.status.CopyFrom(self.status)
+        self.runtime = FakeRuntime(Behaviour())
+        self.state = adopt(self.pod, self.template.plan, self.now)
+        if not self.state.phase.final:
+            self.runtime.adopt(self.pod, self.now)
+        self.step()
+        return self
+
+    @property
+    def status(self) -> PodStatus:
+        return render(self.pod, "1", self.template, self.state, self.views, Addresses("192.0.2.1", "192.0.2.2")).status
+
+    def container(self, name: str) -> ContainerStatus:
+        status = self.status
+        (found,) = (each for each in (*status.initContainerStatuses, *status.containerStatuses) if each.name == name)
+        return found
+
+    def condition(self, kind: str) -> PodCondition:
+        (found,) = (each for each in self.status.conditions if each.type == kind)
+        return found
+
+
+def _words(action: object) -> str:
+    match action:
+        case Start(container, _):
+            return f"start {container}"
+        case Stop(container, grace):
+            return f"stop {container} {grace:g}"
+        case Begin(container, call):
+            return f"call {container} {call.kind.value}"
+        case Note(_, reason, message):
+            return f"{reason}: {message}"
+    return "remove"

@@ -1,0 +1,134 @@
+"""Init containers and sidecars: who starts after whom, who is stopped before whom, and what is shown meanwhile."""
+
+import pytest
+
+from kubelet.lifecycle import Phase
+from tests.builders import PodBuilder, make_pod
+from tests.unit.kubelet.machine import Machine
+
+
+def starts(machine: Machine) -> list[str]:
+    return [words.removeprefix("start ") for words in machine.told if words.startswith("start ")]
+
+
+def stops(machine: Machine) -> list[str]:
+    return [words for words in machine.told if words.startswith("stop ")]
+
+
+def test_init_containers_run_one_after_another_and_the_main_ones_after_them() -> None:
+    machine = Machine(make_pod("a").init().init().req().req().declare(run_seconds__i0=2, run_seconds__i1=3))
+    assert (starts(machine), machine.phase) == (["i0"], Phase.PENDING)
+    assert starts(machine.wait(2)) == ["i0", "i1"]
+    assert starts(machine.wait(2.9)) == ["i0", "i1"]
+    assert starts(machine.wait(0.1)) == ["i0", "i1", "c0", "c1"]
+    assert machine.phase is Phase.RUNNING
+    assert machine.condition("Initialized").lastTransitionTime.seconds == 5_005
+
+
+def test_what_is_shown_while_a_pod_initializes() -> None:
+    machine = Machine(make_pod("a").init().init().req().declare(run_seconds__i0=2, run_seconds__i1=3)).wait(2)
+    first, second, main = (machine.container(name) for name in ("i0", "i1", "c0"))
+    assert (first.state.terminated.reason, first.ready) == ("Completed", True)
+    assert second.state.HasField("running")
+    assert main.state.waiting.reason == "PodInitializing"
+    initialized, ready = machine.condition("Initialized"), machine.condition("Ready")
+    assert (initialized.status, initialized.reason) == ("False", "ContainersNotInitialized")
+    assert initialized.message == "containers with incomplete status: [i1]"
+    assert (ready.reason, ready.message) == ("ContainersNotReady", "containers with unready status: [c0]")
+
+
+@pytest.mark.parametrize("policy", ["Always", "OnFailure"])
+def test_an_init_container_that_fails_is_tried_again_with_back_off(policy: str) -> None:
+    machine = Machine(make_pod("a").init().req().restart_policy(policy).declare(exit_code__i0=3))
+    assert starts(machine) == ["i0", "i0"]  # the first retry is immediate
+    status = machine.container("i0")
+    assert (status.state.waiting.reason, status.restartCount) == ("CrashLoopBackOff", 1)
+    assert status.state.waiting.message == "back-off 10s restarting failed container=i0 pod=a_default(uid-default-a)"
+    assert starts(machine.wait(30)) == ["i0"] * 4
+    assert machine.phase is Phase.PENDING
+
+
+def test_an_init_container_that_fails_fails_a_pod_that_restarts_nothing() -> None:
+    machine = Machine(make_pod("a").init().init(sidecar=True).init().req().restart_policy("Never").declare(exit_code__i2=3))
+    assert starts(machine) == ["i0", "i1", "i2"]
+    assert stops(machine) == ["stop i1 30"]
+    assert (machine.phases, machine.alive) == ([Phase.PENDING, Phase.FAILED], [])
+    assert machine.condition("Initialized").status == "False"
+    assert machine.container("c0").state.waiting.reason == "PodInitializing"
+
+
+def sidecar_that_needs_a_probe(**declared: float) -> PodBuilder:
+    pod = make_pod("a").init(sidecar=True).init().req().declare(**declared)
+    pod.init_containers()[0].startupProbe.handler.exec.command.append("true")
+    return pod
+
+
+def test_who_comes_after_a_sidecar_waits_until_it_has_started_and_not_until_it_ends() -> None:
+    machine = Machine(sidecar_that_needs_a_probe(started_after_seconds=15))
+    assert starts(machine.wait(19)) == ["i0"]
+    assert not machine.container("i0").started
+    assert starts(machine.wait(1)) == ["i0", "i1", "c0"]
+    assert machine.alive == ["i0", "c0"]
+    assert machine.container("i0").started
+
+
+def test_a_sidecar_comes_back_whatever_the_policy_and_the_pod_is_unready_meanwhile() -> None:
+    machine = Machine(make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(run_seconds__i0=5))
+    assert machine.state.ready.holds
+    assert starts(machine.wait(11)) == ["i0", "c0", "i0"]
+    assert machine.condition("Ready").message == "containers with unready status: [i0]"
+    assert machine.condition("Initialized").status == "True", "a pod that is initialized stays so"
+    assert starts(machine.wait(9)) == ["i0", "c0", "i0", "i0"]
+    assert machine.state.ready.holds
+
+
+def test_sidecars_are_stopped_after_the_main_containers_the_last_first() -> None:
+    pod = make_pod("a").init(sidecar=True).init(sidecar=True).req().req().declare(stop_seconds=3, stop_seconds__c1=5)
+    machine = Machine(pod).delete(grace=30)
+    assert stops(machine) == ["stop c0 30", "stop c1 30"]
+    assert stops(machine.wait(5))[2:] == ["stop i1 25"]
+    assert stops(machine.wait(3))[3:] == ["stop i0 22"]
+    machine.wait(3)
+    assert (machine.phase, machine.alive, machine.told[-1]) == (Phase.SUCCEEDED, [], "remove")
+
+
+def test_sidecars_that_come_too_late_have_two_seconds() -> None:
+    pod = make_pod("a").init(sidecar=True).req().declare(stop_seconds=60)
+    machine = Machine(pod).delete(grace=30).wait(30)
+    assert stops(machine) == ["stop c0 30", "stop i0 2"]
+    assert machine.wait(2).phase is Phase.FAILED
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, Phase.SUCCEEDED), (1, Phase.FAILED)])
+def test_a_job_with_a_sidecar_is_done_when_its_main_containers_are(code: int, phase: Phase) -> None:
+    pod = make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(
+        run_seconds__c0=5, exit_code__c0=code, stop_seconds__i0=2
+    )  # fmt: skip
+    machine = Machine(pod).wait(5)
+    assert (stops(machine), machine.phase) == (["stop i0 30"], Phase.RUNNING)
+    assert machine.wait(2).phases == [Phase.PENDING, Phase.RUNNING, phase]
+
+
+def test_a_sidecar_that_waits_before_its_restart_does_not_hold_up_the_end_of_a_job() -> None:
+    pod = make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(run_seconds__i0=2, run_seconds__c0=5)
+    assert Machine(pod).wait(5).phase is Phase.SUCCEEDED
+
+
+def test_deletion_stops_a_pod_that_initializes_and_nothing_starts_any_more() -> None:
+    machine = Machine(make_pod("a").init(sidecar=True).init().init().req().declare(run_seconds__i1=5, stop_seconds=1))
+    machine.wait(1).delete(grace=30)
+    assert stops(machine) == ["stop i1 30"]
+    machine.wait(10)
+    assert starts(machine) == ["i0", "i1"]
+    assert (machine.phase, machine.told[-1]) == (Phase.FAILED, "remove")
+
+
+def test_a_restarted_kubelet_goes_on_where_the_init_containers_are() -> None:
+    machine = Machine(make_pod("a").init().init(sidecar=True).init().req().declare(run_seconds__i0=2, run_seconds__i2=5))
+    machine.wait(4).restart()
+    assert machine.alive == ["i1", "i2"]
+    assert starts(machine) == ["i0", "i1", "i2"], "nothing was started twice"
+    machine.wait(3).restart()
+    assert starts(machine) == ["i0", "i1", "i2", "c0"]
+    assert machine.restart().phase is Phase.RUNNING
+    assert starts(machine) == ["i0", "i1", "i2", "c0"]

@@ -1,0 +1,131 @@
+"""Whatever a pod is made of and whatever happens to it: no illegal phase, nobody before his turn, nothing that is left over."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubelet.lifecycle import TRANSITIONS, Phase, PodState, Wanted, advance
+from kubelet.runtime import ContainerState, ContainerView, Exit
+from tests.builders import PodBuilder, make_pod
+from tests.unit.kubelet.machine import BEGIN, Machine
+
+seconds = st.sampled_from([0, 1, 3, 12])
+containers = st.fixed_dictionaries(
+    {},
+    optional={
+        "start_seconds": seconds,
+        "run_seconds": seconds,
+        "stop_seconds": st.sampled_from([0, 1, 40]),
+        "exit_code": st.sampled_from([0, 1]),
+        "started_after_seconds": seconds,
+        "ready_after_seconds": seconds,
+        "unhealthy_after_seconds": seconds,
+        "probe_seconds": st.sampled_from([0, 2]),
+        "post_start_seconds": seconds,
+        "post_start_exit_code": st.sampled_from([0, 1]),
+        "pre_stop_seconds": st.sampled_from([0, 5, 40]),
+    },
+)
+attentions = st.sets(st.sampled_from(["startupProbe", "readinessProbe", "livenessProbe", "postStart", "preStop"]), max_size=3)
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> PodBuilder:
+    builder = make_pod("a").restart_policy(draw(st.sampled_from(["Always", "OnFailure", "Never"])))
+    for sidecar in draw(st.lists(st.booleans(), max_size=3)):
+        builder.init(sidecar=sidecar)
+    for _ in range(draw(st.integers(1, 2))):
+        builder.req()
+    for container in (*builder.init_containers(), *builder.main_containers()):
+        builder.declare(**{f"{name}__{container.name}": value for name, value in draw(containers).items()})
+        for what in draw(attentions) if container.restartPolicy or not container.name.startswith("i") else ():
+            hook = what in ("postStart", "preStop")
+            handler = getattr(container.lifecycle, what) if hook else getattr(container, what).handler
+            handler.exec.command.append("true")
+    if draw(st.booleans()):
+        builder.deadline(draw(st.sampled_from([5, 30])))
+    return builder
+
+
+Event = Callable[[Machine], object]
+events: st.SearchStrategy[Event] = st.one_of(
+    st.sampled_from([0.5, 1.0, 7.0, 60.0]).map(lambda pause: lambda machine: machine.wait(pause)),
+    st.sampled_from([0, 1, 30]).map(lambda grace: lambda machine: machine.delete(grace)),
+    st.just(Machine.restart),
+)
+
+
+@given(pods(), st.lists(events, max_size=8))
+@settings(deadline=None)
+def test_no_sequence_of_events_breaks_a_promise(builder: PodBuilder, sequence: list[Event]) -> None:
+    machine = Machine(builder)
+    for event in sequence:
+        event(machine)
+        check(machine)
+    machine.delete(grace=5).wait(200)
+    check(machine)
+    assert machine.phase.final
+    assert machine.told[-1] == "remove"
+
+
+def check(machine: Machine) -> None:
+    for before, after in pairwise(machine.phases):
+        assert after in TRANSITIONS[before], machine.phases
+    if machine.phase.final:
+        assert machine.alive == [], "a container runs after its pod is over"
+        assert "start" not in " ".join(machine.told[_index(machine.told, "remove") :])
+    init = machine.template.plan.init
+    ends = {view.name: view.exit for view in machine.runtime.observe(machine.uid, machine.now)}
+    for before, after in pairwise([*init, *machine.template.plan.main[:1]]):
+        if after.name in ends and not before.sidecar:
+            assert (end := ends[before.name]) is not None, f"{after.name} started while {before.name} was running"
+            assert end.code == 0, f"{after.name} started though {before.name} had failed"
+    order = [each.name for each in init]
+    first_starts = list(dict.fromkeys(words.split()[1] for words in machine.told if words.startswith("start ")))
+    inits = [name for name in first_starts if name in order]
+    assert inits == order[: len(inits)], "init containers start in their order"
+    assert first_starts[: len(inits)] == inits, "no main container starts before they have"
+    if len(first_starts) > len(inits):
+        assert inits == order, "nor without them"
+        assert machine.state.initialized.holds
+
+
+def _index(told: list[str], word: str) -> int:
+    return told.index(word) if word in told else len(told)
+
+
+@given(st.data())
+def test_the_short_way_for_plain_pods_is_the_same_as_the_long_one(data: st.DataObject) -> None:
+    builder = make_pod("a").req().req().restart_policy(data.draw(st.sampled_from(["Always", "OnFailure", "Never"])))
+    plan = Machine(builder).template.plan
+    assert plan.plain
+    want = Wanted(plan, data.draw(st.sampled_from([None, 30.0])))
+    views = [view for name in ("c0", "c1") if (view := data.draw(st.none() | views_of(name))) is not None]
+    state: PodState = Machine(builder).state
+    if data.draw(st.booleans()):
+        running = [ContainerView(name, 0, ContainerState.RUNNING, BEGIN, None, None, None, None) for name in ("c0", "c1")]
+        state = advance(want._replace(grace=None), state, running, BEGIN).state
+        assert state.phase is Phase.RUNNING
+    now = BEGIN.after(5)
+    assert advance(want, state, views, now) == advance(want._replace(plan=plan._replace(plain=False)), state, views, now)
+
+
+def views_of(name: str) -> st.SearchStrategy[ContainerView]:
+    return st.builds(
+        lambda attempt, state, code, changes_at: ContainerView(
+            name,
+            attempt,
+            state,
+            None if state is ContainerState.CREATED else BEGIN,
+            Exit(code, BEGIN, BEGIN) if state is ContainerState.EXITED else None,
+            None,
+            None,
+            None if state is ContainerState.EXITED else changes_at,
+        ),
+        st.integers(0, 3),
+        st.sampled_from(ContainerState),
+        st.integers(0, 1),
+        st.sampled_from([None, 106.0, 107.0]),
+    )

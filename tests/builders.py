@@ -124,6 +124,10 @@ class PodBuilder:
     def init_containers(self) -> MutableSequence[Container]:
         return self._pod.spec.initContainers
 
+    def readiness_gate(self, condition: str) -> Self:
+        self._pod.spec.readinessGates.add(conditionType=condition)
+        return self
+
     def deadline(self, seconds: int) -> Self:
         self._pod.spec.activeDeadlineSeconds = seconds
         return self

@@ -39,13 +39,15 @@ class FakeApi:
         self._undelivered: list[Delta[Pod]] = []
         self._process: asyncio.Task[None] | None = None
         self.fleet: Pods
+        self.runtime: FakeRuntime
 
     async def start_fleet(self, *nodes: Node, default: Behaviour = Behaviour()) -> None:  # noqa: B008 (immutable)
         """Starts a kubelet process, which knows nothing but what the API holds. The one before is killed."""
         await self.stop_fleet()
         self.restarts = False
         self._undelivered.clear()
-        self.fleet = Pods(self, FakeRuntime(default), self, clock=self.clock)
+        self.runtime = FakeRuntime(default)
+        self.fleet = Pods(self, self.runtime, self, clock=self.clock)
         for node in nodes or (make_node("n").build(),):
             self.fleet.set_node(node)
         self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])
@@ -88,6 +90,12 @@ class FakeApi:
         """Somebody else changes a label."""
         pod = self.pod(name)
         pod.metadata.labels["touched"] = str(self._revision)
+        self._changed(pod, WatchEventType.MODIFIED)
+
+    def set_condition(self, name: str, kind: str, status: str) -> None:
+        """A controller says something about the pod."""
+        pod = self.pod(name)
+        pod.status.conditions.add(type=kind, status=status)
         self._changed(pod, WatchEventType.MODIFIED)
 
     def report_by_another(self, name: str, phase: Phase) -> None:

@@ -22,12 +22,6 @@ def small(name: str) -> PodBuilder:
     return make_pod(name).req(cpu="100m")
 
 
-def declare(builder: PodBuilder, **annotations: str) -> PodBuilder:
-    for name, value in annotations.items():
-        builder.annotation("pinnace.io/" + name.replace("_", "-"), value)
-    return builder
-
-
 async def test_a_bound_pod_runs_after_one_write(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
@@ -38,7 +32,7 @@ async def test_a_bound_pod_runs_after_one_write(api: FakeApi) -> None:
 
 
 async def test_a_slow_start_is_reported_on_the_way(api: FakeApi) -> None:
-    api.create(declare(small("a"), start_seconds="5"))
+    api.create(small("a").declare(start_seconds="5"))
     await api.clock.advance(4.9)
     assert api.phases("a") == ["Pending"]
     await api.clock.advance(0.1)
@@ -46,8 +40,8 @@ async def test_a_slow_start_is_reported_on_the_way(api: FakeApi) -> None:
 
 
 async def test_a_pod_that_runs_to_its_end(api: FakeApi) -> None:
-    api.create(declare(small("good").restart_policy("Never"), run_seconds="3"))
-    api.create(declare(small("bad").restart_policy("Never"), run_seconds="3", exit_code="2"))
+    api.create(small("good").restart_policy("Never").declare(run_seconds="3"))
+    api.create(small("bad").restart_policy("Never").declare(run_seconds="3", exit_code="2"))
     await api.clock.advance(3.0)
     assert api.phases("good") == ["Running", "Succeeded"]
     assert api.phases("bad") == ["Running", "Failed"]
@@ -55,7 +49,7 @@ async def test_a_pod_that_runs_to_its_end(api: FakeApi) -> None:
 
 
 async def test_a_crashing_container_is_restarted_and_counted(api: FakeApi) -> None:
-    api.create(declare(small("a"), run_seconds="1", exit_code="1"))
+    api.create(small("a").declare(run_seconds="1", exit_code="1"))
     await api.clock.advance(2.5)
     (container,) = api.pod("a").status.containerStatuses
     assert (container.restartCount, container.state.waiting.reason) == (1, "CrashLoopBackOff")
@@ -72,7 +66,7 @@ async def test_a_crashing_container_is_restarted_and_counted(api: FakeApi) -> No
         (make_pod("big").req(memory="33Gi"), "OutOfmemory"),
         (make_pod("big").req(**{"hugepages-2Mi": "2Mi"}), "OutOfhugepages-2Mi"),
         (make_pod("big").host_port(80), "NodePorts"),
-        (declare(small("big"), run_seconds="soon"), "UnexpectedAdmissionError"),
+        (small("big").declare(run_seconds="soon"), "UnexpectedAdmissionError"),
     ],
 )
 async def test_a_pod_that_does_not_fit_is_refused_with_its_reason(api: FakeApi, builder: PodBuilder, reason: str) -> None:
@@ -94,7 +88,7 @@ async def test_a_node_takes_as_many_pods_as_it_has_room_for(api: FakeApi) -> Non
 
 
 async def test_what_a_pod_used_is_free_when_it_has_ended_or_is_gone(api: FakeApi) -> None:
-    api.create(declare(make_pod("job").req(cpu="4").restart_policy("Never"), run_seconds="1"))
+    api.create(make_pod("job").req(cpu="4").restart_policy("Never").declare(run_seconds="1"))
     await api.clock.advance(1.0)
     api.create(make_pod("next").req(cpu="4"))
     await api.clock.advance(0.0)
@@ -114,7 +108,7 @@ async def test_a_node_that_has_grown_takes_more(api: FakeApi) -> None:
 
 
 async def test_deletion_stops_reports_and_only_then_removes(api: FakeApi) -> None:
-    api.create(declare(small("a"), stop_seconds="5"))
+    api.create(small("a").declare(stop_seconds="5"))
     await api.clock.advance(1.0)
     api.delete("a")
     await api.clock.advance(4.9)
@@ -126,7 +120,7 @@ async def test_deletion_stops_reports_and_only_then_removes(api: FakeApi) -> Non
 
 
 async def test_a_container_that_does_not_stop_is_killed_when_the_grace_ends(api: FakeApi) -> None:
-    api.create(declare(small("a"), stop_seconds="60"))
+    api.create(small("a").declare(stop_seconds="60"))
     await api.clock.advance(1.0)
     api.delete("a", grace=30)
     await api.clock.advance(1.0)
@@ -169,7 +163,7 @@ async def test_a_report_that_is_outdated_is_repeated_on_the_newer_version(api: F
 
 async def test_a_pod_that_a_twin_has_accepted_meanwhile_goes_on_from_there(api: FakeApi) -> None:
     api.deaf = True
-    api.create(declare(small("a"), start_seconds="5"))
+    api.create(small("a").declare(start_seconds="5"))
     api.fleet.handle(api.undelivered())
     api.report_by_another("a", Phase.RUNNING)  # which the fleet does not see yet
     started = api.pod("a").status.startTime.seconds
@@ -204,7 +198,7 @@ async def test_a_pod_that_was_taken_to_be_unreachable_is_ready_again_when_its_ku
 
 
 async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
-    api.create(declare(small("a").restart_policy("Never"), start_seconds="1", run_seconds="1"))
+    api.create(small("a").restart_policy("Never").declare(start_seconds="1", run_seconds="1"))
     await api.clock.advance(0.0)
     api.deaf = True
     await api.clock.advance(2.0)
@@ -215,7 +209,7 @@ async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
 
 
 async def test_while_no_api_server_answers_nothing_is_lost(api: FakeApi) -> None:
-    api.create(declare(small("job").restart_policy("Never"), start_seconds="1", run_seconds="1"))
+    api.create(small("job").restart_policy("Never").declare(start_seconds="1", run_seconds="1"))
     api.create(small("gone"))
     await api.clock.advance(0.0)
     api.down = True
@@ -231,7 +225,7 @@ async def test_while_no_api_server_answers_nothing_is_lost(api: FakeApi) -> None
 
 async def test_a_restarted_process_leaves_running_pods_alone(api: FakeApi) -> None:
     api.create(make_pod("a").req(cpu="3"))
-    api.create(declare(small("job").restart_policy("Never"), run_seconds="60"))
+    api.create(small("job").restart_policy("Never").declare(run_seconds="60"))
     await api.clock.advance(10.0)
     before = dict(zip(api.pods, (pod.SerializeToString() for pod in api.pods.values()), strict=True))
     await api.start_fleet()
@@ -255,7 +249,7 @@ async def test_a_restarted_process_admits_what_was_accepted_before_what_is_new(a
 
 
 async def test_a_restarted_process_finishes_what_was_being_deleted(api: FakeApi) -> None:
-    api.create(declare(small("a"), stop_seconds="60"))
+    api.create(small("a").declare(stop_seconds="60"))
     await api.clock.advance(0.0)
     api.delete("a")
     await api.clock.advance(1.0)
@@ -266,7 +260,7 @@ async def test_a_restarted_process_finishes_what_was_being_deleted(api: FakeApi)
 
 async def test_pods_of_nodes_that_are_not_played_are_left_alone(api: FakeApi) -> None:
     api.create(small("elsewhere"), node="other")
-    api.create(declare(small("here"), start_seconds="5"))
+    api.create(small("here").declare(start_seconds="5"))
     await api.clock.advance(0.0)
     api.fleet.drop_nodes({"n"})
     await api.clock.advance(10.0)
@@ -283,3 +277,54 @@ async def test_pods_that_a_new_watch_does_not_show_are_forgotten(api: FakeApi) -
     api.create(make_pod("next").req(cpu="3"))
     await api.clock.advance(0.0)
     assert api.phases("next") == ["Running"]
+
+
+async def test_a_pod_with_init_containers_is_reported_on_its_way(api: FakeApi) -> None:
+    api.create(small("a").init().declare(run_seconds__i0=3))
+    await api.clock.advance(2.0)
+    (init,) = api.pod("a").status.initContainerStatuses
+    assert init.state.HasField("running")
+    await api.clock.advance(1.0)
+    assert api.phases("a") == ["Pending", "Running"]
+
+
+async def test_a_probe_that_changes_nothing_is_not_reported(api: FakeApi) -> None:
+    builder = small("a").declare(ready_after_seconds=15, unready_after_seconds=45)
+    builder.main_containers()[0].readinessProbe.handler.exec.command.append("true")
+    api.create(builder)
+    await api.clock.advance(10.0)
+    assert not any(each.ready for each in api.pod("a").status.containerStatuses)
+    await api.clock.advance(90.0)
+    assert len(api.history) == 3, "it came to run, was ready, and was not"
+    assert [reason for _, reason in api.events] == ["Unhealthy", "Unhealthy"]
+
+
+async def test_a_readiness_gate_opens_when_somebody_says_so(api: FakeApi) -> None:
+    builder = small("a").readiness_gate("example.com/in-rotation")
+    api.create(builder)
+    await api.clock.advance(0.0)
+
+    def ready() -> tuple[str, str, str]:
+        (found,) = (each for each in api.pod("a").status.conditions if each.type == "Ready")
+        return found.status, found.reason, found.message
+
+    message = 'corresponding condition of pod readiness gate "example.com/in-rotation" does not exist.'
+    assert ready() == ("False", "ReadinessGatesNotReady", message)
+    api.set_condition("a", "example.com/in-rotation", "True")
+    await api.clock.advance(0.0)
+    assert ready() == ("True", "", "")
+
+
+async def test_a_pod_that_was_active_for_too_long_fails_with_its_reason(api: FakeApi) -> None:
+    api.create(small("a").deadline(20).declare(stop_seconds=2))
+    await api.clock.advance(22.0)
+    status = api.pod("a").status
+    assert (status.phase, status.reason) == ("Failed", "DeadlineExceeded")
+    assert status.containerStatuses[0].state.terminated.reason == "Completed"
+    assert api.events == [("a", "DeadlineExceeded"), ("a", "Killing")]
+
+
+async def test_the_crashes_of_a_container_are_told_once_each(api: FakeApi) -> None:
+    api.create(small("a").declare(run_seconds="1", exit_code="1"))
+    await api.clock.advance(20.0)
+    assert api.events == [("a", "BackOff")] * 2

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubelet.lifecycle import TRANSITIONS, Phase
+from kubelet.runtime import read
 from pinnace.fit import is_terminal
 from tests.builders import make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
@@ -29,10 +30,12 @@ Event = Callable[[FakeApi], None]
 @st.composite
 def creations(draw: st.DrawFn) -> Event:
     policy, cores = draw(st.sampled_from(["Always", "OnFailure", "Never"])), draw(st.integers(1, 3))
-    annotations = draw(behaviours)
+    annotations, init = draw(behaviours), draw(st.lists(st.booleans(), max_size=2))
 
     def create(api: FakeApi) -> None:
         builder = make_pod(f"p{len(api.created)}").restart_policy(policy).req(cpu=cores).req(cpu="0")
+        for sidecar in init:
+            builder.init(sidecar=sidecar)
         for key, value in annotations.items():
             builder.annotation(key, value)
         api.create(builder)
@@ -97,6 +100,8 @@ async def play(sequence: list[tuple[Event, float]]) -> None:
     for pod in api.pods.values():
         assert pod.status.HasField("startTime"), "every pod was looked at"
         assert not pod.metadata.HasField("deletionTimestamp"), "who was to go is gone"
+    for uid in api.written.keys() - api.pods.keys():
+        assert not api.runtime.observe(uid, read(api.clock)), "a container is left over from a pod that is gone"
     await api.stop_fleet()
 
 

@@ -134,3 +134,24 @@ def test_a_refused_pod_has_a_reason_and_nothing_that_it_never_had() -> None:
     assert not found.podIP
     assert not found.containerStatuses
     assert [each.type for each in found.conditions] == ["PodScheduled"]
+
+
+def test_an_exit_may_have_a_reason_that_its_code_does_not_tell() -> None:
+    pod = make_pod("a").req(cpu="1").restart_policy("Never").build()
+    killed = ContainerView(
+        "c0", 0, ContainerState.EXITED, EARLIER, EXIT._replace(code=137, reason="OOMKilled", message="512Mi"), None, None, None
+    )
+    ended = status(pod, state(Phase.FAILED), killed).containerStatuses[0].state.terminated
+    assert (ended.exitCode, ended.reason, ended.message) == (137, "OOMKilled", "512Mi")
+
+
+def test_a_pod_that_has_ended_has_no_place_for_containers_any_more() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    assert condition(status(pod, state(Phase.RUNNING)), "PodReadyToStartContainers").status == "True"
+    ended = condition(status(pod, state(Phase.SUCCEEDED)), "PodReadyToStartContainers")
+    assert (ended.status, ended.lastTransitionTime.seconds) == ("False", 5_000)
+
+
+def test_a_pod_that_nobody_scheduled_is_scheduled_all_the_same() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    assert condition(status(pod, state(Phase.RUNNING)), "PodScheduled").status == "True"

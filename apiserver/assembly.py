@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 
-from apiserver.admission import Chain
+from apiserver.admission import Chain, Mutating
 from apiserver.admission.default_storage_class import DefaultStorageClass
 from apiserver.admission.limit_ranger import LimitRanger
 from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
@@ -22,6 +22,7 @@ from apiserver.admission.priority import Priority
 from apiserver.admission.resource_quota import ResourceQuota
 from apiserver.admission.role_escalation import RoleEscalation
 from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
+from apiserver.admission.trace_context import TraceContext
 from apiserver.auth.audit import Audit, NoAudit
 from apiserver.auth.authorizer import Policy
 from apiserver.auth.nodes import NodeAuthorizer
@@ -71,6 +72,7 @@ from pinnace.api.resources import (
 )
 from pinnace.api.status import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 
 class Assembly:
@@ -86,10 +88,12 @@ class Assembly:
         seats: int = SEATS,
         audit: Audit | None = None,
         tolerations: DefaultTolerations | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """`seats`: of calls of one object that are at work (see apiserver.flow). `tolerations`: what every pod gets."""
         self._strategies: Mapping[str, Strategy[Any]] = {**STRATEGIES, PODS.plural: PodStrategy(tolerations)}
         self._audit = audit or NoAudit()
+        self._tracer = tracer
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -187,12 +191,13 @@ class Assembly:
     def _admission(self) -> Chain:
         of = self.cacher.of
         limits = LimitRanger(of(LIMIT_RANGES))
-        mutating = (
+        mutating: tuple[Mutating, ...] = (
             NamespaceLifecycle(of(NAMESPACES)),
             Priority(of(PRIORITY_CLASSES)),
             TaintNodesByCondition(),
             DefaultStorageClass(of(STORAGE_CLASSES)),
             limits,
+            *([TraceContext(self._tracer)] if self._tracer.on else []),
         )
         validating = (
             NodeRestriction(self._nodes.owns),
@@ -207,7 +212,8 @@ class Assembly:
         if resource is EVENTS:
             committer = Expiring(committer, self._storage, self._clock)
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, self._clock)
-        return Store(resource, self._strategies[resource.plural], admission, mutator, self._refresh, self._clock, self._rng)
+        strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
+        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._tracer)
 
     async def _refresh(self) -> None:
         await self.cacher.fresh(READ_TIMEOUT)

@@ -26,6 +26,7 @@ from pinnace.runtime import flags, logs, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer, parse_address
 from pinnace.runtime.tls import TlsFiles
+from pinnace.runtime.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--profile-stages", is_flag=True, help="Count CPU time by stage in /metrics, for a few percent of it.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
 @flags.logging_format
+@flags.tracing_endpoint
+@click.option(
+    "--tracing-sampling-rate-per-million",
+    type=click.IntRange(0, 1_000_000),
+    default=0,
+    help="Of a million calls that are part of no trace, how many begin one.",
+)
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -95,6 +103,8 @@ def main(
     profile_stages: bool,
     insecure: bool,
     logging_format: logs.Format,
+    tracing_endpoint: str | None,
+    tracing_sampling_rate_per_million: int,
     verbose: int,
 ) -> None:
     """The API server: the one door to the cluster's state, and the only one that talks to etcd."""
@@ -138,7 +148,8 @@ def main(
         tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
         audit=audit,
     )
-    sys.exit(process.run(lambda stop: serve(stop, options)))
+    tracer = flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million)
+    sys.exit(process.run(lambda stop: serve(stop, options, tracer)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +169,7 @@ class Options:
     audit: Path | None
 
 
-async def serve(stop: asyncio.Event, options: Options) -> None:
+async def serve(stop: asyncio.Event, options: Options, tracer: Tracer) -> None:
     """Serves until `stop` is set. Raises OSError."""
     storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
@@ -171,6 +182,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         seats=options.seats,
         audit=audit,
         tolerations=options.tolerations,
+        tracer=tracer,
     )
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
@@ -188,6 +200,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     finally:
         status.stop()
         await storage.close()
+        await asyncio.to_thread(tracer.close)
 
 
 if __name__ == "__main__":

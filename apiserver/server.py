@@ -22,6 +22,7 @@ from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tls import TlsFiles, server_credentials
+from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
@@ -65,8 +66,9 @@ class ApiServer:
         seats: int = SEATS,
         audit: Audit | None = None,
         tolerations: DefaultTolerations | None = None,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
-        """The last four are the assembly's."""
+        """The last five are the assembly's."""
         self._clock = clock
         self._assembly = Assembly(
             storage,
@@ -75,12 +77,13 @@ class ApiServer:
             seats=seats,
             audit=audit,
             tolerations=tolerations,
+            tracer=tracer,
         )
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods
         ids = RequestIds(uuid.uuid4().hex[:12])
-        self._server.add_generic_rpc_handlers((MethodHandlers(methods, who, ids),))
+        self._server.add_generic_rpc_handlers((MethodHandlers(methods, who, ids, tracer),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         services = sorted({method.name.partition("/")[0] for method in methods.values()})
         reflection.enable_server_reflection([*services, HEALTH, reflection.SERVICE_NAME], self._server)

@@ -32,6 +32,7 @@ from pinnace.client.informer import Delta, Informer
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise
+from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +52,14 @@ class Fleet:
         runtime: Runtime,
         *,
         clock: Clock = SYSTEM_CLOCK,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._own = own
         self._clock = clock
         self._registrar = Registrar(client.nodes, name, machine, clock=clock)
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
-        self._pods = Pods(client.pods, runtime, self._recorder, local=machine.local, clock=clock)
+        self._pods = Pods(client.pods, runtime, self._recorder, local=machine.local, clock=clock, tracer=tracer)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)

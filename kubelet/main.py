@@ -27,6 +27,7 @@ from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
 from pinnace.runtime import flags, logs, process
 from pinnace.runtime.http import StatusServer, parse_address
+from pinnace.runtime.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
 @click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
 @flags.logging_format
+@flags.tracing_endpoint
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -74,6 +76,7 @@ def main(
     root_dir: Path | None,
     run_log: Path | None,
     logging_format: logs.Format,
+    tracing_endpoint: str | None,
     verbose: int,
 ) -> None:
     """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them.
@@ -98,9 +101,10 @@ def main(
         address = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
+    tracer = flags.tracer(tracing_endpoint, "kubelet", name)
     with _runtime(runtime, root_dir, start_delay) as runs, _run_log(run_log) as witness:
         witnessed = Witnessed(runs, witness) if witness else runs
-        code = process.run(lambda stop: serve(stop, address, servers, name, own, machine, witnessed))
+        code = process.run(lambda stop: serve(stop, address, servers, name, own, machine, witnessed, tracer))
     sys.exit(code)
 
 
@@ -112,10 +116,11 @@ async def serve(
     own: Sequence[str],
     machine: Machine,
     runtime: Runtime,
+    tracer: Tracer,
 ) -> None:
     """Plays the fleet until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    fleet = Fleet(name, own, machine, Client(connection), runtime)
+    fleet = Fleet(name, own, machine, Client(connection), runtime, tracer=tracer)
     status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
     status.start()
     log.info(
@@ -130,6 +135,7 @@ async def serve(
     finally:
         status.stop()
         await connection.close()
+        await asyncio.to_thread(tracer.close)
 
 
 @contextmanager

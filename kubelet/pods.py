@@ -31,6 +31,7 @@ from kubelet.delayqueue import DelayQueue
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.record import Record
 from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
+from kubelet.tracing import PodTraces
 from kubelet.virtualnode import VirtualNode
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code
@@ -40,6 +41,7 @@ from pinnace.client.errors import from_status
 from pinnace.client.informer import Delta
 from pinnace.fit import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +67,18 @@ class Pods:
     """`handle` is the informer's handler; everything else happens in `run`."""
 
     def __init__(
-        self, writer: PodWriter, runtime: Runtime, events: EventSink, *, local: bool = False, clock: Clock = SYSTEM_CLOCK
+        self,
+        writer: PodWriter,
+        runtime: Runtime,
+        events: EventSink,
+        *,
+        local: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         """`local`: see VirtualNode."""
         self._local = local
+        self._traces = PodTraces(clock, tracer)
         self._runtime = runtime
         self._events = events
         self._clock = clock
@@ -123,7 +133,11 @@ class Pods:
                 self._refresh(uid, record, pod)
             elif pod.spec.nodeName in self._nodes:
                 self._arriving.pop(uid, None)
-                (self._returning if lifecycle.accepted(pod) else self._arriving)[uid] = pod
+                if lifecycle.accepted(pod):
+                    self._returning[uid] = pod
+                else:
+                    self._arriving[uid] = pod
+                    self._traces.arrived(pod)
                 self._queue.add(uid)
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
@@ -158,6 +172,7 @@ class Pods:
         self._queue.discard(uid)
         self._returning.pop(uid, None)
         self._arriving.pop(uid, None)
+        self._traces.forget(uid)
         if (record := self._records.pop(uid, None)) is not None:
             self._runtime.remove(uid)
             self._vacate(record)
@@ -253,6 +268,7 @@ class Pods:
         before = record.state
         record.changes += 1
         self._reports.mark(uid)
+        self._traces.changed(uid, state.phase)
         if state.phase.final and not (before and before.phase.final):
             self._vacate(record)
             self._tell(record.pod, state, containers)
@@ -276,6 +292,7 @@ class Pods:
             return
         if not item.HasField("error"):
             record.acknowledge(item.resourceVersion)
+            self._traces.reported(uid)
             if record.over and record.reported:
                 self._removals.mark(uid)
         elif item.error.code == Code.NOT_FOUND:

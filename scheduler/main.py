@@ -15,6 +15,7 @@ from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
 from pinnace.runtime import flags, logs, process
 from pinnace.runtime.http import StatusServer, parse_address
+from pinnace.runtime.tracing import Tracer
 from scheduler import config, metrics
 from scheduler.scheduler import Scheduler
 
@@ -52,6 +53,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
 @flags.logging_format
+@flags.tracing_endpoint
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -63,6 +65,7 @@ def main(
     written: Path | None,
     seed: int,
     logging_format: logs.Format,
+    tracing_endpoint: str | None,
     verbose: int,
 ) -> None:
     """Decides which node each pod runs on. Of several replicas one leads; the others are ready to."""
@@ -85,7 +88,8 @@ def main(
         address = parse_address(http)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--http") from None
-    sys.exit(process.run(lambda stop: serve(stop, address, servers, name, configuration)))
+    tracer = flags.tracer(tracing_endpoint, "scheduler", name)
+    sys.exit(process.run(lambda stop: serve(stop, address, servers, name, configuration, tracer)))
 
 
 async def serve(
@@ -94,10 +98,11 @@ async def serve(
     servers: ClientConfig,
     name: str,
     configuration: config.Configuration,
+    tracer: Tracer,
 ) -> None:
     """Schedules until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    scheduler = Scheduler(Client(connection), name, configuration)
+    scheduler = Scheduler(Client(connection), name, configuration, tracer=tracer)
     metrics.register(scheduler)
     loop, debugger = asyncio.get_running_loop(), scheduler.debugger
     status = StatusServer(
@@ -115,6 +120,7 @@ async def serve(
     finally:
         status.stop()
         await connection.close()
+        await asyncio.to_thread(tracer.close)
 
 
 if __name__ == "__main__":

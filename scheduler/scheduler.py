@@ -26,6 +26,7 @@ from pinnace.client.election import Candidate
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.tracing import NO_TRACER, Tracer
 from scheduler import metrics
 from scheduler.binding import Binder
 from scheduler.cache.cache import Cache
@@ -49,6 +50,7 @@ from scheduler.preemption.handle import PreemptionHandle
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from scheduler.recorders import Recorders
 from scheduler.reporter import Reporter
+from scheduler.tracing import PodTraces
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +68,12 @@ IDLE = 60.0
 class Scheduler:
     """`name` is the replica's: the holder of the election."""
 
-    def __init__(self, client: Client, name: str, config: Configuration, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, client: Client, name: str, config: Configuration, *, clock: Clock = SYSTEM_CLOCK, tracer: Tracer = NO_TRACER
+    ) -> None:
         self._config = config
         self._clock = clock
+        self._traces = PodTraces(clock, tracer)
         self._cache = Cache()
         self._passes = Passes(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
@@ -185,6 +190,7 @@ class Scheduler:
                 await asyncio.sleep(0)  # the term is over; `_on_lost` is on its way
                 continue
             self._settle_earlier_terms()
+            self._traces.forget()
             self._binder.begin(token)
             metrics.LEADING.set(1)
             placed = len(self._cache)
@@ -233,11 +239,13 @@ class Scheduler:
         match outcome:
             case Placed(node, cycle):
                 metrics.SCHEDULED.note(now - began)
+                self._traces.tried(queued, began, "scheduled", node)
                 if cycle is not None:
                     self._cycles[info.uid] = cycle
                 self._binder.submit(Decision(queued, node, token, cycle))
             case Unschedulable(refused_by, message, nominated, outdated):
                 metrics.UNSCHEDULABLE.note(now - began)
+                self._traces.tried(queued, began, "unschedulable")
                 self._nominate(info, nominated, now)
                 if outdated:
                     self._queue.retry(queued, now)
@@ -246,6 +254,7 @@ class Scheduler:
                 self._reporter.failed(info, "Unschedulable", message, nominated)
             case Broken(error):
                 metrics.ERROR.note(now - began)
+                self._traces.tried(queued, began, "error")
                 log.debug("pod %s", info.key, exc_info=error)
                 self._queue.retry(queued, now)
                 self._reporter.failed(info, "SchedulerError", str(error))
@@ -280,6 +289,7 @@ class Scheduler:
 
     def bound(self, decision: Decision) -> None:
         metrics.BOUND.inc()
+        self._traces.settled(decision, "bound")
         metrics.TRIES.observe(decision.queued.attempts)
         if (cycle := self._end_cycle(decision)) is not None:
             cycle.bound()
@@ -292,6 +302,7 @@ class Scheduler:
         self._give_up(decision, "Unschedulable", refused.message, retry=True)
 
     def superseded(self, decision: Decision) -> None:
+        self._traces.settled(decision, "superseded")
         if (cycle := self._end_cycle(decision)) is not None:
             cycle.undo()
 
@@ -302,6 +313,7 @@ class Scheduler:
     def _give_up(self, decision: Decision, reason: str, message: str, *, retry: bool) -> None:
         """The pod waits for its backoff, not for an event that may help: that may have come while it was on its way."""
         metrics.FAILED.inc()
+        self._traces.settled(decision, "failed")
         queued = decision.queued
         current = self._forget(queued.info)
         if current is not None and retry:

@@ -23,6 +23,7 @@ from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.tracing import NO_TRACER, Tracer
 from pinnace.runtime.turns import in_turns
 
 T = TypeVar("T", bound=Object)
@@ -50,6 +51,7 @@ class Store(Generic[T]):
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.resource = resource
         self.strategy = strategy
@@ -58,17 +60,19 @@ class Store(Generic[T]):
         self._refresh = refresh
         self._clock = clock
         self._rng = rng
+        self._tracer = tracer
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Of who patches an object, by its key."""
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         nameless = [index for index, obj in enumerate(objs) if obj.metadata.generateName and not obj.metadata.name]
-        items = await in_turns(lambda obj: self._creation(obj, by), objs, self._clock)
-        if refused := [index for index, item in enumerate(items) if isinstance(item, Refusal)]:
-            await self._refresh()  # admission looks into the cache, which may have been behind
-            again = await in_turns(lambda index: self._creation(objs[index], by), refused, self._clock)
-            for index, item in zip(refused, again, strict=True):
-                items[index] = item
+        with self._tracer.span("admit"):
+            items = await in_turns(lambda obj: self._creation(obj, by), objs, self._clock)
+            if refused := [index for index, item in enumerate(items) if isinstance(item, Refusal)]:
+                await self._refresh()  # admission looks into the cache, which may have been behind
+                again = await in_turns(lambda index: self._creation(objs[index], by), refused, self._clock)
+                for index, item in zip(refused, again, strict=True):
+                    items[index] = item
         outcomes = await self.mutate(items, dry_run=by.dry_run)
         for _ in range(NAME_ATTEMPTS - 1):
             nameless = [index for index in nameless if _is_taken(outcomes[index])]
@@ -110,7 +114,8 @@ class Store(Generic[T]):
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
         """Runs the mutations among the items, and puts their outcomes in place."""
-        done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
+        with self._tracer.span("commit"):
+            done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]
 
     def complete(self, obj: T, by: Request) -> None:

@@ -14,7 +14,8 @@ from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.services.requests import KEY, RequestIds
 from pinnace.api.status import Code, Refusal, Violation, encode
-from pinnace.runtime import logs
+from pinnace.runtime import logs, tracing
+from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 DETAILS_KEY = "grpc-status-details-bin"
 MAX_DETAILS = 4000
@@ -40,8 +41,8 @@ class Call:
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """All methods of a server, by path."""
 
-    def __init__(self, methods: Mapping[str, Method], who: Who, ids: RequestIds) -> None:
-        self._handlers = {path: _handler(method, who, ids) for path, method in methods.items()}
+    def __init__(self, methods: Mapping[str, Method], who: Who, ids: RequestIds, tracer: Tracer = NO_TRACER) -> None:
+        self._handlers = {path: _handler(method, who, ids, tracer) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         return self._handlers.get(handler_call_details.method)
@@ -63,9 +64,13 @@ def anybody(context: "grpc.aio.ServicerContext") -> User:
     return UNSECURED
 
 
-def _handler(method: Method, who: Who, ids: RequestIds) -> grpc.RpcMethodHandler:
+def _handler(method: Method, who: Who, ids: RequestIds, tracer: Tracer) -> grpc.RpcMethodHandler:
+    """Streams are not traced: they say nothing about what went through them."""
     if not method.server_streaming:
-        return grpc.unary_unary_rpc_method_handler(_unary(method, who, ids), method.parse)
+        unary = _unary(method, who, ids)
+        if tracer.on:
+            return grpc.unary_unary_rpc_method_handler(_traced(unary, method, tracer))
+        return grpc.unary_unary_rpc_method_handler(unary, method.parse)
     if not method.client_streaming:
         return grpc.unary_stream_rpc_method_handler(_stream(method, who, ids), method.parse)
     return grpc.stream_stream_rpc_method_handler(_stream(method, who, ids), method.parse)
@@ -78,6 +83,18 @@ def _unary(method: Method, who: Who, ids: RequestIds) -> Any:
             return await method.call(request, Call(context, who(context)))
         except Rejected as rejected:
             await _abort(context, rejected.refusal)
+
+    return call
+
+
+def _traced(unary: Any, method: Method, tracer: Tracer) -> Any:
+    async def call(data: bytes, context: Any) -> bytes:
+        metadata = dict(context.invocation_metadata() or ())
+        with tracer.call(method.name, metadata.get(tracing.KEY, "")):
+            with tracer.span("decode"):
+                request = method.parse(data)
+            answer: bytes = await unary(request, context)
+            return answer
 
     return call
 

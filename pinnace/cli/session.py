@@ -6,6 +6,7 @@ No verb can hang: what runs in a session ends at its deadline, which is `--timeo
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
@@ -17,6 +18,7 @@ from pinnace.cli.settings import Settings
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+from pinnace.runtime import tracing
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
     config = configuration(settings)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
-    connection = Connection(config.endpoints, tls=config.tls)
+    connection = Connection(config.endpoints, tls=config.tls, metadata=tracing.metadata(os.environ))
     began = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))
     session = Session(settings, config, Client(connection), limit)

@@ -111,14 +111,23 @@ class Duplex(Stream[R], Generic[Q, R]):
 class Connection:
     """Needs a running event loop from its first call on. Safe to share by everything in one process."""
 
-    def __init__(self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        tls: TlsFiles | None = None,
+        rng: random.Random | None = None,
+        metadata: Sequence[tuple[str, str]] | None = None,
+    ) -> None:
         """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `tls`: by which
-        both sides know each other; without, neither knows who the other is. Raises OSError when its files cannot be used."""
+        both sides know each other; without, neither knows who the other is. `metadata`: what goes with each unary call. Raises
+        OSError when the files of `tls` cannot be used."""
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
         self._rng = rng or chance.generator()
         self._tls = Renewed(tls) if tls is not None else None
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
+        self._metadata = metadata
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
 
@@ -216,7 +225,7 @@ class Connection:
             raise timed_out(f"no connection to the API server at {', '.join(self._endpoints)} in time") from None
         remaining = deadline - asyncio.get_running_loop().time()
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, response.FromString)
-        sent = call(request, timeout=max(remaining, 0.001))
+        sent = call(request, timeout=max(remaining, 0.001), metadata=self._metadata)
         try:
             answer: R = await sent
         except grpc.aio.AioRpcError as error:

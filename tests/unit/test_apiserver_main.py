@@ -1,5 +1,7 @@
 """The command line of the API server: mistakes are told before anything starts."""
 
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +24,7 @@ from apiserver.main import main
             ["--insecure", "--token-auth-file", __file__, "--token-listen", "127.0.0.1:0"],
             "with --insecure nobody is told apart",
         ),
+        (["--insecure", "--tracing-endpoint", "http://nowhere"], '"http://nowhere" is not HOST:PORT'),
         ([], "or serve without TLS with --insecure"),
         (
             ["--tls-cert-file", __file__, "--client-ca-file", __file__],
@@ -32,3 +35,9 @@ from apiserver.main import main
 def test_mistakes(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2 and message in result.output
+
+
+def test_traces_need_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pinnace.runtime.otel", None)
+    result = CliRunner().invoke(main, ["--insecure", "--tracing-endpoint", "127.0.0.1:4317"])
+    assert result.exit_code == 2 and "pip install 'pinnace[tracing]'" in result.output

@@ -1,0 +1,62 @@
+"""What a fleet tells of pods whose traces are kept: how long it took until each ran, and until the API server knew."""
+
+from dataclasses import dataclass
+
+from kubelet.lifecycle import Phase
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.wellknown import TRACE_ANNOTATION
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
+
+
+@dataclass(slots=True)
+class _Arrival:
+    traceparent: str
+    at: float
+    """When the pod came; or, once it has begun to run, when that was."""
+    attributes: dict[str, str]
+    phase: Phase | None = None
+
+
+class PodTraces:
+    """By uid. Costs one look at a field, or into an empty table, for each pod where there are no traces."""
+
+    def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
+        self._tracer = tracer
+        self._clock = clock
+        self._open: dict[str, _Arrival] = {}
+
+    def arrived(self, pod: Pod) -> None:
+        """A pod that nobody has accepted yet."""
+        if not self._tracer.on:
+            return
+        metadata = pod.metadata
+        traceparent = metadata.annotations.get(TRACE_ANNOTATION, "")
+        if traceparent.endswith(SAMPLED):
+            attributes = {
+                "k8s.namespace.name": metadata.namespace,
+                "k8s.pod.name": metadata.name,
+                "k8s.pod.uid": metadata.uid,
+                "k8s.node.name": pod.spec.nodeName,
+            }
+            self._open[metadata.uid] = _Arrival(traceparent, self._clock.monotonic(), attributes)
+
+    def changed(self, uid: str, phase: Phase) -> None:
+        """A state that is to be reported."""
+        found = self._open.get(uid)
+        if found is not None and found.phase is None and phase is not Phase.PENDING:
+            now = self._clock.monotonic()
+            self._tracer.record("kubelet.sync", found.traceparent, found.at, now, phase=phase, **found.attributes)
+            found.at, found.phase = now, phase
+
+    def reported(self, uid: str) -> None:
+        """The latest state is stored."""
+        found = self._open.get(uid)
+        if found is not None and found.phase is not None:
+            self._tracer.record(
+                "kubelet.status", found.traceparent, found.at, self._clock.monotonic(), phase=found.phase, **found.attributes
+            )
+            del self._open[uid]
+
+    def forget(self, uid: str) -> None:
+        self._open.pop(uid, None)

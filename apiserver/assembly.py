@@ -109,7 +109,7 @@ class Assembly:
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
         self._flow = FlowControl(seats, clock=clock, meter=metrics.FlowMeter())
-        metrics.show(self._flow.levels)
+        metrics.show(self._flow.levels, self.cacher)
         self._elections = ElectionsService(
             storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
         )

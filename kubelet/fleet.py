@@ -70,6 +70,7 @@ class Fleet:
         self._work = asyncio.Event()
         metrics.NODES.set_function(lambda: len(self._played))
         metrics.PODS.set_function(lambda: len(self._pods))
+        metrics.RUNNING.set_function(lambda: self._pods.running)
         metrics.UNREPORTED.set_function(lambda: self._pods.unreported)
 
     @property

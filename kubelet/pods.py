@@ -95,6 +95,12 @@ class Pods:
         return len(self._records) + len(self._returning) + len(self._arriving)
 
     @property
+    def running(self) -> int:
+        """Pods that run: counted when somebody asks, from another thread."""
+        records = tuple(self._records.values())
+        return sum(record.state is not None and record.state.phase is Phase.RUNNING for record in records)
+
+    @property
     def unreported(self) -> int:
         """Pods whose status is on its way."""
         return self._reports.pending

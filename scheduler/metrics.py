@@ -1,40 +1,49 @@
 """Metrics of the scheduler, named as kube-scheduler's where it has the same."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import REGISTRY, Collector
 
-ATTEMPTS = Counter("scheduler_schedule_attempts", "Attempts to schedule a pod, by result.", ["result"])
+ATTEMPTS = Counter("scheduler_schedule_attempts", "Attempts to schedule a pod, by result.", ["profile", "result"])
 DURATION = Histogram(
     "scheduler_scheduling_attempt_duration_seconds",
     "Seconds that an attempt takes until a node is assumed, or the pod given back, by result.",
-    ["result"],
+    ["profile", "result"],
     buckets=[0.00002 * 2**step for step in range(18)],  # 20 microseconds to 2.6 seconds
 )
 
 
 class Attempts:
-    """Those with one result."""
+    """Those of one profile with one result."""
 
-    def __init__(self, result: str) -> None:
-        self._count = ATTEMPTS.labels(result)
-        self._duration = DURATION.labels(result)
+    def __init__(self, profile: str, result: str) -> None:
+        self._count = ATTEMPTS.labels(profile, result)
+        self._duration = DURATION.labels(profile, result)
 
     def note(self, seconds: float) -> None:
         self._count.inc()
         self._duration.observe(seconds)
 
 
-SCHEDULED, UNSCHEDULABLE, ERROR = map(Attempts, ("scheduled", "unschedulable", "error"))
+SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+
+
+@cache
+def attempts(profile: str, result: str) -> Attempts:
+    """Profiles are as many as are configured."""
+    return Attempts(profile, result)
+
+
 TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod is bound.", buckets=[1, 2, 4, 8, 16])
 PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to make room for a pod by deleting others.")
 VICTIMS = Histogram("scheduler_preemption_victims", "Pods deleted to make room for one pod.", buckets=[1, 2, 4, 8, 16, 32, 64])
 BINDINGS = Counter("scheduler_bindings", "Ends of bindings, by result.", ["result"])
 BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
-LEADING = Gauge("scheduler_leading", "1 while this replica leads and schedules.")
+LEADING = Gauge("leader_election_master_status", "1 while this replica leads and schedules.", ["name"])
 
 
 class Census(Collector):

@@ -73,6 +73,7 @@ class Scheduler:
     ) -> None:
         self._config = config
         self._clock = clock
+        self._leading = metrics.LEADING.labels(config.election)
         self._traces = PodTraces(clock, tracer)
         self._cache = Cache()
         self._passes = Passes(self._cache.nodes)
@@ -168,7 +169,7 @@ class Scheduler:
         self._consulting.drop()
         self._evictions.drop()
         self._reporter.drop()
-        metrics.LEADING.set(0)
+        self._leading.set(0)
         self._look_again()
 
     async def _reached(self, token: int) -> bool:
@@ -192,7 +193,7 @@ class Scheduler:
             self._settle_earlier_terms()
             self._traces.forget()
             self._binder.begin(token)
-            metrics.LEADING.set(1)
+            self._leading.set(1)
             placed = len(self._cache)
             log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
             while self._leads(token):
@@ -234,17 +235,18 @@ class Scheduler:
     def _conclude(self, queued: QueuedPod, outcome: Outcome, kept: str, token: int, began: float) -> None:
         """`kept`: the node where room was kept for the pod."""
         info, now = queued.info, self._clock.monotonic()
+        profile = info.pod.spec.schedulerName
         if kept not in ("", self._cache.nodes.nominated.node_of(info.uid), self._cache.node_of(info.uid)):
             self._queue.wake(ClusterEvent(Change.POD_FREED, kept), self._cache.nodes, now)
         match outcome:
             case Placed(node, cycle):
-                metrics.SCHEDULED.note(now - began)
+                metrics.attempts(profile, metrics.SCHEDULED).note(now - began)
                 self._traces.tried(queued, began, "scheduled", node)
                 if cycle is not None:
                     self._cycles[info.uid] = cycle
                 self._binder.submit(Decision(queued, node, token, cycle))
             case Unschedulable(refused_by, message, nominated, outdated):
-                metrics.UNSCHEDULABLE.note(now - began)
+                metrics.attempts(profile, metrics.UNSCHEDULABLE).note(now - began)
                 self._traces.tried(queued, began, "unschedulable")
                 self._nominate(info, nominated, now)
                 if outdated:
@@ -253,7 +255,7 @@ class Scheduler:
                     self._queue.unschedulable(queued, refused_by, now)
                 self._reporter.failed(info, "Unschedulable", message, nominated)
             case Broken(error):
-                metrics.ERROR.note(now - began)
+                metrics.attempts(profile, metrics.ERROR).note(now - began)
                 self._traces.tried(queued, began, "error")
                 log.debug("pod %s", info.key, exc_info=error)
                 self._queue.retry(queued, now)

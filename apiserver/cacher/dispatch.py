@@ -33,6 +33,8 @@ class Dispatcher:
     """A `watcher.Hub`. Every watcher is `add`ed when it is made and `join`s when it is live."""
 
     def __init__(self) -> None:
+        self.told = 0
+        """Events that watchers have read, once for each of them."""
         self._watchers: dict[Watcher, None] = {}
         self._announced: dict[Watcher, None] = {}  # the live ones that asked for it
         self._groups: dict[Selection, _Group] = {}
@@ -97,7 +99,7 @@ class Dispatcher:
             return
         dirty, self._dirty = self._dirty, []
         for group in dirty:
-            told = Told(wire.watch_response(group.pending, revision), revision)
+            told = Told(wire.watch_response(group.pending, revision), revision, len(group.pending))
             group.pending = []
             for watcher in list(group.watchers):
                 watcher.offer(told)

@@ -15,10 +15,12 @@ MERGE_BYTES = 1 << 20
 
 
 class Told(NamedTuple):
-    """One encoded WatchResponse, and the revision that it says (0: none, it is a part of the initial state)."""
+    """One encoded WatchResponse, the revision that it says (0: none, it is a part of the initial state), and how many events it
+    has."""
 
     response: bytes
     revision: int
+    events: int = 0
 
 
 class Outbox:
@@ -47,10 +49,11 @@ class Outbox:
         """Everything that waits, as far as it goes into one response. Not to be called when nothing does."""
         waiting = self._waiting
         first = waiting.popleft()
-        parts, size, revision = [first.response], len(first.response), first.revision
+        parts, size, revision, events = [first.response], len(first.response), first.revision, first.events
         while waiting and size + len(waiting[0].response) <= MERGE_BYTES:
-            response, revision = waiting.popleft()
+            response, revision, more = waiting.popleft()
+            events += more
             parts.append(response)
             size += len(response)
         self._bytes -= size
-        return Told(first.response if len(parts) == 1 else b"".join(parts), revision)
+        return Told(first.response if len(parts) == 1 else b"".join(parts), revision, events)

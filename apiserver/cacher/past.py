@@ -37,9 +37,9 @@ def initial_state(selection: Selection, candidates: Sequence[Entry[T]], revision
             chunk.append(wire.watch_event(ADDED, entry.stamped))
             size += len(chunk[-1])
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES:
-            yield Told(b"".join(chunk), 0)
+            yield Told(b"".join(chunk), 0, len(chunk))
             chunk, size, asked = [], 0, 0
-    yield Told(wire.watch_response(chunk, revision), revision)
+    yield Told(wire.watch_response(chunk, revision), revision, len(chunk))
 
 
 def replay(selection: Selection, ring: Ring[Event[T]], since: int, progress: Progress) -> Iterator[Told]:
@@ -52,4 +52,4 @@ def replay(selection: Selection, ring: Ring[Event[T]], since: int, progress: Pro
         told = [event.encode(kind) for event in events if (kind := event.kind(selection)) is not None]
         position = events[-1].revision if events else progress.revision
         last = position >= progress.revision  # the reader is told how far it is, even if nothing concerned it
-        yield Told(wire.watch_response(told, position) if told or last else b"", position)
+        yield Told(wire.watch_response(told, position) if told or last else b"", position, len(told))

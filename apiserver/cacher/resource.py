@@ -51,6 +51,14 @@ class ResourceCache(Generic[T]):
         """Of the state: what was worked out from it holds until this moves."""
         return self._store.version
 
+    def __len__(self) -> int:
+        return len(self._store.entries)
+
+    @property
+    def told(self) -> int:
+        """Events that watchers have read, once for each of them."""
+        return self._dispatcher.told
+
     def get(self, key: str) -> Entry[T] | None:
         return self._store.entries.get(key)
 

@@ -19,7 +19,9 @@ from apiserver.cacher.selection import Selection
 
 
 class Hub(Protocol):
-    """Who tells watchers what happens."""
+    """Who tells watchers what happens. `told`: events that they have read."""
+
+    told: int
 
     def join(self, watcher: "Watcher") -> None:
         """From now on the watcher is offered what it selects."""
@@ -114,6 +116,7 @@ class Watcher:
     def _deliver(self, told: Told) -> bytes:
         if told.revision:
             self.delivered = told.revision
+        self._hub.told += told.events
         return told.response
 
     async def _wait(self) -> None:

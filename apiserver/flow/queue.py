@@ -63,6 +63,8 @@ class Flow(Generic[CallT]):
         level = self.level
         self.held += width
         level.held += width
+        level.calls += 1
+        level.begun += 1
         if self.clock > level.clock:
             level.clock = self.clock
         self.clock = level.clock + width
@@ -70,6 +72,7 @@ class Flow(Generic[CallT]):
     def end(self, width: int) -> None:
         self.held -= width
         self.level.held -= width
+        self.level.calls -= 1
 
     def push(self, call: CallT) -> None:
         self.waiting[call] = None
@@ -90,13 +93,15 @@ class Flow(Generic[CallT]):
 
 
 class Level(Generic[CallT]):
-    """`seats`: its own. `held`: those that its calls have, which may be more: others lend it theirs. `waiting`: calls that do;
-    `queued`: the flows that they are of."""
+    """`seats`: its own. `held`: those that its calls have, which may be more: others lend it theirs. `calls`: how many have
+    some now; `begun`: ever. `waiting`: how many have none; `queued`: the flows that these are of."""
 
     def __init__(self, name: str, seats: int) -> None:
         self.name = name
         self.seats = seats
         self.held = 0
+        self.calls = 0
+        self.begun = 0
         self.waiting = 0
         self.clock = 0
         self.queued: dict[Flow[CallT], None] = {}

@@ -70,8 +70,10 @@ class Method:
         self._flow = flow
         self._authorizer = authorizer
         self.permission = permission_of(descriptor)
-        self._level_of = level_of(self.permission.actions(self._message())[0], pulse=self.client_streaming)
+        action = self.permission.actions(self._message())[0]
+        self._level_of = level_of(action, pulse=self.client_streaming)
         self._width_of = width_of(descriptor)
+        self._meter = metrics.Requests(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)
         if self._function is None:
             raise TypeError(f"{type(service).__name__} has no {name}() for {self.name}")
@@ -91,6 +93,7 @@ class Method:
 
     async def call(self, request: Message | None, context: Context) -> bytes:
         """Of a method with one response: the encoded response. Raises Rejected."""
+        self._meter.came()
         started = time.perf_counter()
         code = Code.OK
         try:
@@ -107,12 +110,12 @@ class Method:
             code = refusal.code
             raise Rejected(refusal) from error
         finally:
-            metrics.observe(self.name, code, time.perf_counter() - started)
+            self._meter.ended(code, time.perf_counter() - started)
 
     async def stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> AsyncGenerator[bytes, None]:
         """Of a method that streams: encoded responses. `request` is an iterator when requests are streamed too. It has a seat
         while it is opened: until the first response, if that is to be the present state. Raises Rejected."""
-        with metrics.STREAMS.labels(self.name).track_inprogress():
+        with self._meter.stream():
             try:
                 with self._enter(request, context) as seat:
                     if seat.waits:

@@ -1,26 +1,70 @@
-"""What the API server counts, under Kubernetes' names where they exist."""
+"""What the API server counts, under Kubernetes' names where they exist (docs/observability.md says where they differ).
 
-from collections.abc import Mapping
+Source: https://kubernetes.io/docs/reference/instrumentation/metrics/
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import REGISTRY, Collector
 
+from apiserver.auth.attributes import Action
+from apiserver.cacher.cacher import Cacher
 from apiserver.flow.queue import Level
 from apiserver.flow.seat import Seat
+from pinnace.api.resources import ALL
 from pinnace.api.status import Code
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-REQUESTS = Counter("apiserver_request_total", "Requests that have ended, by method and gRPC code.", ["method", "code"])
-DURATION = Histogram("apiserver_request_duration_seconds", "Time of a request.", ["method"], buckets=_BUCKETS)
+class Totals(Collector):
+    """Counters that are kept elsewhere as plain numbers, and read when somebody asks."""
+
+    def __init__(self, name: str, documentation: str, labels: list[str]) -> None:
+        self._made = name, documentation, labels
+        self._read: dict[tuple[str, ...], Callable[[], float]] = {}
+        REGISTRY.register(self)
+
+    def show(self, *labels: str, read: Callable[[], float]) -> None:
+        self._read[labels] = read
+
+    def collect(self) -> Iterable[Metric]:
+        name, documentation, labels = self._made
+        family = CounterMetricFamily(name, documentation, labels=labels)
+        for values, read in tuple(self._read.items()):
+            family.add_metric(list(values), read())
+        yield family
+
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WHAT = ["verb", "group", "version", "resource", "subresource"]
+_VERBS = {
+    "create": "POST", "get": "GET", "list": "LIST", "watch": "WATCH", "update": "PUT", "patch": "PATCH", "delete": "DELETE",
+    "deletecollection": "DELETECOLLECTION",
+}  # fmt: skip
+_READING = ("get", "list", "watch")
+
+REQUESTS = Counter("apiserver_request_total", "Requests that have ended; code: gRPC's.", [*_WHAT, "batch", "code"])
+DURATION = Histogram("apiserver_request_duration_seconds", "Time of a request.", [*_WHAT, "batch"], buckets=_BUCKETS)
+IN_FLIGHT = Gauge("apiserver_current_inflight_requests", "Requests that have come and not ended.", ["request_kind"])
+STREAMS = Gauge("apiserver_longrunning_requests", "Streams that are open: watches, elections, heartbeats.", _WHAT)
+WATCH_EVENTS = Totals(
+    "apiserver_watch_events",
+    "Events that were sent to watchers, those of the state at the beginning included.",
+    ["group", "version", "resource"],
+)
+OBJECTS = Gauge("apiserver_resource_objects", "Objects that there are.", ["group", "resource"])
 ETCD = Histogram("etcd_request_duration_seconds", "Time of a request to etcd.", ["operation"], buckets=_BUCKETS)
+ETCD_ERRORS = Counter("etcd_request_errors_total", "Requests to etcd that failed.", ["operation"])
 FENCED = Counter("apiserver_fenced_bindings", "Bindings refused because their leader does not lead any more.")
-STREAMS = Gauge("apiserver_longrunning_requests", "Streams that are open: watches, elections, heartbeats.", ["method"])
 FLOW_REJECTED = Counter(
     "apiserver_flowcontrol_rejected_requests_total",
     "Requests that were refused before they began, or given up: queue-full, time-out, cancelled.",
     ["priority_level", "reason"],
 )
+FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that got a seat.", ["priority_level"])
 FLOW_WAIT = Histogram(
     "apiserver_flowcontrol_request_wait_duration_seconds",
     "Time that requests waited for a seat, of those that did; execute: did they get one?",
@@ -28,17 +72,51 @@ FLOW_WAIT = Histogram(
     buckets=_BUCKETS,
 )
 FLOW_QUEUED = Gauge("apiserver_flowcontrol_current_inqueue_requests", "Requests that wait for a seat.", ["priority_level"])
+FLOW_EXECUTING = Gauge("apiserver_flowcontrol_current_executing_requests", "Requests that have one.", ["priority_level"])
 FLOW_SEATS = Gauge("apiserver_flowcontrol_current_executing_seats", "Seats that are taken.", ["priority_level"])
 FLOW_LIMIT = Gauge("apiserver_flowcontrol_nominal_limit_seats", "Seats of the level itself.", ["priority_level"])
 
 
-def observe_etcd(operation: str, seconds: float) -> None:
+class _Kind:
+    """Requests that read, or that write: a number that costs less than a gauge."""
+
+    def __init__(self, name: str) -> None:
+        self.in_flight = 0
+        IN_FLIGHT.labels(name).set_function(lambda: self.in_flight)
+
+
+_READ_ONLY, _MUTATING = _Kind("readOnly"), _Kind("mutating")
+
+
+class Requests:
+    """Of one method. `connects`: requests are streamed."""
+
+    def __init__(self, action: Action, *, batch: bool = False, connects: bool = False) -> None:
+        resource, _, subresource = action.resource.partition("/")
+        verb = "CONNECT" if connects else _VERBS.get(action.verb, "POST")
+        what = (verb, action.group, "v1", resource, subresource)
+        self._kind = _READ_ONLY if action.verb in _READING else _MUTATING
+        self._ended = {code: REQUESTS.labels(*what, str(batch).lower(), code.name) for code in Code}
+        self._duration = DURATION.labels(*what, str(batch).lower())
+        self._streams = STREAMS.labels(*what)
+
+    def came(self) -> None:
+        self._kind.in_flight += 1
+
+    def ended(self, code: Code, seconds: float) -> None:
+        self._kind.in_flight -= 1
+        self._ended[code].inc()
+        self._duration.observe(seconds)
+
+    def stream(self) -> AbstractContextManager[object]:
+        """While one is open."""
+        return self._streams.track_inprogress()
+
+
+def observe_etcd(operation: str, seconds: float, failed: bool) -> None:
     ETCD.labels(operation).observe(seconds)
-
-
-def observe(method: str, code: Code, seconds: float) -> None:
-    REQUESTS.labels(method, code.name).inc()
-    DURATION.labels(method).observe(seconds)
+    if failed:
+        ETCD_ERRORS.labels(operation).inc()
 
 
 class FlowMeter:
@@ -51,9 +129,15 @@ class FlowMeter:
         FLOW_WAIT.labels(level, str(execute).lower()).observe(seconds)
 
 
-def show(levels: Mapping[str, Level[Seat]]) -> None:
-    """Has the gauges read them when somebody asks, so that calls need not tell."""
+def show(levels: Mapping[str, Level[Seat]], cacher: Cacher) -> None:
+    """Has them read when somebody asks, so that calls need not tell."""
     for name, level in levels.items():
         FLOW_LIMIT.labels(name).set(level.seats)
         FLOW_SEATS.labels(name).set_function(partial(getattr, level, "held"))
+        FLOW_EXECUTING.labels(name).set_function(partial(getattr, level, "calls"))
         FLOW_QUEUED.labels(name).set_function(partial(getattr, level, "waiting"))
+        FLOW_DISPATCHED.show(name, read=partial(getattr, level, "begun"))
+    for resource in ALL:
+        cache = cacher.of(resource)
+        OBJECTS.labels(resource.group, resource.plural).set_function(cache.__len__)
+        WATCH_EVENTS.show(resource.group, "v1", resource.plural, read=partial(getattr, cache, "told"))

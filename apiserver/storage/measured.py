@@ -4,11 +4,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Write
+from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, StorageError, Write
 
 R = TypeVar("R")
-Observe = Callable[[str, float], None]
-"""(operation, seconds)"""
+Observe = Callable[[str, float, bool], None]
+"""(operation, seconds, did it fail?)"""
 
 
 class Measured:
@@ -49,8 +49,11 @@ class Measured:
         await self._inner.close()
 
     async def _timed(self, operation: str, call: Awaitable[R]) -> R:
-        began = time.perf_counter()
+        began, failed = time.perf_counter(), False
         try:
             return await call
+        except StorageError:
+            failed = True
+            raise
         finally:
-            self._observe(operation, time.perf_counter() - began)
+            self._observe(operation, time.perf_counter() - began, failed)

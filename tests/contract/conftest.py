@@ -23,7 +23,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
             return MemoryStorage()
         case "simulated":
             return Port(SimEtcd(SYSTEM_CLOCK, random.Random(1)), random.Random(2))
-    return Measured(request.getfixturevalue("etcd_storage"), lambda operation, seconds: None)
+    return Measured(request.getfixturevalue("etcd_storage"), lambda operation, seconds, failed: None)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ _OURS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?P<level>[DIWEC]) a
 _GRPCS = re.compile(r"[IWEF]\d{4} .*|WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR")
 _LEFT = "ExecuteBatchError raised in core by servicer method"
 """What grpcio logs when a peer leaves just while it is answered; it means to be silent then, and can be too early to know."""
-_STREAMS = re.compile(r'^apiserver_longrunning_requests\{method="([^"]*)"\} (\S+)$', re.MULTILINE)
+_STREAMS = re.compile(r"^apiserver_longrunning_requests\{([^}]*)\} (\S+)$", re.MULTILINE)
 
 
 class Usage(NamedTuple):
@@ -69,7 +69,7 @@ class Live:
 
     def _streams(self) -> Mapping[str, int]:
         with urllib.request.urlopen(f"http://{self.process.http}/metrics", timeout=10) as answer:
-            return {method: int(float(count)) for method, count in _STREAMS.findall(answer.read().decode())}
+            return {what: int(float(count)) for what, count in _STREAMS.findall(answer.read().decode())}
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ def test_a_response_that_is_alone_is_passed_on_as_it_is() -> None:
 def test_what_waits_is_sent_as_one() -> None:
     box = Outbox()
     for revision, response in enumerate((b"a", b"b", b"c"), 1):
-        box.put(Told(response, revision))
-    assert box.take() == (b"abc", 3)
+        box.put(Told(response, revision, events=revision))
+    assert box.take() == (b"abc", 3, 6)
     assert not box
 
 

@@ -18,6 +18,7 @@ class Hub:
     def __init__(self) -> None:
         self.live: list[Watcher] = []
         self.left = 0
+        self.told = 0
 
     def join(self, watcher: Watcher) -> None:
         self.live.append(watcher)

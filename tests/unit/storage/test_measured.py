@@ -13,10 +13,10 @@ class Away(MemoryStorage):
 
 
 async def test_every_call_is_observed_also_one_that_fails() -> None:
-    seen: list[tuple[str, bool]] = []
-    storage = Measured(Away(), lambda operation, seconds: seen.append((operation, seconds >= 0)))
+    seen: list[tuple[str, bool, bool]] = []
+    storage = Measured(Away(), lambda operation, seconds, failed: seen.append((operation, seconds >= 0, failed)))
     await storage.transact([Write("/registry/a", b"1", 0)])
     assert (await storage.get("/registry/a")) is not None
     with pytest.raises(Unavailable):
         await storage.current_revision()
-    assert seen == [("txn", True), ("get", True), ("revision", True)]
+    assert seen == [("txn", True, False), ("get", True, False), ("revision", True, True)]

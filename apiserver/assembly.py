@@ -63,6 +63,7 @@ from pinnace.api.resources import (
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
@@ -181,7 +182,7 @@ class Assembly:
     def _services(self) -> Mapping[Resource[Any], object]:
         stores, audit = self._stores, self._audit
         special: Mapping[Resource[Any], object] = {
-            PODS: PodService(stores[PODS], self.cacher, audit, self._clock),
+            PODS: PodService(stores[PODS], stores[POD_DISRUPTION_BUDGETS], self.cacher, audit, self._clock),
             NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), EventRegistry(stores[EVENTS])),

@@ -63,7 +63,7 @@ _VIEW = "view"
 
 def cluster_roles() -> Iterator[ClusterRole]:
     see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES])]
-    edit = [*see, *_rules(_WRITE, _EDITED)]
+    edit = [*see, *_rules(_WRITE, _EDITED), _rule(("create",), [PODS], "eviction")]
     yield _role("cluster-admin", EVERYTHING)
     yield _role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])])
     yield _role("edit", edit)

@@ -99,8 +99,13 @@ def _bound(request: Any) -> Iterable[Target]:
     return (Target(request.binding.metadata.namespace, request.binding.metadata.name),)
 
 
-def _bound_items(request: Any) -> Iterable[Target]:
+def _items(request: Any) -> Iterable[Target]:
+    """Bindings, or evictions."""
     return {Target(each.metadata.namespace, each.metadata.name) for each in request.items}
+
+
+def _evicted(request: Any) -> Iterable[Target]:
+    return (Target(request.eviction.metadata.namespace, request.eviction.metadata.name),)
 
 
 def _elected(request: Any) -> Iterable[Target]:
@@ -130,9 +135,12 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "DeleteCollection": ("deletecollection", "", _selected),
 }
 _BIND = Action("create", "pods/binding")
+_EVICT = Action("create", "pods/eviction")
 _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Pods/Bind": Permission(_binding, _bound),
-    "pinnace.v1.Pods/BindBatch": Permission(_binding, _bound_items),
+    "pinnace.v1.Pods/BindBatch": Permission(_binding, _items),
+    "pinnace.v1.Pods/Evict": Permission(_always(_EVICT), _evicted),
+    "pinnace.v1.Pods/EvictBatch": Permission(_always(_EVICT), _items),
     "pinnace.v1.Nodes/Heartbeat": Permission(_always(HEARTBEAT), None),
     "pinnace.v1.Events/Record": Permission(_always(Action("create", "events")), _recorded),
     "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),

@@ -4,7 +4,7 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -18,6 +18,7 @@ from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, S
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.strategy import Strategy
 from apiserver.uids import new_uid
+from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import CSI_NODES, DEFAULT_NAMESPACE, LEASES, POD_DISRUPTION_BUDGETS, Object, Resource
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.times import to_time
@@ -106,10 +107,7 @@ class Store(Generic[T]):
 
     async def delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> list[Outcome]:
         """`emptied`: nothing is in these, if they are namespaces."""
-        dry_runs = {bool(request.options.dryRun) for request in requests}
-        if len(dry_runs) > 1:
-            raise Rejected(errors.bad_request("options.dryRun: some items say it and others do not; send them apart"))
-        by = Request(user, True in dry_runs)
+        by = Request(user, all_or_none(request.options for request in requests))
         return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
@@ -237,6 +235,14 @@ class Store(Generic[T]):
             return delete_step(self.resource, name, request.options, version, self._clock.time(), emptied=emptied)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
+
+
+def all_or_none(options: Iterable[DeleteOptions]) -> bool:
+    """Are the deletes of one call a dry run? Raises Rejected when only some are."""
+    dry_runs = {bool(each.dryRun) for each in options}
+    if len(dry_runs) > 1:
+        raise Rejected(errors.bad_request("options.dryRun: some items say it and others do not; send them apart"))
+    return True in dry_runs
 
 
 def single(outcomes: Sequence[Outcome]) -> Stored:

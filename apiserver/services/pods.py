@@ -1,4 +1,4 @@
-"""Pods: the standard verbs, and binding."""
+"""Pods: the standard verbs, binding and eviction."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,13 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.registry import binding, errors
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
-from apiserver.registry.store import Store, single
+from apiserver.registry.store import Store, all_or_none, single
 from apiserver.services import metrics
-from apiserver.services.resource import ResourceService, batch
+from apiserver.services.evictions import Evictions
+from apiserver.services.resource import ResourceService, batch, patience
 from pinnace.api.core_v1_pb2 import Binding, Pod
-from pinnace.api.pods_pb2 import BindBatchRequest, BindRequest, Fence
+from pinnace.api.pods_pb2 import BindBatchRequest, BindRequest, EvictBatchRequest, EvictRequest, Fence
+from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
@@ -24,8 +26,11 @@ _LOST = (Code.ABORTED, Code.NOT_FOUND)
 
 
 class PodService(ResourceService[Pod]):
-    def __init__(self, store: Store[Pod], cacher: Cacher, audit: Audit, clock: Clock) -> None:
+    def __init__(
+        self, store: Store[Pod], budgets: Store[PodDisruptionBudget], cacher: Cacher, audit: Audit, clock: Clock
+    ) -> None:
         super().__init__(store, cacher, audit)
+        self._evictions = Evictions(store, budgets, cacher, clock)
         self._clock = clock
 
     async def bind(self, request: BindRequest, context: Any) -> BatchItem:
@@ -34,6 +39,19 @@ class PodService(ResourceService[Pod]):
 
     async def bind_batch(self, request: BindBatchRequest, context: Any) -> BatchResponse:
         return batch(await self._bind(request.items, _fence(request), context.user))
+
+    async def evict(self, request: EvictRequest, context: Any) -> BatchItem:
+        stored = single(await self._evict([request.eviction], context))
+        return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
+
+    async def evict_batch(self, request: EvictBatchRequest, context: Any) -> BatchResponse:
+        return batch(await self._evict(request.items, context))
+
+    async def _evict(self, items: Sequence[Eviction], context: Any) -> Sequence[Outcome]:
+        by = Request(context.user, all_or_none(each.deleteOptions for each in items))
+        await self._cacher.fresh(patience(context))
+        outcomes = await self._evictions.evict(items, dry_run=by.dry_run)
+        return self.noted(by, "create", "eviction", (each.metadata for each in items), outcomes)
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have

@@ -24,34 +24,39 @@ _sym_db = _symbol_database.Default()
 
 from pinnace.api import core_v1_pb2 as pinnace_dot_api_dot_core__v1__pb2
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
+from pinnace.api import policy_v1_pb2 as pinnace_dot_api_dot_policy__v1__pb2
 from pinnace.api import verbs_pb2 as pinnace_dot_api_dot_verbs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pinnace/api/pods.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"i\n\x10\x43reatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"m\n\x15\x43reatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"i\n\x10UpdatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"m\n\x15UpdatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"_\n\rPodWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12$\n\x06object\x18\x02 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\"V\n\x10PodWatchResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pinnace.v1.PodWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\"Z\n\x0b\x42indRequest\x12)\n\x07\x62inding\x18\x01 \x01(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"]\n\x10\x42indBatchRequest\x12\'\n\x05items\x18\x01 \x03(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"(\n\x05\x46\x65nce\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x32\xa9\x07\n\x04Pods\x12<\n\x06\x43reate\x12\x1c.pinnace.v1.CreatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12K\n\x0b\x43reateBatch\x12!.pinnace.v1.CreatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x33\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x18.pinnace.core.v1.PodList\x12\x41\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1c.pinnace.v1.PodWatchResponse0\x01\x12<\n\x06Update\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12\x42\n\x0cUpdateStatus\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12Q\n\x11UpdateStatusBatch\x12!.pinnace.v1.UpdatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x37\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x14.pinnace.core.v1.Pod\x12H\n\x0b\x44\x65leteBatch\x12\x1e.pinnace.v1.DeleteBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x36\n\x04\x42ind\x12\x17.pinnace.v1.BindRequest\x1a\x15.pinnace.v1.BatchItem\x12\x44\n\tBindBatch\x12\x1c.pinnace.v1.BindBatchRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pinnace/api/pods.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x1bpinnace/api/policy_v1.proto\x1a\x17pinnace/api/verbs.proto\"i\n\x10\x43reatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"m\n\x15\x43reatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"i\n\x10UpdatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"m\n\x15UpdatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"_\n\rPodWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12$\n\x06object\x18\x02 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\"V\n\x10PodWatchResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pinnace.v1.PodWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\"Z\n\x0b\x42indRequest\x12)\n\x07\x62inding\x18\x01 \x01(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"]\n\x10\x42indBatchRequest\x12\'\n\x05items\x18\x01 \x03(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"=\n\x0c\x45victRequest\x12-\n\x08\x65viction\x18\x01 \x01(\x0b\x32\x1b.pinnace.policy.v1.Eviction\"?\n\x11\x45victBatchRequest\x12*\n\x05items\x18\x01 \x03(\x0b\x32\x1b.pinnace.policy.v1.Eviction\"(\n\x05\x46\x65nce\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x32\xab\x08\n\x04Pods\x12<\n\x06\x43reate\x12\x1c.pinnace.v1.CreatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12K\n\x0b\x43reateBatch\x12!.pinnace.v1.CreatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x33\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x18.pinnace.core.v1.PodList\x12\x41\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1c.pinnace.v1.PodWatchResponse0\x01\x12<\n\x06Update\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12\x42\n\x0cUpdateStatus\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12Q\n\x11UpdateStatusBatch\x12!.pinnace.v1.UpdatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x37\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x14.pinnace.core.v1.Pod\x12H\n\x0b\x44\x65leteBatch\x12\x1e.pinnace.v1.DeleteBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x36\n\x04\x42ind\x12\x17.pinnace.v1.BindRequest\x1a\x15.pinnace.v1.BatchItem\x12\x44\n\tBindBatch\x12\x1c.pinnace.v1.BindBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x38\n\x05\x45vict\x12\x18.pinnace.v1.EvictRequest\x1a\x15.pinnace.v1.BatchItem\x12\x46\n\nEvictBatch\x12\x1d.pinnace.v1.EvictBatchRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pinnace.api.pods_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CREATEPODREQUEST']._serialized_start=117
-  _globals['_CREATEPODREQUEST']._serialized_end=222
-  _globals['_CREATEPODBATCHREQUEST']._serialized_start=224
-  _globals['_CREATEPODBATCHREQUEST']._serialized_end=333
-  _globals['_UPDATEPODREQUEST']._serialized_start=335
-  _globals['_UPDATEPODREQUEST']._serialized_end=440
-  _globals['_UPDATEPODBATCHREQUEST']._serialized_start=442
-  _globals['_UPDATEPODBATCHREQUEST']._serialized_end=551
-  _globals['_PODWATCHEVENT']._serialized_start=553
-  _globals['_PODWATCHEVENT']._serialized_end=648
-  _globals['_PODWATCHRESPONSE']._serialized_start=650
-  _globals['_PODWATCHRESPONSE']._serialized_end=736
-  _globals['_BINDREQUEST']._serialized_start=738
-  _globals['_BINDREQUEST']._serialized_end=828
-  _globals['_BINDBATCHREQUEST']._serialized_start=830
-  _globals['_BINDBATCHREQUEST']._serialized_end=923
-  _globals['_FENCE']._serialized_start=925
-  _globals['_FENCE']._serialized_end=965
-  _globals['_PODS']._serialized_start=968
-  _globals['_PODS']._serialized_end=1905
+  _globals['_CREATEPODREQUEST']._serialized_start=146
+  _globals['_CREATEPODREQUEST']._serialized_end=251
+  _globals['_CREATEPODBATCHREQUEST']._serialized_start=253
+  _globals['_CREATEPODBATCHREQUEST']._serialized_end=362
+  _globals['_UPDATEPODREQUEST']._serialized_start=364
+  _globals['_UPDATEPODREQUEST']._serialized_end=469
+  _globals['_UPDATEPODBATCHREQUEST']._serialized_start=471
+  _globals['_UPDATEPODBATCHREQUEST']._serialized_end=580
+  _globals['_PODWATCHEVENT']._serialized_start=582
+  _globals['_PODWATCHEVENT']._serialized_end=677
+  _globals['_PODWATCHRESPONSE']._serialized_start=679
+  _globals['_PODWATCHRESPONSE']._serialized_end=765
+  _globals['_BINDREQUEST']._serialized_start=767
+  _globals['_BINDREQUEST']._serialized_end=857
+  _globals['_BINDBATCHREQUEST']._serialized_start=859
+  _globals['_BINDBATCHREQUEST']._serialized_end=952
+  _globals['_EVICTREQUEST']._serialized_start=954
+  _globals['_EVICTREQUEST']._serialized_end=1015
+  _globals['_EVICTBATCHREQUEST']._serialized_start=1017
+  _globals['_EVICTBATCHREQUEST']._serialized_end=1080
+  _globals['_FENCE']._serialized_start=1082
+  _globals['_FENCE']._serialized_end=1122
+  _globals['_PODS']._serialized_start=1125
+  _globals['_PODS']._serialized_end=2192
 # @@protoc_insertion_point(module_scope)

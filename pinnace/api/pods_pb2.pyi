@@ -1,5 +1,6 @@
 from pinnace.api import core_v1_pb2 as _core_v1_pb2
 from pinnace.api import meta_v1_pb2 as _meta_v1_pb2
+from pinnace.api import policy_v1_pb2 as _policy_v1_pb2
 from pinnace.api import verbs_pb2 as _verbs_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -72,6 +73,18 @@ class BindBatchRequest(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[_core_v1_pb2.Binding]
     fence: Fence
     def __init__(self, items: _Optional[_Iterable[_Union[_core_v1_pb2.Binding, _Mapping]]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
+
+class EvictRequest(_message.Message):
+    __slots__ = ("eviction",)
+    EVICTION_FIELD_NUMBER: _ClassVar[int]
+    eviction: _policy_v1_pb2.Eviction
+    def __init__(self, eviction: _Optional[_Union[_policy_v1_pb2.Eviction, _Mapping]] = ...) -> None: ...
+
+class EvictBatchRequest(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[_policy_v1_pb2.Eviction]
+    def __init__(self, items: _Optional[_Iterable[_Union[_policy_v1_pb2.Eviction, _Mapping]]] = ...) -> None: ...
 
 class Fence(_message.Message):
     __slots__ = ("election", "token")

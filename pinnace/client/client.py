@@ -37,7 +37,8 @@ from pinnace.api.elections_pb2 import (
     TransferElectionResponse,
 )
 from pinnace.api.meta_v1_pb2 import ListOptions
-from pinnace.api.pods_pb2 import BindBatchRequest, Fence
+from pinnace.api.pods_pb2 import BindBatchRequest, EvictBatchRequest, Fence
+from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
@@ -303,6 +304,10 @@ class PodClient(ResourceClient[Pod]):
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> Outcomes:
         """Sends pods to nodes, at most 1,000, each alone. A broken fence fails every item with Fenced."""
         return await self._batch("BindBatch", BindBatchRequest(items=bindings, fence=fence), retry=False)
+
+    async def evict_batch(self, evictions: Sequence[Eviction]) -> Outcomes:
+        """Deletes those of the pods, at most 1,000, whose disruption budgets allow it; the others fail with Exhausted."""
+        return await self._batch("EvictBatch", EvictBatchRequest(items=evictions), retry=False)
 
 
 class EventClient(ResourceClient[Event]):

@@ -9,7 +9,7 @@
     +-- Fenced                  FAILED_PRECONDITION: another leader has been elected; stop
     +-- Forbidden
     +-- Unauthenticated
-    +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, or a message is too large
+    +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, or a disruption budget used up
     +-- Unavailable             no server, or a server that cannot serve now; nothing happened
     |   +-- Timeout             the deadline passed without an answer (of a read, or before anything was sent)
     |   +-- OutcomeUnknown      a write was sent and its answer lost: it may have happened; read before you repeat it

@@ -17,6 +17,7 @@ from pinnace.api.elections_pb2 import CampaignRequest
 from pinnace.api.manifest import load
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import Fence
+from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import ALL, Resource
 from pinnace.api.verbs_pb2 import DeleteRequest
 from tests.fuzz.values import NAMES
@@ -47,8 +48,11 @@ def _samples() -> Mapping[str, Message]:
     binding = Binding()
     binding.metadata.namespace, binding.metadata.name = "default", "a"
     binding.target.kind, binding.target.name = "Node", "edge-0"
+    eviction = Eviction()
+    eviction.metadata.namespace, eviction.metadata.name = "default", "a"
     samples: list[Message] = [
         binding,
+        eviction,
         Fence(election="scheduler", token=1),
         DeleteRequest(namespace="default", name="a"),
         ResourceAttributes(verb="get", resource="pods", namespace="default"),

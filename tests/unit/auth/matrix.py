@@ -179,6 +179,10 @@ def _request(method: Method, whose: str) -> Any:
         _named(binding, "nothing", whose)
         binding.target.name = thing
         request.fence.election, request.fence.token = "scheduler", 1
+    elif name in ("Evict", "EvictBatch"):
+        eviction = request.eviction if name == "Evict" else request.items.add()
+        _named(eviction, "thing", whose)
+        eviction.deleteOptions.dryRun.append("All")
     elif name in ("Get", "Patch", "Delete", "DeleteBatch"):
         wanted = request.items.add() if name == "DeleteBatch" else request
         wanted.namespace, wanted.name = namespace, thing

@@ -1,0 +1,40 @@
+"""The step of an eviction that a client cannot make happen: the pod becomes another between the question and the delete."""
+
+import pytest
+
+from apiserver.registry.errors import Rejected
+from apiserver.registry.eviction import deleting
+from apiserver.registry.mutation import Put, Version
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import DeleteOptions
+from tests.builders import PodBuilder, make_pod
+
+NOW = 1_700_000_000.0
+
+
+def ready() -> PodBuilder:
+    return make_pod("a").node("n").phase("Running").condition("Ready", "True")
+
+
+def deleted(judged: PodBuilder, found: PodBuilder, *, spared: bool) -> Pod:
+    result = deleting(judged.build(), DeleteOptions(), spared=spared, now=NOW).step(Version(found.build(), 7, b""))
+    assert isinstance(result, Put)
+    return result.obj
+
+
+def test_who_was_spared_and_has_become_ready_must_be_asked_about() -> None:
+    starting = make_pod("a").node("n").phase("Pending")
+    with pytest.raises(Rejected) as caught:
+        deleted(starting, ready(), spared=True)
+    assert caught.value.refusal.reason == "Contended"
+    assert deleted(starting, starting, spared=True).metadata.HasField("deletionTimestamp")
+
+
+def test_who_was_asked_about_goes_whatever_has_become_of_it() -> None:
+    assert deleted(ready(), ready().condition("Later", "True"), spared=False).metadata.HasField("deletionTimestamp")
+
+
+def test_a_namesake_stays() -> None:
+    with pytest.raises(Rejected) as caught:
+        deleted(ready(), ready().uid("new"), spared=False)
+    assert caught.value.refusal.reason == "UIDMismatch"

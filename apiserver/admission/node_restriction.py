@@ -2,7 +2,7 @@
 
 The node authoriser has seen to it that a fleet writes its own nodes only. It may register a node with labels and taints; later
 it may change neither what decides which pods come to it, nor how much there is of anything. One thing it may: take the taint
-off that a new node carries until it is Ready (there is no controller yet that would).
+off that a new node carries until it is Ready (a cluster may be without controllers, which do that, too).
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 """

@@ -168,7 +168,7 @@ class GarbageCollector:
             if keys:
                 self._remember(metadata.uid)
         else:
-            if metadata.ownerReferences or deleting(metadata, ORPHAN_FINALIZER):
+            if deleting(metadata, ORPHAN_FINALIZER) or _has_other_owners(delta):
                 keys.add(_key(resource, delta.obj))
             if deleting(metadata, FOREGROUND_FINALIZER):
                 keys |= {_key(resource, delta.obj), *self._of_dependents(metadata.uid)}
@@ -193,6 +193,12 @@ class GarbageCollector:
         self._gone[uid] = None
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
+
+
+def _has_other_owners(delta: Delta[Any]) -> bool:
+    """Than before: most changes of dependents are of their status, and none of the collector's business."""
+    owners = delta.obj.metadata.ownerReferences
+    return bool(owners) and (delta.old is None or delta.old.metadata.ownerReferences != owners)
 
 
 def _key(resource: Resource[Any], obj: Object) -> str:

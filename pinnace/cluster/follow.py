@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pinnace.cluster import view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import NoCluster
+from pinnace.cluster.spec import ELECTIONS
 from pinnace.cluster.view import ProcessStatus
 
 INTERVAL = 0.5
@@ -33,7 +34,7 @@ def changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> 
     """The lines that tell what is different."""
     known = {process.name: process for process in before}
     lines = [line for new in after if (line := _change(known[new.name], new))]
-    return lines + _leaders(before, after)
+    return lines + [line for component in ELECTIONS for line in _leaders(_of(component, before), _of(component, after))]
 
 
 def _change(old: ProcessStatus, new: ProcessStatus) -> str | None:
@@ -46,6 +47,10 @@ def _change(old: ProcessStatus, new: ProcessStatus) -> str | None:
     if old.ready and not new.ready:
         return f"{new.name} is not ready: {new.problem}"
     return f"{new.name} is ready" if new.ready and not old.ready else None
+
+
+def _of(component: str, processes: Sequence[ProcessStatus]) -> Sequence[ProcessStatus]:
+    return [process for process in processes if process.component == component]
 
 
 def _leaders(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:

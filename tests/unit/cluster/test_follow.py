@@ -29,3 +29,10 @@ def test_readiness_is_told_with_its_reason() -> None:
     ill = replace(ONE, ready=False, problem="informers: behind")
     assert changes([ZERO, ONE], [ZERO, ill]) == ["scheduler-1 is not ready: informers: behind"]
     assert changes([ZERO, ill], [ZERO, ONE]) == ["scheduler-1 is ready"]
+
+
+def test_the_elections_of_schedulers_and_controllers_are_told_apart() -> None:
+    controllers = ProcessStatus("controllers", "controllers-0", 12, "127.0.0.1:3", ready=True, leader=True)
+    before = [ZERO, ONE, controllers]
+    assert changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["nobody leads, scheduler-0 did before"]
+    assert changes(before, [ZERO, ONE, replace(controllers, leader=False)]) == ["nobody leads, controllers-0 did before"]

@@ -1,0 +1,73 @@
+"""Two replicas of the controllers in one process, before a real API server: the lead moves, and the work with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+from controllers.controller import Watch, itself
+from controllers.manager import ELECTION, Manager
+from pinnace.api.core_v1_pb2 import Namespace
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.resources import NAMESPACES
+from pinnace.client.client import Client
+
+PATIENCE = 10.0
+
+
+class Endless:
+    """Never ends with a key, unless it is made to."""
+
+    name, workers = "endless", 100
+
+    def __init__(self) -> None:
+        self.at: set[str] = set()
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return [Watch(NAMESPACES, itself)]
+
+    async def sync(self, key: str) -> float | None:
+        self.at.add(key)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.at.discard(key)
+        return None
+
+
+@asynccontextmanager
+async def replica(client: Client, name: str) -> AsyncIterator[Endless]:
+    controller = Endless()
+    manager = Manager(client, name, lambda shared: [controller])
+    running = asyncio.ensure_future(manager.run())
+    yield controller
+    await manager.stop()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def until_at(controller: Endless, key: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while key not in controller.at:  # noqa: ASYNC110 (another process: there is no event to wait for)
+            await asyncio.sleep(0.01)
+
+
+async def test_the_work_moves_with_the_lead_and_nothing_of_it_stays(client: Client) -> None:
+    async with AsyncExitStack() as stack:
+        replicas = {name: await stack.enter_async_context(replica(client, name)) for name in ("a", "b")}
+        async with asyncio.timeout(PATIENCE):
+            while not any(each.at for each in replicas.values()):  # noqa: ASYNC110 (another process elects)
+                await asyncio.sleep(0.01)
+        first = next(name for name, each in replicas.items() if each.at)
+        second = "b" if first == "a" else "a"
+        await until_at(replicas[first], "default")
+        assert not replicas[second].at
+
+        await client.namespaces.create(Namespace(metadata=ObjectMeta(name="late")))
+        moved = await client.elections.transfer(ELECTION, second)
+        assert moved.after.holder == second
+        await until_at(replicas[second], "default")
+        assert {"default", "late"} <= replicas[second].at  # all that was written before the election, from the beginning
+        assert not replicas[first].at

@@ -1,0 +1,122 @@
+"""The taint eviction controller over time, on stores that the test writes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from controllers.controller import Shared
+from controllers.nodelifecycle.eviction import TaintEviction
+from controllers.places import node_of
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.verbs_pb2 import ADDED, BatchItem, DeleteRequest
+from pinnace.client.index import Index
+from pinnace.client.informer import Delta
+from tests.builders import make_node, make_pod
+from tests.clock import FakeClock
+
+UNREACHABLE = "node.kubernetes.io/unreachable"
+
+
+@dataclass
+class Cluster:
+    """Stands for the API, the informers and the recorder."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: Any = None
+    """For the controller: this very object."""
+    bound: Index[Pod] = field(default_factory=lambda: Index(node_of))
+    told: list[tuple[str, str]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    def store(self, resource: Any) -> dict[str, Node]:
+        return self.nodes
+
+    def index(self, resource: Any, by: Any) -> Index[Pod]:
+        return self.bound
+
+    def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:
+        self.told.append((obj.metadata.name, reason))
+
+    async def update_status_batch(self, pods: list[Pod]) -> list[BatchItem]:
+        for pod in pods:
+            self.told += [(pod.metadata.name, each.reason) for each in pod.status.conditions if each.type == "DisruptionTarget"]
+        return [BatchItem() for _ in pods]
+
+    async def delete_batch(self, requests: list[DeleteRequest]) -> list[BatchItem]:
+        self.deleted += [request.name for request in requests]
+        return [BatchItem() for _ in requests]
+
+    def bind(self, name: str, seconds: int | None) -> None:
+        """With so much patience; None: with none at all."""
+        pod = make_pod(name).uid(name).node("n").build()
+        if seconds is not None:
+            pod.spec.tolerations.add(key=UNREACHABLE, operator="Exists", effect="NoExecute", tolerationSeconds=seconds)
+        self.bound.follow([Delta(ADDED, pod, None)])
+
+    def taint(self, *keys: str) -> None:
+        builder = make_node("n")
+        for key in keys:
+            builder.taint(key, effect="NoExecute")
+        self.nodes["n"] = builder.build()
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.pods = made
+    return made
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def controller(cluster: Cluster, clock: FakeClock) -> Iterator[TaintEviction]:
+    anything: Any = cluster
+    yield TaintEviction(Shared(anything, anything, anything, clock))
+
+
+async def test_who_tolerates_nothing_goes_at_once_and_is_told_why(cluster: Cluster, controller: TaintEviction) -> None:
+    cluster.bind("p", None)
+    cluster.taint()
+    assert await controller.sync("n") is None and cluster.deleted == []
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") is None
+    assert cluster.deleted == ["p"]
+    assert set(cluster.told) == {("p", "DeletionByTaintManager"), ("p", "TaintManagerEviction")}
+
+
+async def test_each_goes_when_its_own_time_is_over(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
+    cluster.bind("soon", 5)
+    cluster.bind("late", 60)
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 5.0
+    clock.stall(4.0)
+    assert await controller.sync("n") == 1.0 and cluster.deleted == []
+    clock.stall(1.0)
+    assert await controller.sync("n") == 55.0 and cluster.deleted == ["soon"]
+
+
+async def test_a_taint_that_goes_and_comes_back_gives_the_time_anew(
+    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+) -> None:
+    cluster.bind("p", 5)
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 5.0
+    cluster.taint()
+    clock.stall(60.0)
+    assert await controller.sync("n") is None and cluster.deleted == []
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 5.0 and cluster.deleted == []
+
+
+async def test_who_comes_later_has_its_time_from_then(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") is None
+    clock.stall(100.0)
+    cluster.bind("p", 5)
+    assert await controller.sync("n") == 5.0

@@ -7,17 +7,19 @@ Time goes on only by `wait`, from one change to the next. `told` has what happen
 
 from collections.abc import Sequence
 
+from kubelet.addresses import Addresses
 from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Stop, accept, adopt, advance
 from kubelet.record import wanted
 from kubelet.runtime import ContainerView, Instant
-from kubelet.status import Addresses, render
+from kubelet.status import render
 from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import ContainerStatus, PodCondition, PodStatus
 from pinnace.api.times import to_time
 from tests.builders import PodBuilder
 
+ADDRESSES = Addresses("192.0.2.1", "192.0.2.2")
 BEGIN = Instant(100.0, 5_000.0)
 STEPS = 100
 """That a pod may take at one moment before it is said to spin."""
@@ -30,7 +32,7 @@ class Machine:
         self.template = template_of(self.pod)
         self.now = BEGIN
         self.runtime = FakeRuntime(Behaviour())
-        self.runtime.prepare(self.pod)
+        self.runtime.prepare(self.pod, ADDRESSES)
         self.state: PodState = accept(self.template.plan, self.now)
         self.views: Sequence[ContainerView] = ()
         self.told: list[str] = []
@@ -108,7 +110,7 @@ class Machine:
 
     @property
     def status(self) -> PodStatus:
-        return render(self.pod, "1", self.template, self.state, self.views, Addresses("192.0.2.1", "192.0.2.2")).status
+        return render(self.pod, "1", self.template, self.state, self.views, ADDRESSES).status
 
     def container(self, name: str) -> ContainerStatus:
         status = self.status

@@ -7,9 +7,11 @@ from kubelet.behaviour import Behaviour, script
 from kubelet.fake import KILLED, FakeRuntime
 from kubelet.lifecycle import accept, advance
 from kubelet.record import wanted
+from kubelet.reported import reported_exit
 from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant, Unsupported
 from kubelet.status import render
 from kubelet.template import template_of
+from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import Pod, SleepAction
 from tests.builders import make_pod
 
@@ -160,6 +162,16 @@ def test_a_restarted_process_remembers_exits_and_restarts() -> None:
     runtime.start(UID, "c0", 2, at(12))
     fresh = restarted(runtime, source, 12.5)
     assert see(fresh, 12.5) == see(runtime, 12.5)
+
+
+def test_a_restarted_process_remembers_why_a_container_ended() -> None:
+    state = ContainerStateMessage()
+    state.terminated.exitCode, state.terminated.reason, state.terminated.message = 137, "OOMKilled", "512Mi"
+    remembered = reported_exit(state, NOW)
+    assert remembered is not None
+    assert (remembered.code, remembered.reason, remembered.message) == (137, "OOMKilled", "512Mi")
+    state.terminated.reason = "Error"
+    assert reported_exit(state, NOW) == remembered._replace(reason=""), "that follows from the code"
 
 
 def test_a_container_that_had_not_started_is_not_adopted() -> None:

@@ -8,6 +8,7 @@ from controllers.namespaces import NamespaceController
 from controllers.nodelifecycle.eviction import TaintEviction
 from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
 from controllers.podgc import PodGarbageCollector
+from controllers.replicasets.controller import ReplicaSetController
 
 
 def build(shared: Shared, options: Options) -> Sequence[Controller]:
@@ -17,4 +18,5 @@ def build(shared: Shared, options: Options) -> Sequence[Controller]:
         PodGarbageCollector(shared),
         NamespaceController(shared),
         GarbageCollector(shared),
+        ReplicaSetController(shared),
     ]

@@ -260,6 +260,11 @@ class PodBuilder:
         self._pod.status.conditions.append(PodCondition(type=type_, status=status, reason=reason, message=message))
         return self
 
+    def ready_since(self, seconds: float) -> Self:
+        """Makes it ready; Unix time."""
+        self._pod.status.conditions.append(PodCondition(type="Ready", status="True", lastTransitionTime=to_time(seconds)))
+        return self
+
 
 def _pod_term(labels: str, topology: str, **more: Any) -> PodAffinityTerm:
     return PodAffinityTerm(labelSelector=label_selector(labels), topologyKey=topology, **more)

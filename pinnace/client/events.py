@@ -1,4 +1,4 @@
-"""Recording events about pods and nodes.
+"""Recording events about objects.
 
     event() --> pending, like ones counted together --every FLUSH_INTERVAL, or when many--> Events.Record
 
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from prometheus_client import Counter
 
-from pinnace.api.core_v1_pb2 import Event, Node, Pod
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.resources import ALL, Object
 from pinnace.api.times import to_micro_time
 from pinnace.client.client import EventClient
 from pinnace.client.errors import ApiError, OutcomeUnknown, Unavailable
@@ -30,6 +31,7 @@ MAX_PENDING = 10_000
 """Different events that may wait."""
 MAX_NAME = 236
 """Characters of the object's name in the event's: with a dot and the hash, 253 in all."""
+_API_VERSIONS = {resource.kind: resource.api_version for resource in ALL}
 DROPPED = Counter("pinnace_client_events_dropped", "Events that were not recorded, by reason.", ["reason"])
 
 
@@ -65,10 +67,10 @@ class Recorder:
         self._pending: dict[Alike, Tally] = {}
         self._full = asyncio.Event()
 
-    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None:
+    def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
         """`type_` is Normal or Warning; `reason` one CamelCase word; `message` a sentence, without what differs each time."""
         metadata = obj.metadata
-        alike = Alike(obj.DESCRIPTOR.name, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
+        alike = Alike(type(obj).__name__, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
         now = self._clock.time()
         self._count(alike, Tally(1, now, now))
 
@@ -133,6 +135,7 @@ class Recorder:
         metadata.namespace = alike.namespace or "default"
         metadata.name = event_name(alike.name, (self._component, *alike))
         involved.kind, involved.namespace, involved.name, involved.uid = alike.kind, alike.namespace, alike.name, alike.uid
+        involved.apiVersion = _API_VERSIONS[alike.kind]
         return event
 
 
@@ -140,7 +143,6 @@ def _template(component: str, instance: str) -> Event:
     """What the events of one reporter have in common."""
     event = Event(reportingComponent=component, reportingInstance=instance)
     event.source.component, event.source.host = component, instance
-    event.involvedObject.apiVersion = "v1"
     return event
 
 

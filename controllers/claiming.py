@@ -1,0 +1,55 @@
+"""Adopts and releases on the cluster what ownership.py finds."""
+
+from typing import Any, Generic, TypeVar
+
+from controllers.controller import Shared
+from controllers.expectations import Expectations
+from controllers.ownership import adopted, claims, keeper, orphans, released
+from pinnace.api.resources import Object, Resource
+from pinnace.api.selectors import LabelSelector
+from pinnace.client.errors import NotFound
+
+T = TypeVar("T", bound=Object)
+
+
+class Claimer(Generic[T]):
+    """For a controller whose `owners` manage things of one kind."""
+
+    def __init__(self, shared: Shared, owners: Resource[Any], things: Resource[T], expectations: Expectations) -> None:
+        self._owners = owners
+        self._owner_client = shared.client.of(owners)
+        self._client = shared.client.of(things)
+        self._things = shared.informers.index(things, keeper)
+        self._expectations = expectations
+
+    async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
+        """What the owner manages, after this. Raises ApiError: a Conflict when somebody else has changed one meanwhile."""
+        metadata = owner.metadata
+        managed = self._things.under(metadata.uid).values()
+        ownerless = self._things.under(orphans(metadata.namespace)).values()
+        found = claims(metadata, selector, managed, ownerless)
+        for obj in found.release:
+            await self._update(key, released(obj, owner))
+        if found.adopt and await self._stays(owner):
+            for obj in found.adopt:
+                if (own := await self._update(key, adopted(obj, self._owners, owner))) is not None:
+                    found.own.append(own)
+        return found.own
+
+    async def _update(self, key: str, changed: T) -> T | None:
+        """None: it is gone."""
+        try:
+            stored = await self._client.update(changed)
+        except NotFound:
+            return None
+        self._expectations.wrote(key, self._client.resource, stored.metadata.resourceVersion)
+        return stored
+
+    async def _stays(self, owner: Object) -> bool:
+        """Asks the API server, not the cache: what is adopted by somebody who is being deleted would be lost."""
+        metadata = owner.metadata
+        try:
+            latest = (await self._owner_client.get(metadata.name, metadata.namespace)).metadata
+        except NotFound:
+            return False
+        return bool(latest.uid == metadata.uid and not latest.HasField("deletionTimestamp"))

@@ -1,0 +1,89 @@
+"""Whose an object is: claimed by a selector, kept by a controller's reference.
+
+    no controller, selected ---adopted---> the owner's ---labels no longer selected---> released: nobody's
+
+An object that has a controller already is left alone, selected or not. Adopting and releasing compare the object's version, so
+that of two owners who want it one gets it.
+
+Source: pkg/controller/controller_ref_manager.go of Kubernetes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from controllers.controller import controller_of
+from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
+from pinnace.api.resources import Object, Resource
+from pinnace.api.selectors import LabelSelector
+
+T = TypeVar("T", bound=Object)
+
+
+def keeper(obj: Object) -> str:
+    """For an index: the uid of the object's controller; of an object without one see `orphans`."""
+    reference = controller_of(obj)
+    return reference.uid if reference is not None else orphans(obj.metadata.namespace)
+
+
+def orphans(namespace: str) -> str:
+    """Where the index has the objects of a namespace that have no controller."""
+    return f"{namespace}/"
+
+
+def refers_to(resource: Resource[Any], owner: Object) -> OwnerReference:
+    """What an object that the owner manages says."""
+    metadata = owner.metadata
+    return OwnerReference(
+        apiVersion=resource.api_version,
+        kind=resource.kind,
+        name=metadata.name,
+        uid=metadata.uid,
+        controller=True,
+        blockOwnerDeletion=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Claims(Generic[T]):
+    own: list[T]
+    adopt: list[T]
+    release: list[T]
+
+
+def claims(owner: ObjectMeta, selector: LabelSelector, managed: Iterable[T], ownerless: Iterable[T]) -> Claims[T]:
+    """`managed`: what has the owner as its controller. An owner that is being deleted keeps what it has, and no more."""
+    leaving = owner.HasField("deletionTimestamp")
+    found: Claims[T] = Claims([], [], [])
+    for obj in managed:
+        if selector.matches(obj.metadata.labels):
+            found.own.append(obj)
+        elif not leaving:
+            found.release.append(obj)
+    if not leaving:
+        for obj in ownerless:
+            if selector.matches(obj.metadata.labels) and not obj.metadata.HasField("deletionTimestamp"):
+                found.adopt.append(obj)
+    return found
+
+
+def adopted(obj: T, resource: Resource[Any], owner: Object) -> T:
+    """A copy that the owner manages."""
+    changed = _copy(obj)
+    changed.metadata.ownerReferences.append(refers_to(resource, owner))
+    return changed
+
+
+def released(obj: T, owner: Object) -> T:
+    """A copy that has nothing to do with the owner."""
+    changed = _copy(obj)
+    kept = [each for each in obj.metadata.ownerReferences if each.uid != owner.metadata.uid]
+    del changed.metadata.ownerReferences[:]
+    changed.metadata.ownerReferences.extend(kept)
+    return changed
+
+
+def _copy(obj: T) -> T:
+    changed = type(obj)()
+    changed.CopyFrom(obj)
+    return changed

@@ -1,0 +1,94 @@
+"""Makes and deletes the pods of an owner: many at once, with the owner's events, and remembered until the informer shows them.
+
+Kubernetes makes 1, 2, 4, ... pods at a time, so that a quota that is used up costs few refusals. Here BATCH of them are one
+call, and the first batch with a refusal is the last; an owner whose last attempt was refused begins with a single pod.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from controllers.controller import Shared
+from controllers.expectations import Expectations
+from controllers.ownership import refers_to
+from controllers.writes import BATCH
+from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
+from pinnace.api.resources import PODS, Object, Resource
+from pinnace.client.client import Outcomes, delete_request
+from pinnace.client.errors import ApiError, Conflict, NotFound, OutcomeUnknown, from_status
+
+T = TypeVar("T")
+
+TOLD = 25
+"""Events of one batch; client-go lets through as many of an object at once."""
+
+
+def pod_from(template: PodTemplateSpec, resource: Resource[Any], owner: Object) -> Pod:
+    """A pod to create: as the template says, managed by the owner and named after it."""
+    pod = Pod()
+    source, metadata = template.metadata, pod.metadata
+    metadata.namespace, metadata.generateName = owner.metadata.namespace, f"{owner.metadata.name}-"
+    metadata.labels.update(source.labels)
+    metadata.annotations.update(source.annotations)
+    metadata.finalizers.extend(source.finalizers)
+    metadata.ownerReferences.append(refers_to(resource, owner))
+    pod.spec.CopyFrom(template.spec)
+    return pod
+
+
+class PodControl:
+    def __init__(self, shared: Shared, expectations: Expectations) -> None:
+        self._client = shared.client.pods
+        self._events = shared.events
+        self._expectations = expectations
+        self._refused: set[str] = set()
+
+    async def create(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
+        """The first refusal, which ends it; the owner has an event of it. In a namespace that is being deleted nothing is made,
+        and that is no failure. Raises ApiError when a whole call fails."""
+        size, start = 1 if key in self._refused else BATCH, 0
+        self._refused.discard(key)
+        while start < len(pods):
+            outcomes = await self._send(key, self._client.create_batch, pods[start : start + size])
+            errors = [from_status(each.error) for each in outcomes if each.HasField("error")]
+            made = [each.name for each in outcomes if not each.HasField("error")]
+            for name in made[:TOLD]:
+                self._events.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+            if errors:
+                if errors[0].reason == "NamespaceTerminating":
+                    return None
+                self._refused.add(key)
+                self._events.event(owner, "Warning", "FailedCreate", f"Error creating: {errors[0].message}")
+                return errors[0]
+            start, size = start + size, BATCH
+        return None
+
+    async def delete(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
+        """The first refusal, as `create`. A pod that is gone is deleted."""
+        for start in range(0, len(pods), BATCH):
+            batch = pods[start : start + BATCH]
+            requests = [delete_request(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid) for pod in batch]
+            outcomes = await self._send(key, self._client.delete_batch, requests)
+            errors = [from_status(each.error) if each.HasField("error") else None for each in outcomes]
+            gone = [pod for pod, error in zip(batch, errors, strict=True) if error is None]
+            for pod in gone[:TOLD]:
+                self._events.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+            if (error := next((each for each in errors if not isinstance(each, NotFound | Conflict | None)), None)) is not None:
+                self._events.event(owner, "Warning", "FailedDelete", f"Error deleting: {error.message}")
+                return error
+        return None
+
+    async def _send(self, key: str, send: Callable[[Sequence[T]], Awaitable[Outcomes]], items: Sequence[T]) -> Outcomes:
+        try:
+            outcomes = await send(items)
+        except OutcomeUnknown:
+            await self._expectations.lost(key, self._client)
+            raise
+        lost = False
+        for each in outcomes:
+            if not each.HasField("error"):
+                self._expectations.wrote(key, PODS, each.resourceVersion)
+            elif isinstance(from_status(each.error), OutcomeUnknown):
+                lost = True
+        if lost:
+            await self._expectations.lost(key, self._client)
+        return outcomes

@@ -1,0 +1,94 @@
+"""The replica set controller."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controllers.claiming import Claimer
+from controllers.controller import Shared, Watch, controller_of, its_controller, itself, key_of
+from controllers.expectations import Expectations
+from controllers.ownership import keeper
+from controllers.podcontrol import PodControl, pod_from
+from controllers.replicasets.scaling import plan
+from controllers.replicasets.status import Trouble, status_of
+from pinnace.api.apps_v1_pb2 import ReplicaSet
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS, REPLICA_SETS
+from pinnace.api.selectors import from_message
+from pinnace.api.verbs_pb2 import DELETED
+from pinnace.client.errors import NotFound
+from pinnace.client.informer import Delta
+
+
+def namespace_of(replica_set: ReplicaSet) -> str:
+    return replica_set.metadata.namespace
+
+
+class ReplicaSetController:
+    name = "replicaset"
+    workers = 16
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(REPLICA_SETS)
+        self._clock = shared.clock
+        self._sets = informers.store(REPLICA_SETS)
+        self._siblings = informers.index(REPLICA_SETS, keeper)
+        self._neighbours = informers.index(REPLICA_SETS, namespace_of)
+        self._pods = informers.index(PODS, keeper)
+        self._expectations = Expectations(informers)
+        self._claimer = Claimer(shared, REPLICA_SETS, PODS, self._expectations)
+        self._control = PodControl(shared, self._expectations)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (Watch(REPLICA_SETS, itself), Watch(PODS, self._of_pod))
+
+    async def sync(self, key: str) -> float | None:
+        await self._expectations.met(key)
+        replica_set = self._sets.get(key)
+        if replica_set is None:
+            return None
+        pods = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
+        now = self._clock.time()
+        wanted = plan(replica_set, pods, self._related(replica_set), now)
+        if wanted.create:
+            pod = pod_from(replica_set.spec.template, REPLICA_SETS, replica_set)
+            error = await self._control.create(key, replica_set, [pod] * wanted.create)
+        else:
+            error = await self._control.delete(key, replica_set, wanted.delete)
+        failed = Trouble("FailedCreate" if wanted.create else "FailedDelete", error.message) if error is not None else None
+        again = await self._tell(key, replica_set, pods, failed, now)
+        if error is not None:
+            raise error
+        return again
+
+    async def _tell(
+        self, key: str, replica_set: ReplicaSet, pods: Sequence[Pod], failed: Trouble | None, now: float
+    ) -> float | None:
+        """Of the pods as they were seen: what was just made and deleted is news of the next look."""
+        status, again = status_of(replica_set, pods, failed, now)
+        if status == replica_set.status:
+            return again
+        changed = ReplicaSet(metadata=replica_set.metadata, spec=replica_set.spec, status=status)
+        try:
+            stored = await self._client.update_status(changed)
+        except NotFound:
+            return None
+        self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
+        return again
+
+    def _related(self, replica_set: ReplicaSet) -> Iterable[Pod]:
+        """The pods of all replica sets of its deployment."""
+        owner = controller_of(replica_set)
+        family = self._siblings.under(owner.uid) if owner is not None else {replica_set.metadata.uid: replica_set}
+        for uid in family:
+            yield from self._pods.under(uid).values()
+
+    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+        """Its replica set, or those that would adopt it."""
+        yield from its_controller(REPLICA_SETS)(delta)
+        metadata = delta.obj.metadata
+        if delta.kind != DELETED and controller_of(delta.obj) is None:
+            for each in self._neighbours.under(metadata.namespace).values():
+                if from_message(each.spec.selector).matches(metadata.labels):
+                    yield key_of(each)

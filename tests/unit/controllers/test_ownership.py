@@ -1,0 +1,52 @@
+"""Whose an object is."""
+
+import pytest
+
+from controllers.ownership import adopted, claims, keeper, orphans, released
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import REPLICA_SETS
+from pinnace.api.selectors import from_message
+from tests.builders import make_pod
+from tests.workloads import deleting, make_replica_set, named, pod_of
+
+WEB = make_replica_set("web")
+SELECTOR = from_message(WEB.spec.selector)
+
+
+def claimed(*, managed: list[Pod] | None = None, ownerless: list[Pod] | None = None) -> tuple[list[str], list[str], list[str]]:
+    found = claims(WEB.metadata, SELECTOR, managed or [], ownerless or [])
+    return named(found.own), named(found.adopt), named(found.release)
+
+
+def test_what_is_managed_and_selected_is_its_own_and_what_is_not_selected_any_more_is_released() -> None:
+    pods = [pod_of(WEB, "a").build(), pod_of(WEB, "b", labels={}).build(), pod_of(WEB, "c").terminating().build()]
+    assert claimed(managed=pods) == (["a", "c"], [], ["b"])
+
+
+def test_who_is_selected_and_nobodys_is_adopted_unless_it_is_being_deleted() -> None:
+    pods = [make_pod("a").label("app", "web").build(), make_pod("b").build()]
+    assert claimed(ownerless=[*pods, make_pod("c").label("app", "web").terminating().build()]) == ([], ["a"], [])
+
+
+def test_an_owner_that_is_being_deleted_keeps_what_it_has_and_takes_no_more() -> None:
+    owner = make_replica_set("web")
+    deleting(owner)
+    managed = [pod_of(WEB, "a").build(), pod_of(WEB, "b", labels={}).build()]
+    found = claims(owner.metadata, SELECTOR, managed, [make_pod("c").label("app", "web").build()])
+    assert (named(found.own), found.adopt, found.release) == (["a"], [], [])
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_adopted_and_released_again_an_object_is_as_it_was(others: int) -> None:
+    builder = make_pod("a")
+    for number in range(others):
+        builder.owner("Other", f"o{number}", f"uid-o{number}")
+    before = builder.build()
+    for reference in before.metadata.ownerReferences:
+        reference.controller = False
+    assert keeper(before) == orphans("default")
+    during = adopted(before, REPLICA_SETS, WEB)
+    assert keeper(during) == WEB.metadata.uid
+    assert during.metadata.ownerReferences[-1].blockOwnerDeletion
+    assert len(before.metadata.ownerReferences) == others  # it belongs to the informer
+    assert released(during, WEB) == before

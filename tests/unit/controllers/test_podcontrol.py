@@ -1,0 +1,149 @@
+"""Pods made and deleted for an owner, before an API server that is a fake."""
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controllers.expectations import Expectations
+from controllers.podcontrol import TOLD, PodControl, pod_from
+from controllers.writes import BATCH
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS, REPLICA_SETS
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.client.client import Listing
+from pinnace.client.errors import OutcomeUnknown, Timeout, outcome_unknown, unavailable
+from tests.builders import make_pod
+from tests.workloads import make_replica_set
+
+WEB = make_replica_set("web")
+KEY = "default/web"
+
+
+class Server:
+    """Takes pods up to its quota; `revision` grows with each call."""
+
+    resource = PODS
+
+    def __init__(self) -> None:
+        self.quota = 10_000
+        self.calls: list[int] = []
+        self.revision = 100
+        self.lose_answers = False
+        self.reason = "Forbidden"
+
+    async def create_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
+        self.calls.append(len(pods))
+        self.revision += 1
+        if self.lose_answers:
+            raise outcome_unknown(unavailable("gone"))
+        return [self._create() for _ in pods]
+
+    def _create(self) -> BatchItem:
+        if not self.quota:
+            return BatchItem(error=encode(Refusal(Code.PERMISSION_DENIED, self.reason, "exceeded quota")))
+        self.quota -= 1
+        return BatchItem(name=f"web-{self.quota}", resourceVersion=str(self.revision))
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
+        missing = BatchItem(error=encode(Refusal(Code.NOT_FOUND, "NotFound", "not there")))
+        return [missing if each.name == "gone" else BatchItem(resourceVersion="200") for each in requests]
+
+    async def list(self, fields: str) -> Listing[Pod]:
+        return Listing([], self.revision)
+
+
+class Informers:
+    """Is at a revision."""
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+
+    async def wait_for(self, revision: int, timeout: float, among: Iterable[Any]) -> None:
+        assert list(among) == [PODS]
+        if self.revision < revision:
+            raise TimeoutError(f"not at {revision}")
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.server, self.informers, self.told = Server(), Informers(100), list[tuple[str, str]]()
+        events = SimpleNamespace(event=lambda obj, type_, reason, message: self.told.append((reason, message)))
+        shared: Any = SimpleNamespace(client=SimpleNamespace(pods=self.server), events=events)
+        informers: Any = self.informers
+        self.expectations = Expectations(informers)
+        self.control = PodControl(shared, self.expectations)
+
+    async def create(self, count: int) -> str | None:
+        error = await self.control.create(KEY, WEB, [Pod()] * count)
+        return None if error is None else error.message
+
+
+async def test_nothing_is_looked_at_before_the_informer_shows_what_was_made() -> None:
+    bench = Bench()
+    await bench.expectations.met(KEY)
+    await bench.create(2)
+    with pytest.raises(Timeout, match="not at 101"):
+        await bench.expectations.met(KEY)
+    await bench.expectations.met("default/other")
+    bench.informers.revision = 101
+    await bench.expectations.met(KEY)
+
+
+async def test_deletions_are_waited_for_too_and_who_is_gone_is_deleted() -> None:
+    bench = Bench()
+    assert await bench.control.delete(KEY, WEB, [make_pod("a").build(), make_pod("gone").build()]) is None
+    assert bench.told == [("SuccessfulDelete", "Deleted pod: a")]
+    with pytest.raises(Timeout, match="not at 200"):
+        await bench.expectations.met(KEY)
+
+
+async def test_a_lost_answer_is_waited_for_as_if_it_had_been_done() -> None:
+    bench = Bench()
+    bench.server.lose_answers = True
+    with pytest.raises(OutcomeUnknown):
+        await bench.create(2)
+    with pytest.raises(Timeout, match="not at 101"):
+        await bench.expectations.met(KEY)
+
+
+async def test_the_first_refusal_ends_it_and_the_next_attempt_begins_with_one() -> None:
+    bench = Bench()
+    bench.server.quota = 3
+    assert await bench.create(2 * BATCH) == "exceeded quota"
+    assert bench.server.calls == [BATCH]
+    assert bench.told[-1] == ("FailedCreate", "Error creating: exceeded quota")
+    assert await bench.create(10) == "exceeded quota"
+    assert bench.server.calls == [BATCH, 1]
+    bench.server.quota = 2000
+    assert await bench.create(10) is None
+    assert bench.server.calls[2:] == [1, 9]
+    assert await bench.create(10) is None
+    assert bench.server.calls[4:] == [10]
+
+
+async def test_a_namespace_that_is_being_deleted_is_no_failure() -> None:
+    bench = Bench()
+    bench.server.quota, bench.server.reason = 0, "NamespaceTerminating"
+    assert await bench.create(3) is None
+    assert bench.told == []
+
+
+async def test_many_pods_make_a_few_events() -> None:
+    bench = Bench()
+    await bench.create(BATCH)
+    assert len(bench.told) == TOLD
+
+
+def test_a_pod_is_as_the_template_says_and_its_owners() -> None:
+    web = make_replica_set("web")
+    web.spec.template.metadata.annotations["why"] = "not"
+    pod = pod_from(web.spec.template, REPLICA_SETS, web)
+    assert (pod.metadata.generateName, pod.metadata.namespace) == ("web-", "default")
+    assert (dict(pod.metadata.labels), dict(pod.metadata.annotations)) == ({"app": "web"}, {"why": "not"})
+    assert pod.spec == web.spec.template.spec
+    assert [(each.kind, each.apiVersion, each.uid, each.controller) for each in pod.metadata.ownerReferences] == [
+        ("ReplicaSet", "apps/v1", "uid-web", True)
+    ]

@@ -1,0 +1,129 @@
+"""What a replica set does about its pods, and says of them."""
+
+import pytest
+
+from controllers.replicasets.scaling import BURST, plan
+from controllers.replicasets.status import Trouble, status_of
+from controllers.replicasets.victims import COST_ANNOTATION, cost, victims
+from pinnace.api.core_v1_pb2 import Pod
+from tests.builders import PodBuilder, make_pod
+from tests.workloads import deleting, make_replica_set, named, pod_of, running
+
+NOW = 10_000.0
+WEB = make_replica_set("web", replicas=3)
+
+
+def pods(*builders: PodBuilder) -> list[Pod]:
+    return [builder.build() for builder in builders]
+
+
+# --- how many
+
+
+def test_what_ends_or_has_ended_is_replaced() -> None:
+    own = pods(
+        pod_of(WEB, "a"), pod_of(WEB, "b").phase("Failed"), pod_of(WEB, "c").phase("Succeeded"), pod_of(WEB, "d").terminating()
+    )
+    assert plan(WEB, own, own, NOW).create == 2
+
+
+def test_the_surplus_goes() -> None:
+    own = pods(*(running(pod_of(WEB, name)) for name in "abc"), pod_of(WEB, "pending"))
+    wanted = plan(WEB, own, own, NOW)
+    assert (wanted.create, named(wanted.delete)) == (0, ["pending"])
+    assert plan(WEB, own[:3], own[:3], NOW).delete == ()
+
+
+def test_a_look_makes_and_deletes_no_more_than_a_burst() -> None:
+    big = make_replica_set("big", replicas=2 * BURST)
+    assert plan(big, [], [], NOW).create == BURST
+    none = make_replica_set("big", replicas=0)
+    own = pods(*(pod_of(none, str(number)) for number in range(BURST + 1)))
+    assert len(plan(none, own, own, NOW).delete) == BURST
+
+
+def test_a_replica_set_that_is_being_deleted_is_left_to_the_collector() -> None:
+    leaving = make_replica_set("web", replicas=3)
+    deleting(leaving)
+    wanted = plan(leaving, [], [], NOW)
+    assert (wanted.create, wanted.delete) == (0, ())
+
+
+# --- who goes first
+
+
+def base(name: str) -> PodBuilder:
+    return make_pod(name).created(1.0).node("n1").phase("Running").ready_since(1.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (make_pod("x"), make_pod("x").node("n1")),
+        (make_pod("x").node("n1"), make_pod("x").node("n1").phase("Running")),
+        (make_pod("x").node("n1").phase("Unknown"), make_pod("x").node("n1").phase("Running")),
+        (make_pod("x").node("n1").phase("Running"), base("x")),
+        (base("x").annotation(COST_ANNOTATION, "-5"), base("x")),
+        (base("x"), base("x").annotation(COST_ANNOTATION, "10")),
+        (base("x"), base("x").node("n2")),
+        (make_pod("x").node("n1").phase("Running").ready_since(NOW - 10).created(1.0), base("x")),
+        (base("x").created(NOW - 10), base("x")),
+    ],
+    ids=["unassigned", "pending", "unknown", "not ready", "cheap", "cheaper", "doubled up", "ready since", "younger"],
+)
+def test_who_is_missed_least_goes_first(first: PodBuilder, then: PodBuilder) -> None:
+    pair = pods(first.uid("z"), then.uid("a"))
+    crowd = pods(make_pod("y").node("n1"), make_pod("y2").node("n1").phase("Failed"), make_pod("y3").node("n2").terminating())
+    for order in (pair, pair[::-1]):
+        assert [pod.metadata.uid for pod in victims(order, 1, [*pair, *crowd], NOW)] == ["z"]
+
+
+def test_who_was_restarted_more_often_goes_first() -> None:
+    restless = base("x").uid("z").build()
+    restless.status.containerStatuses.add(name="c0", restartCount=3)
+    assert victims([base("x").uid("a").build(), restless], 1, [], NOW) == [restless]
+
+
+def test_ages_of_one_magnitude_are_equal_so_that_chance_decides() -> None:
+    pair = pods(base("x").created(NOW - 4000).uid("a"), base("x").created(NOW - 3900).uid("b"))
+    assert victims(pair, 1, pair, NOW) == [pair[0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("7", 7), ("-7", -7), ("", 0), ("+7", 0), ("07", 0), ("1e3", 0), ("2147483648", 0), ("-2147483648", -(2**31)), ("-", 0)],
+)
+def test_a_cost_is_a_32_bit_number_or_none_at_all(text: str, expected: int) -> None:
+    assert cost(make_pod("x").annotation(COST_ANNOTATION, text).build()) == expected
+
+
+# --- status
+
+
+def test_the_status_counts_the_pods() -> None:
+    patient = make_replica_set("web", replicas=3, minReadySeconds=30)
+    patient.spec.template.metadata.labels["tier"] = "front"
+    own = pods(
+        running(pod_of(patient, "a"), since=NOW - 31),
+        running(pod_of(patient, "b", labels={"app": "web"}), since=NOW - 10),
+        running(pod_of(patient, "c"), since=NOW - 5),
+        pod_of(patient, "d"),
+        pod_of(patient, "e").terminating(),
+        pod_of(patient, "f").phase("Failed"),
+    )
+    status, again = status_of(patient, own, None, NOW)
+    counted = (status.replicas, status.fullyLabeledReplicas, status.readyReplicas, status.availableReplicas)
+    assert counted == (4, 3, 3, 1)
+    assert (status.terminatingReplicas, status.observedGeneration) == (1, 1)
+    assert again == 20.0
+
+
+def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None:
+    web = make_replica_set("web")
+    web.status.conditions.add(type="Mine", status="True")
+    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", "exceeded quota"), NOW)[0])
+    assert [(each.type, each.reason) for each in web.status.conditions] == [("Mine", ""), ("ReplicaFailure", "FailedCreate")]
+    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", "still"), NOW + 50)[0])
+    failure = web.status.conditions[1]
+    assert (failure.message, failure.lastTransitionTime.seconds) == ("still", NOW)
+    assert [each.type for each in status_of(web, [], None, NOW)[0].conditions] == ["Mine"]

@@ -10,6 +10,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
+from apiserver.registry.store import CONDITIONAL
 from pinnace.api import authorization_pb2, elections_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.core_v1_pb2 import Binding
@@ -73,6 +74,8 @@ def request(method: MethodDescriptor, rng: random.Random) -> Message:
                 _rename(getattr(made, field.name).add(), sample, rng)
         else:
             _rename(getattr(made, field.name), sample, rng)
+    if method.name.startswith("Update") and any(method.containing_service.full_name == each.service for each in CONDITIONAL):
+        made.object.metadata.resourceVersion = "1"
     return made
 
 

@@ -49,12 +49,13 @@ from apiserver.services.namespaces import NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import READ_TIMEOUT, ResourceService
+from apiserver.services.tables import TablesService
 from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
 from apiserver.storage.sweeper import Sweeper
-from pinnace.api import authorization_pb2, elections_pb2, version_pb2
+from pinnace.api import authorization_pb2, elections_pb2, tables_pb2, version_pb2
 from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
@@ -160,10 +161,13 @@ class Assembly:
         return None if self.bootstrapped.is_set() else not_loaded()
 
     def _methods(self) -> Mapping[str, Method]:
+        of_resources = self._services()
         services: list[tuple[ServiceDescriptor, object, Gate]] = [
             (resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]], service, self._gate(resource))
-            for resource, service in self._services().items()
+            for resource, service in of_resources.items()
         ]
+        tables = TablesService(of_resources, self._clock)
+        services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, self._closed))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, self._closed))
         services.append((
             authorization_pb2.DESCRIPTOR.services_by_name["Authorization"], AuthorizationService(self._policy), self._closed
@@ -179,9 +183,9 @@ class Assembly:
         cache = self.cacher.of(resource)
         return lambda: self._closed() or (None if cache.loaded else not_loaded())
 
-    def _services(self) -> Mapping[Resource[Any], object]:
+    def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
         stores, audit = self._stores, self._audit
-        special: Mapping[Resource[Any], object] = {
+        special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(stores[PODS], stores[POD_DISRUPTION_BUDGETS], self.cacher, audit, self._clock),
             NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit),

@@ -79,6 +79,18 @@ def _named_items(resource: Resource[Any]) -> Targets:
     return lambda request: {_place(resource, each.namespace, each.name) for each in request.items}
 
 
+def _printed(request: Any) -> Sequence[Action]:
+    """The request says which resource it lists; nobody but who may do everything hears that there is no such resource."""
+    resource = _BY_PLURAL.get(request.resource)
+    return (action_on(resource, "list") if resource is not None else Action("list", request.resource),)
+
+
+def _printed_of(request: Any) -> Iterable[Target]:
+    resource, options = _BY_PLURAL.get(request.resource), request.options
+    namespace = request.namespace if resource is None or resource.namespaced else ""
+    return (Target(namespace, "", options.labelSelector, options.fieldSelector),)
+
+
 def _selected(resource: Resource[Any]) -> Targets:
     def targets(request: Any) -> Iterable[Target]:
         options = request.options
@@ -121,6 +133,7 @@ def _binding(request: Any) -> Sequence[Action]:
 
 
 _RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in ALL}
+_BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
 _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "Create": ("create", "", _of_object),
     "CreateBatch": ("create", "", _of_items),
@@ -148,6 +161,7 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Elections/List": Permission(_always(Action("list", "elections", ELECTIONS_GROUP)), _anything),
     "pinnace.v1.Elections/History": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Elections/Transfer": Permission(_always(Action("transfer", "elections", ELECTIONS_GROUP)), _elected),
+    "pinnace.v1.Tables/List": Permission(_printed, _printed_of),
     "pinnace.v1.Version/Get": Permission(_always(Action("get", "/version")), _anything),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
         _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _anything

@@ -19,6 +19,8 @@ LISTED = 100
 WIDEST_LIST = 10
 STORED = 3
 """Times as many seats for what is read from the storage."""
+PRINTED = 4
+"""Times as many more for what is printed: a page of 500 pods as a table took 42 ms of CPU instead of 8."""
 
 MOST_DELETED = 1000
 """Of a collection, by one call."""
@@ -32,12 +34,14 @@ def width_of(method: MethodDescriptor) -> Width:
     if "items" in fields:
         return lambda request: 1 + len(request.items) // ITEMS
     if method.name == "List" and "options" in fields:
-        return lambda request: _of_list(request.options)
+        printed = PRINTED if "includeObject" in fields else 0
+        return lambda request: _of_list(request.options, printed)
     if method.name == "DeleteCollection":
         return lambda request: 1 + min(request.options.limit or MOST_DELETED, MOST_DELETED) // ITEMS
     return lambda request: 1
 
 
-def _of_list(options: ListOptions) -> int:
+def _of_list(options: ListOptions, printed: int) -> int:
     width = min(-(-options.limit // LISTED), WIDEST_LIST) if options.limit > 0 else WIDEST_LIST
-    return width * STORED if options.resourceVersionMatch == "Exact" or getattr(options, "continue") else width
+    read = STORED if options.resourceVersionMatch == "Exact" or getattr(options, "continue") else 1
+    return width * (read + printed)

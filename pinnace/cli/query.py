@@ -8,6 +8,7 @@ from typing import Any
 from pinnace.api import selectors
 from pinnace.api.fields import FIELDS
 from pinnace.api.resources import Object, Resource
+from pinnace.api.tables_pb2 import Table
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
 from pinnace.cli.targets import Target, parse
@@ -48,6 +49,14 @@ class Query:
         """The same as a list or a watch takes it."""
         fields = selectors.one_of("metadata.name", target.names) if target.names else self.fields
         return Selection(self.namespace(target.resource, session), self.labels, fields)
+
+
+async def fetch_table(session: Session, query: Query, target: Target, *, metadata: bool) -> Table:
+    """The objects of one target without names, as the server prints them; with their metadata where that is shown."""
+    namespace = query.namespace(target.resource, session)
+    return await session.client.tables.list(
+        target.resource, namespace, labels=query.labels, fields=query.fields, metadata=metadata
+    )
 
 
 async def fetch(session: Session, query: Query, target: Target) -> list[Object]:

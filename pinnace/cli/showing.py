@@ -11,14 +11,14 @@ from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.cli import formats
 from pinnace.cli.console import err, is_live, note, out
 from pinnace.cli.picture import Picture
-from pinnace.cli.printers import COLUMNS
-from pinnace.cli.printers.columns import View
-from pinnace.cli.printers.sheet import Sheet
-from pinnace.cli.query import Query, fetch
+from pinnace.cli.query import Query, fetch, fetch_table
 from pinnace.cli.session import Session
+from pinnace.cli.sheet import Sheet, printed
 from pinnace.cli.targets import Target, reference
 from pinnace.cli.watching import Follower
 from pinnace.client.informer import Delta
+from pinnace.printers import COLUMNS
+from pinnace.printers.columns import View
 
 Told = Callable[[Sequence[Delta[Any]]], None]
 
@@ -38,10 +38,10 @@ class Style:
 
 async def show(session: Session, query: Query, style: Style) -> None:
     """The present state, once."""
-    found = [(target, await fetch(session, query, target)) for target in query.targets]
     if style.form is None:
-        _tables(session, query, found, style)
+        await _show_tables(session, query, style)
         return
+    found = [(target, await fetch(session, query, target)) for target in query.targets]
     items = [(target.resource, obj) for target, objs in found for obj in objs]
     asked_for_one = len(found) == 1 and len(found[0][0].names) == 1
     if not asked_for_one:
@@ -50,12 +50,22 @@ async def show(session: Session, query: Query, style: Style) -> None:
         out(formats.one(style.form, items[0]))
 
 
-def _tables(session: Session, query: Query, found: Sequence[tuple[Target, Sequence[Object]]], style: Style) -> None:
-    now = time.time()
-    out("\n".join(_framed(style, query, target).sheet(target).render(objs, now) for target, objs in found if objs))
-    if not any(objs or target.names for target, objs in found):
-        one_namespace = any(query.namespace(target.resource, session) for target, _ in found)
+async def _show_tables(session: Session, query: Query, style: Style) -> None:
+    tables = [await _table(session, query, target, _framed(style, query, target)) for target in query.targets]
+    out("\n".join(filter(None, tables)))
+    if not any(tables) and not any(target.names for target in query.targets):
+        one_namespace = any(query.namespace(target.resource, session) for target in query.targets)
         err(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.")
+
+
+async def _table(session: Session, query: Query, target: Target, style: Style) -> str:
+    """Empty when there are no objects. A list is printed by the server, unless its rows have another order than it gives."""
+    view = style.view
+    if target.names or COLUMNS[target.resource.plural].order is not None:
+        objs = await fetch(session, query, target)
+        return style.sheet(target).render(objs, time.time()) if objs else ""
+    table = await fetch_table(session, query, target, metadata=view.namespace or view.labels)
+    return printed(table, view, headers=style.headers) if table.rows else ""
 
 
 def _framed(style: Style, query: Query, target: Target) -> Style:

@@ -44,6 +44,7 @@ from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS, LEASES, NAMESPACES,
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.selectors import one_of
 from pinnace.api.status import Code, Refusal
+from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.api.verbs_pb2 import (
     BatchItem,
     BatchResponse,
@@ -65,6 +66,7 @@ M = TypeVar("M", bound=Message)
 Outcomes: TypeAlias = list[BatchItem]
 """One item for each of the request, in order: `item.HasField("error")`, see errors.from_status."""
 
+TABLE_PAGE = 500
 LIST_ATTEMPTS = 3
 """How often a paged list begins anew when its snapshot has expired between two pages."""
 MODIFY_ATTEMPTS = 10
@@ -300,6 +302,34 @@ class ResourceClient(Generic[T]):
         return f"/{self.resource.service}/{verb}"
 
 
+class TableClient:
+    """Lists that the server prints. `at`: of exactly that revision, as of a ResourceClient."""
+
+    def __init__(self, connection: Connection, at: int = 0) -> None:
+        self._connection = connection
+        self._at = at
+
+    async def list(
+        self, resource: Resource[Any], namespace: str = "", *, labels: str = "", fields: str = "", metadata: bool = False
+    ) -> Table:
+        """All pages of one snapshot; without a namespace, of all. `metadata`: with that of each object."""
+        options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=TABLE_PAGE)
+        if self._at:
+            options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
+        included = ListTableRequest.METADATA if metadata else ListTableRequest.NONE
+        request = ListTableRequest(resource=resource.plural, namespace=namespace, options=options, includeObject=included)
+        table = Table()
+        while True:
+            page = await self._connection.call("/pinnace.v1.Tables/List", request, Table)
+            table.rows.extend(page.rows)
+            token = getattr(page.metadata, "continue")
+            if not token:
+                table.columnDefinitions.extend(page.columnDefinitions)
+                return table
+            setattr(request.options, "continue", token)  # which says the revision
+            request.options.resourceVersion = request.options.resourceVersionMatch = ""
+
+
 class PodClient(ResourceClient[Pod]):
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> Outcomes:
         """Sends pods to nodes, at most 1,000, each alone. A broken fence fails every item with Fenced."""
@@ -382,6 +412,7 @@ class Client:
         self.events = EventClient(connection, EVENTS, at)
         self.priority_classes: ResourceClient[PriorityClass] = ResourceClient(connection, PRIORITY_CLASSES, at)
         self.leases: ResourceClient[Lease] = ResourceClient(connection, LEASES, at)
+        self.tables = TableClient(connection, at)
         self.elections = ElectionClient(connection)
         self.authorization = AuthorizationClient(connection)
 

@@ -74,7 +74,6 @@ class Keeper:
             request: Any = resource.request("Update")()
             request.object.CopyFrom(obj)
             request.object.metadata.finalizers[:] = []
-            request.object.metadata.resourceVersion = ""
             await self._call(resource, "Update", request)
         request = DeleteRequest(namespace=obj.metadata.namespace, name=obj.metadata.name)
         request.options.gracePeriodSeconds = 0

@@ -6,7 +6,7 @@ from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.cli.describe.text import NONE, Rows, Value, instant, pairs
-from pinnace.cli.printers import events as event_columns
+from pinnace.printers import events as event_columns
 
 
 def head(meta: ObjectMeta) -> dict[str, Value]:

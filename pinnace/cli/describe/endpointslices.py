@@ -9,7 +9,7 @@ from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.cli.describe.common import events_table, head
 from pinnace.cli.describe.text import Fields, Rows, Value
-from pinnace.cli.printers.endpointslices import UNSET
+from pinnace.printers.endpointslices import UNSET
 
 
 def describe(endpoint_slice: EndpointSlice, events: Sequence[Event], now: float) -> Fields:

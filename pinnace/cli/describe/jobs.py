@@ -10,7 +10,7 @@ from pinnace.api.core_v1_pb2 import Event
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of, template
 from pinnace.cli.describe.text import Fields, instant
-from pinnace.cli.printers.jobs import duration
+from pinnace.printers.jobs import duration
 
 
 def describe(job: Job, events: Sequence[Event], now: float) -> Fields:

@@ -7,11 +7,11 @@ from pinnace.api import quantity
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.cli.ages import since
 from pinnace.cli.describe.common import annotations, events_table
 from pinnace.cli.describe.text import NONE, Fields, Rows, Value, instant, pairs
-from pinnace.cli.printers.nodes import roles
 from pinnace.fit.requests import pod_requests
+from pinnace.printers.ages import since
+from pinnace.printers.nodes import roles
 
 
 def describe(node: Node, lease: Lease | None, pods: Sequence[Pod], events: Sequence[Event], now: float) -> Fields:

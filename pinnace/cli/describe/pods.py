@@ -12,10 +12,10 @@ from pinnace.api.core_v1_pb2 import (
     TopologySpreadConstraint,
 )
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.cli.ages import is_set
 from pinnace.cli.describe.common import annotations, events_table
 from pinnace.cli.describe.text import NONE, Detailed, Fields, Rows, Value, instant, pairs
-from pinnace.cli.printers.pods import status
+from pinnace.printers.ages import is_set
+from pinnace.printers.pods import status
 
 DEFAULT_SCHEDULER = "default-scheduler"
 

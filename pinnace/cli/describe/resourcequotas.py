@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pinnace.api.core_v1_pb2 import Event, ResourceQuota, ScopedResourceSelectorRequirement
 from pinnace.cli.describe.common import events_table, head
 from pinnace.cli.describe.text import Fields, Rows
-from pinnace.cli.printers.resourcequotas import usage
+from pinnace.printers.resourcequotas import usage
 
 
 def describe(quota: ResourceQuota, events: Sequence[Event], now: float) -> Fields:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
-from pinnace.cli.ages import is_set
 from pinnace.cli.table import one_line
+from pinnace.printers.ages import is_set
 
 NONE = "<none>"
 INDENT = GAP = "  "

@@ -7,12 +7,12 @@ from pinnace.api.selectors import one_of
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import usage
-from pinnace.cli.printers.columns import View
 from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 from pinnace.cli.showing import Style, follow, show
 from pinnace.cli.targets import parse
+from pinnace.printers.columns import View
 
 
 @verb(

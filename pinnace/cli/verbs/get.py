@@ -5,11 +5,11 @@ import click
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import usage
-from pinnace.cli.printers.columns import View
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.showing import Style, follow, show
+from pinnace.printers.columns import View
 
 
 @verb(

@@ -10,7 +10,6 @@ import click
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.times import format_rfc3339
 from pinnace.cli import formats
-from pinnace.cli.ages import since
 from pinnace.cli.command import DefaultGroup, did_you_mean, verb
 from pinnace.cli.console import note, out
 from pinnace.cli.outcomes import ExitCode, Failure
@@ -20,6 +19,7 @@ from pinnace.cli.table import Table
 from pinnace.cli.terms import HEADERS as PAST
 from pinnace.cli.terms import documents, rows, short
 from pinnace.client.errors import NotFound, Unavailable
+from pinnace.printers.ages import since
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
 USUAL = "scheduler"

@@ -12,13 +12,13 @@ from pinnace.cli import options
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.console import out
 from pinnace.cli.fleets import fleet_of, free_names, new_node
-from pinnace.cli.printers.columns import View
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.showing import Style, show
 from pinnace.cli.targets import reference
 from pinnace.client.errors import from_status
+from pinnace.printers.columns import View
 
 BATCH = 200
 """Nodes that are sent together."""

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from pinnace.cli import local
-from pinnace.cli.ages import human_duration
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.console import out
 from pinnace.cli.schedulers import page
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
+from pinnace.printers.ages import human_duration
 
 USUAL = ("active", "backoff", "unschedulable", "gated")
 PLACES = (*USUAL, "in flight")

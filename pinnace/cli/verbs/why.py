@@ -8,19 +8,19 @@ import click
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.resources import PODS
 from pinnace.cli import explanations, formats
-from pinnace.cli.ages import is_set
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
 from pinnace.cli.describe.pods import DEFAULT_SCHEDULER, waits_for_scheduler
 from pinnace.cli.explainer import ask
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.printers.events import count, when
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.describe import events_about, is_led
 from pinnace.client.errors import NotFound
 from pinnace.cluster.spec import ELECTION
+from pinnace.printers.ages import is_set
+from pinnace.printers.events import count, when
 
 DEADLINE = 60.0
 """Seconds, unless `--timeout` says otherwise."""

@@ -216,6 +216,10 @@ def _special(request: Any, whose: str) -> None:
         request.name = "scheduler"
     if "user" in fields:
         request.user = "somebody"
+    if "resource" in fields:
+        request.resource = "pods"
+        if whose == OWN:
+            request.namespace, request.options.fieldSelector = OWN, f"spec.nodeName={OWN_NODE}"
     if "attributes" in fields:
         request.attributes.verb, request.attributes.resource = "get", "pods"
 

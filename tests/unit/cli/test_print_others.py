@@ -6,9 +6,9 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Namespace, Node
 from pinnace.api.resources import ALL, EVENTS
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.cli.printers import COLUMNS, events, leases, namespaces, nodes, priorityclasses
-from pinnace.cli.printers.columns import View
-from pinnace.cli.printers.sheet import Sheet
+from pinnace.cli.sheet import Sheet
+from pinnace.printers import COLUMNS, events, leases, namespaces, nodes, priorityclasses
+from pinnace.printers.columns import View
 from tests.builders import make_node
 
 NOW = 10_000.0

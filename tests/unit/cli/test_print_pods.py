@@ -4,8 +4,8 @@ import pytest
 from google.protobuf import text_format
 
 from pinnace.api.core_v1_pb2 import ContainerState, Pod
-from pinnace.cli.printers.columns import View
-from pinnace.cli.printers.pods import COLUMNS, readiness, restarts, row, status
+from pinnace.printers.columns import View
+from pinnace.printers.pods import COLUMNS, readiness, restarts, row, status
 from tests.builders import make_pod
 
 NOW = 1000.0

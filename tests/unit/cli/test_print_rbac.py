@@ -16,9 +16,9 @@ from pinnace.api.resources import (
 )
 from pinnace.cli.describe import DESCRIPTIONS
 from pinnace.cli.describe.text import render
-from pinnace.cli.printers import COLUMNS
-from pinnace.cli.printers.columns import View
-from pinnace.cli.printers.sheet import Sheet
+from pinnace.cli.sheet import Sheet
+from pinnace.printers import COLUMNS
+from pinnace.printers.columns import View
 
 NOW = 1_000_000_000.0
 META = {"name": "a", "creationTimestamp": "2001-09-09T01:46:35Z"}

@@ -12,8 +12,8 @@ from pinnace.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from pinnace.cli.printers.columns import View
-from pinnace.cli.printers.sheet import Sheet
+from pinnace.cli.sheet import Sheet
+from pinnace.printers.columns import View
 
 NOW = 10_000.0
 META = {"name": "a", "creationTimestamp": "1970-01-01T02:46:35Z"}

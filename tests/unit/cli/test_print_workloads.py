@@ -8,7 +8,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
 from pinnace.cli.describe import DESCRIPTIONS
 from pinnace.cli.describe.text import render
-from pinnace.cli.printers import COLUMNS
+from pinnace.printers import COLUMNS
 
 NOW = 1_000_000_000.0
 META = {"name": "a", "namespace": "default", "creationTimestamp": "2001-09-09T01:46:35Z"}

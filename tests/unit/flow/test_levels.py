@@ -7,14 +7,15 @@ from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
 from apiserver.flow.levels import level_of
 from apiserver.flow.width import width_of
-from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2
+from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
+from pinnace.api.tables_pb2 import ListTableRequest
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest
 
 SERVICES = {
     service.name: service
-    for messages in (elections_pb2, events_pb2, nodes_pb2, pods_pb2)
+    for messages in (elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2)
     for service in messages.DESCRIPTOR.services_by_name.values()
 }
 ADMIN = User("kubernetes-admin", (MASTERS,))
@@ -61,6 +62,12 @@ def test_a_list_is_as_wide_as_its_page() -> None:
     assert [width(page_of(limit, **{"continue": "token"})) for limit in (1, 500, 0)] == [3, 15, 30]
     assert [width(page_of(limit, resourceVersion="7", resourceVersionMatch="Exact")) for limit in (1, 500, 0)] == [3, 15, 30]
     assert width(page_of(500, resourceVersion="7", resourceVersionMatch="NotOlderThan")) == 5
+
+
+def test_a_table_is_wider_than_the_list_that_it_shows() -> None:
+    width = width_of(SERVICES["Tables"].methods_by_name["List"])
+    tables = [ListTableRequest(options=page_of(limit, **more).options) for limit, more in ((1, {}), (500, {"continue": "t"}))]
+    assert [width(table) for table in tables] == [5, 35]
 
 
 def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.cli.ages import is_set
+from pinnace.printers.ages import is_set
 
 UNSET = "<unset>"
 _SHORT = {

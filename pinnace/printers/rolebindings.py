@@ -4,8 +4,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printRoleBinding a
 """
 
 from pinnace.api.rbac_v1_pb2 import ClusterRoleBinding, RoleBinding
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 
 def row(binding: RoleBinding | ClusterRoleBinding, now: float) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.resources import by_kind
 from pinnace.api.times import to_seconds
-from pinnace.cli.ages import is_set, since
-from pinnace.cli.printers.columns import NONE, Columns
+from pinnace.printers.ages import is_set, since
+from pinnace.printers.columns import NONE, Columns
 
 
 def first_seen(event: Event) -> Time | MicroTime:

@@ -5,9 +5,9 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printJob.
 
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.times import to_seconds
-from pinnace.cli.ages import human_duration, is_set, since
-from pinnace.cli.printers.columns import Columns
-from pinnace.cli.printers.templates import WIDE, wide
+from pinnace.printers.ages import human_duration, is_set, since
+from pinnace.printers.columns import Columns
+from pinnace.printers.templates import WIDE, wide
 
 _CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 

@@ -1,8 +1,8 @@
 """Nodes and their CSI drivers in a table."""
 
 from pinnace.api.storage_v1_pb2 import CSINode
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 
 def row(node: CSINode, now: float) -> tuple[str, ...]:

@@ -1,10 +1,13 @@
-"""The tables of `get`: what the columns of each resource are, as kubectl has them. Pure: objects and a time in, cells out."""
+"""The tables of `get`: what the columns of each resource are, as kubectl has them. Pure: objects and a time in, cells out.
+
+The API server prints with them for whoever asks for a table, and the command line what it has as objects anyway.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.cli.printers import (
+from pinnace.printers import (
     csinodes,
     deployments,
     endpointslices,
@@ -26,7 +29,7 @@ from pinnace.cli.printers import (
     services,
     storageclasses,
 )
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
     resources.PODS.plural: pods.COLUMNS,

@@ -4,8 +4,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printService.
 """
 
 from pinnace.api.core_v1_pb2 import Service, ServicePort
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import NONE, Columns, format_labels
+from pinnace.printers.ages import since
+from pinnace.printers.columns import NONE, Columns, format_labels
 
 
 def row(service: Service, now: float) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printPersistentVol
 """
 
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
-from pinnace.cli.printers.volumes import UNSET, access_modes, phase, size
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
+from pinnace.printers.volumes import UNSET, access_modes, phase, size
 
 
 def row(claim: PersistentVolumeClaim, now: float) -> tuple[str, ...]:

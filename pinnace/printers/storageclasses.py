@@ -4,8 +4,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printStorageClass.
 """
 
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 DEFAULT = "storageclass.kubernetes.io/is-default-class"
 

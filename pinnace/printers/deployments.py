@@ -4,9 +4,9 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printDeployment.
 """
 
 from pinnace.api.apps_v1_pb2 import Deployment
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
-from pinnace.cli.printers.templates import WIDE, wide
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
+from pinnace.printers.templates import WIDE, wide
 
 
 def row(deployment: Deployment, now: float) -> tuple[str, ...]:

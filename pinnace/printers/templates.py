@@ -3,7 +3,7 @@
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
 from pinnace.api.meta_v1_pb2 import LabelSelector
 from pinnace.api.selectors import from_message
-from pinnace.cli.printers.columns import NONE
+from pinnace.printers.columns import NONE
 
 WIDE = ("CONTAINERS", "IMAGES", "SELECTOR")
 

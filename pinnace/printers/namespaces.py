@@ -1,8 +1,8 @@
 """Namespaces in a table."""
 
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 
 def row(namespace: Namespace, now: float) -> tuple[str, ...]:

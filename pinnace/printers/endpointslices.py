@@ -6,8 +6,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printEndpointSlice
 from collections.abc import Sequence
 
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 _SHOWN = 3
 UNSET = "<unset>"

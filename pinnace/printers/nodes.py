@@ -4,8 +4,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printNode.
 """
 
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import NONE, Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import NONE, Columns
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE = "kubernetes.io/role"

@@ -1,8 +1,8 @@
 """Priority classes in a table."""
 
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 
 def row(priority_class: PriorityClass, now: float) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Leases in a table."""
 
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import NONE, Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import NONE, Columns
 
 
 def row(lease: Lease, now: float) -> tuple[str, ...]:

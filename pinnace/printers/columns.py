@@ -2,13 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import Object
 
 T = TypeVar("T", bound=Object)
 
 NONE = "<none>"
+
+
+class Headed(Protocol):
+    """Names of columns."""
+
+    @property
+    def headers(self) -> tuple[str, ...]: ...
+    @property
+    def wide(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -32,21 +42,23 @@ class View:
     prefix: str = ""
     """Put before each name: "pod/" where a table is one of several kinds."""
 
-    def headers(self, columns: Columns[T]) -> tuple[str, ...]:
+    def headers(self, columns: Headed) -> tuple[str, ...]:
         own = columns.headers + (columns.wide if self.wide else ())
         return ("NAMESPACE",) * self.namespace + own + ("LABELS",) * self.labels
 
     def row(self, columns: Columns[T], obj: T, now: float) -> list[str]:
-        cells = list(columns.row(obj, now))
-        if not self.wide:
-            cells = cells[: len(columns.headers)]
+        return self.frame(columns, columns.row(obj, now), obj.metadata)
+
+    def frame(self, columns: Headed, printed: Sequence[str], metadata: ObjectMeta) -> list[str]:
+        """A row of these cells: those of `-o wide` left out where they are not wanted, and what is around them."""
+        cells = list(printed if self.wide else printed[: len(columns.headers)])
         if self.prefix and "NAME" in columns.headers:
             at = columns.headers.index("NAME")
             cells[at] = self.prefix + cells[at]
         if self.namespace:
-            cells.insert(0, obj.metadata.namespace)
+            cells.insert(0, metadata.namespace)
         if self.labels:
-            cells.append(format_labels(obj.metadata.labels) or NONE)
+            cells.append(format_labels(metadata.labels) or NONE)
         return cells
 
 

@@ -4,8 +4,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printRole and prin
 """
 
 from pinnace.api.rbac_v1_pb2 import ClusterRole, Role
-from pinnace.cli.ages import created_at
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import created_at
+from pinnace.printers.columns import Columns
 
 
 def row(role: Role | ClusterRole, now: float) -> tuple[str, ...]:

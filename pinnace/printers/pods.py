@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod, PodCondition
 from pinnace.api.times import to_seconds
-from pinnace.cli.ages import human_duration, is_set, since
-from pinnace.cli.printers.columns import NONE, Columns
+from pinnace.printers.ages import human_duration, is_set, since
+from pinnace.printers.columns import NONE, Columns
 
 NODE_LOST = "NodeLost"
 

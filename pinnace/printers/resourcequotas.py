@@ -4,8 +4,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printResourceQuota
 """
 
 from pinnace.api.core_v1_pb2 import ResourceQuota
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 
 def row(quota: ResourceQuota, now: float) -> tuple[str, ...]:

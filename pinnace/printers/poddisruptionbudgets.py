@@ -5,8 +5,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printPodDisruption
 
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.scalars import int_or_string
-from pinnace.cli.ages import since
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import since
+from pinnace.printers.columns import Columns
 
 NOT_APPLICABLE = "N/A"
 

@@ -4,8 +4,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printLimitRange.
 """
 
 from pinnace.api.core_v1_pb2 import LimitRange
-from pinnace.cli.ages import created_at
-from pinnace.cli.printers.columns import Columns
+from pinnace.printers.ages import created_at
+from pinnace.printers.columns import Columns
 
 
 def row(limit_range: LimitRange, now: float) -> tuple[str, ...]:

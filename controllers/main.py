@@ -16,7 +16,7 @@ from controllers.registry import build
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
-from pinnace.runtime import logs, process
+from pinnace.runtime import flags, logs, process
 from pinnace.runtime.http import StatusServer, parse_address
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.IntRange(min=0),
     help="No node of a zone is emptied that is disrupted and has no more nodes.",
 )
+@flags.logging_format
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def main(
     name: str,
@@ -70,11 +71,12 @@ def main(
     http: str,
     grace: float,
     startup: float,
+    logging_format: logs.Format,
     verbose: int,
     **rates: Any,
 ) -> None:
     """Brings the cluster closer to what was asked for. Of several replicas one leads; the others are ready to."""
-    logs.configure(name, verbose)
+    logs.configure(name, verbose, logging_format)
     try:
         servers = load(server, file=kubeconfig)
     except ConfigError as error:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from controllers import metrics
 from controllers.controller import Controller, Keys, Shared
 from controllers.informers import Informers
 from controllers.working import Working
@@ -99,7 +98,6 @@ class Manager:
         self._elected.clear()
         self._lost.set()
         self._working = {}
-        metrics.LEADING.set(0)
 
     async def _lead(self) -> None:
         while True:
@@ -119,7 +117,6 @@ class Manager:
         for each in working.values():
             each.begin(self._informers.store)
         self._working = working
-        metrics.LEADING.set(1)
         log.info("token %d: %s", token, ", ".join(working))
         async with asyncio.TaskGroup() as group:
             for each in working.values():

@@ -2,7 +2,6 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-LEADING = Gauge("controllers_leading", "1 while this replica leads, and its controllers work.")
 SYNCS = Counter("controllers_syncs", "Keys looked at, by controller and result.", ["controller", "result"])
 DEPTH = Gauge("workqueue_depth", "Keys that wait for a worker.", ["name"])
 RETRIES = Counter("workqueue_retries", "Keys that are looked at again after a failure.", ["name"])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import REGISTRY, Collector
 
@@ -43,7 +43,6 @@ PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to make room fo
 VICTIMS = Histogram("scheduler_preemption_victims", "Pods deleted to make room for one pod.", buckets=[1, 2, 4, 8, 16, 32, 64])
 BINDINGS = Counter("scheduler_bindings", "Ends of bindings, by result.", ["result"])
 BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
-LEADING = Gauge("leader_election_master_status", "1 while this replica leads and schedules.", ["name"])
 
 
 class Census(Collector):

@@ -73,7 +73,6 @@ class Scheduler:
     ) -> None:
         self._config = config
         self._clock = clock
-        self._leading = metrics.LEADING.labels(config.election)
         self._traces = PodTraces(clock, tracer)
         self._cache = Cache()
         self._passes = Passes(self._cache.nodes)
@@ -169,7 +168,6 @@ class Scheduler:
         self._consulting.drop()
         self._evictions.drop()
         self._reporter.drop()
-        self._leading.set(0)
         self._look_again()
 
     async def _reached(self, token: int) -> bool:
@@ -193,7 +191,6 @@ class Scheduler:
             self._settle_earlier_terms()
             self._traces.forget()
             self._binder.begin(token)
-            self._leading.set(1)
             placed = len(self._cache)
             log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
             while self._leads(token):

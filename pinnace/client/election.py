@@ -20,6 +20,8 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
+from prometheus_client import Gauge
+
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client.connection import Connection, Duplex
 from pinnace.client.errors import ApiError, Unavailable, unavailable
@@ -30,6 +32,8 @@ from pinnace.runtime.race import race
 from pinnace.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)
+
+STATUS = Gauge("leader_election_master_status", "1 while this process leads.", ["name"])
 
 METHOD = "/pinnace.v1.Elections/Campaign"
 OPEN_TIMEOUT = 1.0
@@ -78,6 +82,7 @@ class Candidate:
         self._connection = connection
         self._election = election
         self._holder = holder
+        self._status = STATUS.labels(election)
         self._on_elected = on_elected
         self._on_lost = on_lost
         self._clock = clock
@@ -252,6 +257,7 @@ class Candidate:
             raise unavailable("elected, but the last answered heartbeat is too old to act on it")
         self._term = term
         self._leading.set()
+        self._status.set(1)
         log.info('election "%s": elected with token %d', self._election, token)
         self._on_elected(token)
 
@@ -274,6 +280,7 @@ class Candidate:
         if term is not None:
             self._given_up = term.token
             self._leading.clear()
+            self._status.set(0)
         return term
 
     def _tell_lost(self, term: Term, reason: str) -> None:

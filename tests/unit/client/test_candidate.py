@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client import election
@@ -186,6 +187,16 @@ async def test_leads_as_long_as_its_opening_is_worth(leading: Conversation, cand
 async def test_is_told_once_that_a_term_has_lapsed(leading: Conversation, clock: FakeClock, history: History) -> None:
     await clock.advance(VALIDITY)
     assert await history.grows_to(2) == [7, "no heartbeat was answered for 1.4 s"]
+
+
+async def test_who_leads_can_be_seen_from_outside(leading: Conversation, clock: FakeClock, history: History) -> None:
+    def status() -> float | None:
+        return REGISTRY.get_sample_value("leader_election_master_status", {"name": "scheduler"})
+
+    assert status() == 1
+    await clock.advance(VALIDITY)
+    await history.grows_to(2)
+    assert status() == 0
 
 
 async def test_an_answer_counts_from_when_its_beat_was_sent(

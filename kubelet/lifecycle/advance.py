@@ -108,9 +108,10 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
         at = view.changes_at
         if at is not None and (wake_at is None or at < wake_at):
             wake_at = at
-    if not state.containers_ready.holds:
+    if not state.ready.holds:  # nor need it when its containers are: somebody took the node to be unreachable
         ready = Fact(True, now)
-        state = PodState(Phase.RUNNING, state.accepted, state.initialized, ready, ready, cares=state.cares)
+        within = state.containers_ready if state.containers_ready.holds else ready
+        state = PodState(Phase.RUNNING, state.accepted, state.initialized, within, ready, cares=state.cares)
     return Step(state, wake_at, ())
 
 

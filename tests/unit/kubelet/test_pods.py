@@ -197,6 +197,16 @@ async def test_a_pod_that_was_taken_to_be_unreachable_is_ready_again_when_its_ku
     assert api.is_ready("p")
 
 
+async def test_so_it_is_when_another_process_has_taken_the_node_up(api: FakeApi) -> None:
+    api.create(small("p"))
+    await api.clock.advance(1.0)
+    await api.stop_fleet()
+    api.say_not_ready("p")
+    await api.start_fleet()
+    await api.clock.advance(1.0)
+    assert api.is_ready("p")
+
+
 async def test_reports_in_a_row_need_no_echo_in_between(api: FakeApi) -> None:
     api.create(small("a").restart_policy("Never").declare(start_seconds="1", run_seconds="1"))
     await api.clock.advance(0.0)

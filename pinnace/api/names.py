@@ -23,6 +23,7 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
 _CONFIG_KEY = r"[-._a-zA-Z0-9]+"
+_HEADER = r"[-A-Za-z0-9]+"
 
 _match_label = re.compile(_LABEL).fullmatch
 _match_1035 = re.compile(_LABEL_1035).fullmatch
@@ -30,6 +31,7 @@ _match_subdomain = re.compile(_SUBDOMAIN).fullmatch
 _match_key = re.compile(_KEY).fullmatch
 _match_value = re.compile(_VALUE).fullmatch
 _match_config_key = re.compile(_CONFIG_KEY).fullmatch
+_match_header = re.compile(_HEADER).fullmatch
 _match_port = re.compile(r"[-a-z0-9]+").fullmatch
 _match_env = re.compile(r"[ -<>-~]+").fullmatch
 
@@ -173,6 +175,13 @@ def config_key(text: str) -> tuple[str, ...]:
         return OK
     rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
     return (_pattern(rule, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name"),)
+
+
+def http_header(text: str) -> tuple[str, ...]:
+    """Names of the headers that a probe sends."""
+    if _match_header(text):
+        return OK
+    return (_pattern("a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"),)
 
 
 def generated(text: str) -> str:

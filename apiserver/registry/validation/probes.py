@@ -2,6 +2,7 @@
 
 from apiserver.registry.validation.addresses import validate_port, validate_port_or_name
 from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required, unsupported
+from pinnace.api import names
 from pinnace.api.core_v1_pb2 import (
     Container,
     HTTPGetAction,
@@ -93,3 +94,5 @@ def _validate_http(action: HTTPGetAction, path: str, out: list[Violation]) -> No
     validate_port_or_name(action.port, f"{path}.port", out)
     if action.scheme not in _SCHEMES:
         out.append(unsupported(f"{path}.scheme", action.scheme, _SCHEMES))
+    for header in action.httpHeaders:
+        out.extend(invalid(f"{path}.httpHeaders", header.name, problem) for problem in names.http_header(header.name))

@@ -30,6 +30,14 @@ def probe(**more: object) -> Data:
                 f'{C}.livenessProbe.httpGet.scheme: Unsupported value: "http": supported values: "HTTP", "HTTPS"',
             ],
         ),
+        ({"livenessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": "X-Token", "value": "a b"}]}}}, []),
+        (
+            {"livenessProbe": {"httpGet": {"port": 80, "httpHeaders": [{"name": "a: b\r\nc"}]}}},
+            [
+                f'{C}.livenessProbe.httpGet.httpHeaders: Invalid value: "a: b\\r\\nc": a valid HTTP header must consist of '
+                "alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')"
+            ],
+        ),
         (
             {"livenessProbe": {"tcpSocket": {"port": 80}, "exec": {"command": ["a"]}}},
             [f"{C}.livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type"],

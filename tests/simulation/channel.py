@@ -77,7 +77,7 @@ class SimChannel:
         self._receive(CLOSED)
 
     def unary_unary(self, method: str, write: Write, read: Read) -> Any:
-        async def invoke(request: Any, timeout: float) -> Any:
+        async def invoke(request: Any, timeout: float, metadata: object = None) -> Any:
             call = _Call(self, method, read, write, timeout)
             call.begin(write(request))
             return await call.answer(timeout)

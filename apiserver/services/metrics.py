@@ -89,28 +89,34 @@ _READ_ONLY, _MUTATING = _Kind("readOnly"), _Kind("mutating")
 
 
 class Requests:
-    """Of one method. `connects`: requests are streamed."""
+    """Of one method. `connects`: requests are streamed. What nobody has called is not on the page: with a line for each code of
+    each method a scrape took 280 ms."""
 
     def __init__(self, action: Action, *, batch: bool = False, connects: bool = False) -> None:
         resource, _, subresource = action.resource.partition("/")
         verb = "CONNECT" if connects else _VERBS.get(action.verb, "POST")
-        what = (verb, action.group, "v1", resource, subresource)
+        self._what = (verb, action.group, "v1", resource, subresource)
+        self._batch = str(batch).lower()
         self._kind = _READ_ONLY if action.verb in _READING else _MUTATING
-        self._ended = {code: REQUESTS.labels(*what, str(batch).lower(), code.name) for code in Code}
-        self._duration = DURATION.labels(*what, str(batch).lower())
-        self._streams = STREAMS.labels(*what)
+        self._ended: dict[Code, Counter] = {}
+        self._duration: Histogram | None = None
 
     def came(self) -> None:
         self._kind.in_flight += 1
 
     def ended(self, code: Code, seconds: float) -> None:
         self._kind.in_flight -= 1
-        self._ended[code].inc()
+        counter = self._ended.get(code)
+        if counter is None:
+            counter = self._ended[code] = REQUESTS.labels(*self._what, self._batch, code.name)
+        if self._duration is None:
+            self._duration = DURATION.labels(*self._what, self._batch)
+        counter.inc()
         self._duration.observe(seconds)
 
     def stream(self) -> AbstractContextManager[object]:
         """While one is open."""
-        return self._streams.track_inprogress()
+        return STREAMS.labels(*self._what).track_inprogress()
 
 
 def observe_etcd(operation: str, seconds: float, failed: bool) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, generate_latest
 
 from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
@@ -66,3 +66,9 @@ async def test_requests_objects_and_events_are_counted(assembly: Assembly) -> No
     for kind in ("readOnly", "mutating"):
         assert value("apiserver_current_inflight_requests", request_kind=kind) == 0
     assert value("apiserver_flowcontrol_current_executing_requests", priority_level="workload") == 0
+
+
+async def test_what_nobody_calls_is_not_on_the_page(assembly: Assembly) -> None:
+    """A page with a line for each code of each method has 1.5 MB, and takes as long as a heartbeat may."""
+    page = generate_latest(REGISTRY).decode()
+    assert len(assembly.methods) > 100 and len(page) < 100_000

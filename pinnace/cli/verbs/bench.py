@@ -108,7 +108,10 @@ def throughput_row(
 @pods_option(10000)
 @batch_option
 @click.option(
-    "--stages/--no-stages", default=True, show_default=True, help="Tell the API servers' CPU by stage, for a few percent of it."
+    "--stages/--no-stages",
+    default=True,
+    show_default=True,
+    help="Tell the API servers' CPU by stage, for a few percent of it.",
 )
 @common
 def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiservers: int, **shared: Any) -> None:

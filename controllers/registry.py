@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from controllers.controller import Controller, Shared
+from controllers.deployments.controller import DeploymentController
 from controllers.garbage.collector import GarbageCollector
 from controllers.namespaces import NamespaceController
 from controllers.nodelifecycle.eviction import TaintEviction
@@ -19,4 +20,5 @@ def build(shared: Shared, options: Options) -> Sequence[Controller]:
         NamespaceController(shared),
         GarbageCollector(shared),
         ReplicaSetController(shared),
+        DeploymentController(shared),
     ]

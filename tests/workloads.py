@@ -26,6 +26,7 @@ def make_replica_set(name: str, *, replicas: int = 1, uid: str = "", created: fl
 def make_deployment(name: str, *, replicas: int = 1, image: str = "app:1", **spec: Any) -> Deployment:
     """Rolls as `spec` says, fields of DeploymentSpec; a quarter at a time if it says nothing."""
     made = Deployment(metadata=_metadata(name, "", 0.0))
+    made.spec.progressDeadlineSeconds, made.spec.revisionHistoryLimit = 600, 10
     _replicated(made.spec, replicas, spec, image)
     if not made.spec.strategy.type:
         made.spec.strategy.type = "RollingUpdate"

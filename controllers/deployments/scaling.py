@@ -1,0 +1,73 @@
+"""A deployment that is resized while it is rolled out, or paused: its replica sets keep their proportions. Pure.
+
+Source: https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#proportional-scaling
+"""
+
+import math
+from collections.abc import Sequence
+
+from controllers.deployments.rolling import Sizes, bounds, oldest_first, total
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.times import to_seconds
+
+DESIRED_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
+"""On a replica set: the deployment's size when it was given its own."""
+MAX_ANNOTATION = "deployment.kubernetes.io/max-replicas"
+"""Likewise, with maxSurge."""
+
+
+def noted(replica_set: ReplicaSet, annotation: str) -> int | None:
+    """What one of the two says; None: nothing, or no number."""
+    text = replica_set.metadata.annotations.get(annotation, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(2**31)) else None
+
+
+def is_resized(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
+    """Since its replica sets were given their sizes."""
+    sizes = [noted(each, DESIRED_ANNOTATION) for each in sets if each.spec.replicas]
+    return any(size is not None and size != deployment.spec.replicas for size in sizes)
+
+
+def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> Sizes:
+    """The sizes of all that have pods, those that stay as they are too: they were given them for the present size."""
+    wanted = deployment.spec.replicas
+    active = [each for each in (*old, *([new] if new is not None else [])) if each.spec.replicas]
+    if len(active) <= 1:
+        latest = active[0] if active else new if new is not None else oldest_first(old)[-1] if old else None
+        return {latest.metadata.name: wanted} if latest is not None else {}
+    if new is not None and _saturated(deployment, new):
+        return {each.metadata.name: 0 for each in old if each.spec.replicas}
+    if deployment.spec.strategy.type != "RollingUpdate":
+        return {each.metadata.name: each.spec.replicas for each in active}
+    return _proportional(deployment, active)
+
+
+def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes:
+    """The largest comes first, and has what rounding leaves over; of equals the newest if there is to be more, or the oldest."""
+    wanted = deployment.spec.replicas
+    most = wanted + bounds(deployment)[0] if wanted else 0
+    change = most - total(active)
+    sign = -1 if change > 0 else 1
+    ordered = sorted(active, key=lambda each: (-each.spec.replicas, sign * to_seconds(each.metadata.creationTimestamp)))
+    sizes, done = dict[str, int](), 0
+    for each in ordered:
+        share = _share(deployment, each, most)
+        part = min(share, change - done) if change > 0 else max(share, change - done) if change < 0 else 0
+        sizes[each.metadata.name] = each.spec.replicas + part
+        done += part
+    largest = ordered[0].metadata.name
+    sizes[largest] = max(0, sizes[largest] + change - done)
+    return sizes
+
+
+def _share(deployment: Deployment, each: ReplicaSet, most: int) -> int:
+    """What it would grow by, if it grew as the deployment does."""
+    before = noted(each, MAX_ANNOTATION) or deployment.status.replicas
+    if not deployment.spec.replicas:
+        return -each.spec.replicas
+    return math.floor(each.spec.replicas * most / before + 0.5) - each.spec.replicas if before else 0
+
+
+def _saturated(deployment: Deployment, new: ReplicaSet) -> bool:
+    wanted = deployment.spec.replicas
+    return new.spec.replicas == new.status.availableReplicas == noted(new, DESIRED_ANNOTATION) == wanted

@@ -1,0 +1,172 @@
+"""What a deployment does about its replica sets, and says of itself."""
+
+import pytest
+
+from controllers.deployments.plan import Plan, plan
+from controllers.deployments.revisions import HASH_LABEL, HISTORY_ANNOTATION, made, template_hash
+from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
+from controllers.deployments.status import condition, deadline
+from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStrategy, ReplicaSet
+from pinnace.api.wellknown import REVISION_ANNOTATION
+from tests.workloads import deleting, make_deployment
+
+NOW = 1_000.0
+RECREATE = DeploymentStrategy(type="Recreate")
+
+
+def deployed(deployment: Deployment, *images: str, size: int = 0, status: int | None = None) -> list[ReplicaSet]:
+    """Replica sets of these images as they were made one after the other; the last has the size, and so many pods."""
+    sets: list[ReplicaSet] = []
+    present = deployment.spec.template.spec.containers[0].image
+    for number, image in enumerate(images, 1):
+        deployment.spec.template.spec.containers[0].image = image
+        created = made(deployment, size if image == images[-1] else 0, [])
+        created.metadata.uid, created.metadata.creationTimestamp.seconds = f"uid-{number}", number
+        created.metadata.annotations[REVISION_ANNOTATION] = str(number)
+        pods = created.spec.replicas if status is None else status
+        created.status.replicas = created.status.readyReplicas = created.status.availableReplicas = pods
+        sets.append(created)
+    deployment.spec.template.spec.containers[0].image = present
+    return sets
+
+
+def said(status: DeploymentStatus, type_: str) -> tuple[str, str]:
+    found = condition(status, type_)
+    return (found.status, found.reason) if found is not None else ("", "")
+
+
+# --- the replica set of the template
+
+
+def test_a_new_template_has_a_replica_set_of_its_own() -> None:
+    deployment = make_deployment("web", replicas=4)
+    deployment.metadata.annotations["kubernetes.io/change-cause"] = "first"
+    deployment.metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
+    wanted = plan(deployment, [], False, NOW)
+    new = wanted.create
+    assert new is not None
+    hash_ = new.metadata.labels[HASH_LABEL]
+    assert new.metadata.name == f"web-{hash_}"
+    assert dict(new.spec.selector.matchLabels) == {"app": "web", HASH_LABEL: hash_} == dict(new.spec.template.metadata.labels)
+    assert new.spec.replicas == 4
+    assert dict(new.metadata.annotations) == {
+        "kubernetes.io/change-cause": "first", REVISION_ANNOTATION: "1", DESIRED_ANNOTATION: "4", MAX_ANNOTATION: "5",
+    }  # fmt: skip
+    assert (wanted.revision, said(wanted.status, "Progressing")) == ("1", ("True", "NewReplicaSetCreated"))
+    assert not deployment.spec.template.metadata.labels.get(HASH_LABEL)
+
+
+def test_the_same_template_has_the_same_hash_and_a_name_that_is_taken_another() -> None:
+    first, second = make_deployment("a", image="app:1"), make_deployment("b", image="app:1")
+    assert template_hash(first.spec.template, 0) == template_hash(second.spec.template, 0)
+    assert template_hash(first.spec.template, 0) != template_hash(first.spec.template, 1)
+    second.spec.template.spec.containers[0].image = "app:2"
+    assert template_hash(first.spec.template, 0) != template_hash(second.spec.template, 0)
+
+
+def test_undone_a_rollout_goes_back_to_the_replica_set_that_there_was() -> None:
+    deployment = make_deployment("web", replicas=2, image="app:1")
+    deployment.metadata.annotations[REVISION_ANNOTATION] = "2"
+    sets = deployed(deployment, "app:1", "app:2", size=2)
+    wanted = plan(deployment, sets, False, NOW)
+    assert wanted.create is None
+    [(_, after)] = wanted.update
+    assert after.metadata.uid == "uid-1"
+    assert (after.metadata.annotations[REVISION_ANNOTATION], after.metadata.annotations[HISTORY_ANNOTATION]) == ("3", "1")
+    assert (after.spec.replicas, wanted.revision) == (1, "3")
+
+
+def test_beyond_the_history_the_oldest_are_forgotten_once_a_rollout_is_complete() -> None:
+    deployment = make_deployment("web", replicas=1, image="app:4", revisionHistoryLimit=1)
+    sets = deployed(deployment, "app:1", "app:2", "app:3", "app:4", size=1)
+    assert [each.metadata.uid for each in plan(deployment, sets, False, NOW).delete] == ["uid-1", "uid-2"]
+    sets[0].status.replicas = 1  # it has not said that its last pod is gone
+    sets[3].status.availableReplicas = 0
+    assert plan(deployment, sets, False, NOW).delete == []
+    sets[3].status.availableReplicas, deployment.spec.paused = 1, True
+    assert [each.metadata.uid for each in plan(deployment, sets, False, NOW).delete] == ["uid-2"]
+
+
+def test_a_deployment_that_is_being_deleted_does_nothing() -> None:
+    deployment = make_deployment("web", replicas=2)
+    deleting(deployment)
+    wanted = plan(deployment, [], False, NOW)
+    assert (wanted.create, wanted.update, wanted.delete) == (None, [], [])
+
+
+# --- Recreate, pause
+
+
+def recreate(lingering: bool, old_size: int = 0, old_pods: int = 0) -> Plan:
+    deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
+    return plan(deployment, deployed(deployment, "app:1", size=old_size, status=old_pods), lingering, NOW)
+
+
+def test_recreated_the_old_ones_are_all_gone_before_the_new_ones_come() -> None:
+    [(_, emptied)] = recreate(True, 2, 2).update
+    assert emptied.spec.replicas == 0
+    for waits in (recreate(True, 2, 2), recreate(True, 0, 1), recreate(False, 0, 1), recreate(True, 0, 0)):
+        assert waits.create is None
+    created = recreate(False).create
+    assert created is not None and created.spec.replicas == 2
+
+
+def test_a_paused_deployment_begins_no_rollout_and_can_still_be_resized() -> None:
+    deployment = make_deployment("web", replicas=5, image="app:2", paused=True, progressDeadlineSeconds=60)
+    sets = deployed(deployment, "app:1", size=2)
+    wanted = plan(deployment, sets, False, NOW)
+    assert wanted.create is None
+    assert [after.spec.replicas for _, after in wanted.update] == [5]
+    assert said(wanted.status, "Progressing") == ("Unknown", "DeploymentPaused")
+    deployment.spec.paused = False
+    deployment.status.CopyFrom(wanted.status)
+    assert deadline(deployment, wanted.status, NOW + 600) is None
+    resumed = plan(deployment, [wanted.update[0][1]], False, NOW + 600)
+    assert resumed.create is not None
+    assert said(resumed.status, "Progressing") == ("True", "NewReplicaSetCreated")
+
+
+# --- status
+
+
+@pytest.mark.parametrize(
+    ("available", "expected"), [(7, ("False", "MinimumReplicasUnavailable")), (8, ("True", "MinimumReplicasAvailable"))]
+)
+def test_available_is_who_lacks_no_more_than_may_be_missing(available: int, expected: tuple[str, str]) -> None:
+    deployment = make_deployment("web", replicas=10)
+    status = plan(deployment, deployed(deployment, "app:1", size=10, status=available), False, NOW).status
+    assert said(status, "Available") == expected
+    assert (status.replicas, status.updatedReplicas, status.availableReplicas) == (available, available, available)
+    assert (status.unavailableReplicas, status.observedGeneration) == (10 - available, 1)
+
+
+def test_a_rollout_progresses_completes_or_misses_its_deadline() -> None:
+    deployment = make_deployment("web", replicas=3, progressDeadlineSeconds=60)
+    sets = deployed(deployment, "app:1", size=3, status=0)
+
+    def look(pods: int, now: float) -> tuple[str, str]:
+        sets[0].status.replicas = sets[0].status.readyReplicas = sets[0].status.availableReplicas = pods
+        deployment.status.CopyFrom(plan(deployment, sets, False, now).status)
+        return said(deployment.status, "Progressing")
+
+    assert look(0, NOW) == ("True", "FoundNewReplicaSet")
+    assert deadline(deployment, deployment.status, NOW + 10) == 50.0
+    assert look(1, NOW + 50) == ("True", "ReplicaSetUpdated")
+    assert look(1, NOW + 110) == ("True", "ReplicaSetUpdated")
+    assert look(1, NOW + 111) == ("False", "ProgressDeadlineExceeded")
+    assert deadline(deployment, deployment.status, NOW + 112) is None
+    assert look(2, NOW + 200) == ("True", "ReplicaSetUpdated")
+    assert look(3, NOW + 210) == ("True", "NewReplicaSetAvailable")
+    since = condition(deployment.status, "Progressing")
+    assert since is not None and since.lastTransitionTime.seconds == NOW + 200
+    assert look(2, NOW + 900) == ("True", "NewReplicaSetAvailable")  # a pod that is lost is no rollout
+
+
+def test_what_its_replica_sets_cannot_do_it_says_too() -> None:
+    deployment = make_deployment("web", replicas=1)
+    sets = deployed(deployment, "app:1", size=1, status=0)
+    sets[0].status.conditions.add(type="ReplicaFailure", status="True", reason="FailedCreate", message="exceeded quota")
+    deployment.status.CopyFrom(plan(deployment, sets, False, NOW).status)
+    assert said(deployment.status, "ReplicaFailure") == ("True", "FailedCreate")
+    del sets[0].status.conditions[:]
+    assert said(plan(deployment, sets, False, NOW).status, "ReplicaFailure") == ("", "")

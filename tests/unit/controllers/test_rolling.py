@@ -1,0 +1,201 @@
+"""How far a rollout goes: sizes, and the promise that it keeps whatever lags behind."""
+
+import random
+
+import pytest
+
+from controllers.amounts import amount
+from controllers.deployments.plan import plan
+from controllers.deployments.rolling import bounds, new_size, step
+from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION, is_resized, scaled
+from controllers.deployments.status import is_complete
+from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStrategy, ReplicaSet
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.scalars import STRING
+from tests.workloads import make_deployment, make_replica_set
+
+
+def bound(text: str) -> IntOrString:
+    return IntOrString(type=STRING, strVal=text) if text.endswith("%") else IntOrString(intVal=int(text))
+
+
+def rolling(replicas: int, surge: str, unavailable: str) -> Deployment:
+    strategy = DeploymentStrategy(type="RollingUpdate")
+    strategy.rollingUpdate.maxSurge.CopyFrom(bound(surge))
+    strategy.rollingUpdate.maxUnavailable.CopyFrom(bound(unavailable))
+    return make_deployment("d", replicas=replicas, strategy=strategy)
+
+
+def a_set(name: str, size: int, available: int = 0, **of: float) -> ReplicaSet:
+    made = make_replica_set(name, replicas=size, **of)
+    made.status.replicas = made.status.availableReplicas = available
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "up", "down"),
+    [("25%", 10, 3, 2), ("25%", 4, 1, 1), ("1%", 3, 1, 0), ("100%", 7, 7, 7), ("5", 3, 5, 5), ("0%", 9, 0, 0)],
+)
+def test_a_percentage_is_rounded(text: str, total: int, up: int, down: int) -> None:
+    assert (amount(bound(text), total, up=True), amount(bound(text), total, up=False)) == (up, down)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "expected"),
+    [
+        (rolling(10, "25%", "25%"), (3, 2)),
+        (rolling(3, "0", "1%"), (0, 1)),
+        (rolling(2, "0", "5"), (0, 2)),
+        (rolling(0, "25%", "25%"), (0, 0)),
+        (make_deployment("d", replicas=4, strategy=DeploymentStrategy(type="Recreate")), (0, 0)),
+    ],
+    ids=["a quarter", "something must move", "no more than there are", "none", "recreate"],
+)
+def test_the_bounds(deployment: Deployment, expected: tuple[int, int]) -> None:
+    assert bounds(deployment) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "others", "expected"), [(0, 0, 10), (0, 10, 3), (3, 8, 5), (3, 10, 3), (12, 0, 10), (10, 3, 10)]
+)
+def test_the_new_replica_set_grows_into_the_room_that_there_is(size: int, others: int, expected: int) -> None:
+    assert new_size(rolling(10, "3", "2"), size, others) == expected
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        (a_set("new", 3), [a_set("old", 10, 10)], {"old": 8}),
+        (a_set("new", 5, 0), [a_set("old", 8, 8)], {}),
+        (a_set("new", 5, 2), [a_set("old", 8, 8)], {"old": 6}),
+        (a_set("new", 5, 2), [a_set("old", 8, 10)], {"old": 6}),
+        (a_set("new", 5, 0), [a_set("a", 4, 4, created=1), a_set("b", 4, 1, created=2)], {}),
+        (a_set("new", 3, 0), [a_set("a", 6, 6, created=1), a_set("b", 4, 1, created=2)], {"b": 2}),
+        (a_set("new", 10, 10), [a_set("a", 2, 2, created=2), a_set("b", 1, 1, created=1)], {"a": 0, "b": 0}),
+        (a_set("new", 8, 8), [a_set("a", 2, 2, created=2), a_set("b", 3, 3, created=1)], {"a": 0, "b": 0}),
+    ],
+    ids=[
+        "at first",
+        "at the limit",
+        "what is new stands in",
+        "a surplus that is leaving counts for nothing",
+        "who is sick may be about to be well",
+        "the sick go first",
+        "the last",
+        "the new one may lack what may be missing",
+    ],
+)
+def test_the_old_ones_shrink(new: ReplicaSet, old: list[ReplicaSet], expected: dict[str, int]) -> None:
+    assert step(rolling(10, "3", "2"), new, old) == expected
+
+
+# --- in proportion
+
+
+def noted(made: ReplicaSet, desired: int, most: int) -> ReplicaSet:
+    made.metadata.annotations[DESIRED_ANNOTATION], made.metadata.annotations[MAX_ANNOTATION] = str(desired), str(most)
+    return made
+
+
+def test_a_rollout_that_is_resized_keeps_its_proportions() -> None:
+    """The example of Kubernetes' documentation: 10 replicas, maxSurge 3, maxUnavailable 2, then 15."""
+    old, new = noted(a_set("old", 8, 8, created=1), 10, 13), noted(a_set("new", 5, 0, created=2), 10, 13)
+    deployment = rolling(15, "3", "2")
+    assert is_resized(deployment, [old, new])
+    assert scaled(deployment, new, [old]) == {"old": 11, "new": 7}
+
+
+@pytest.mark.parametrize(("replicas", "expected"), [(5, {"old": 5, "new": 3}), (0, {"old": 0, "new": 0})])
+def test_it_shrinks_in_proportion_too(replicas: int, expected: dict[str, int]) -> None:
+    old, new = noted(a_set("old", 8, 8, created=1), 10, 13), noted(a_set("new", 5, 0, created=2), 10, 13)
+    assert scaled(rolling(replicas, "3", "2"), new, [old]) == expected
+
+
+def test_a_single_one_takes_it_all_and_who_has_arrived_sends_the_others_away() -> None:
+    assert scaled(rolling(7, "1", "0"), None, [a_set("old", 3, 3)]) == {"old": 7}
+    assert scaled(rolling(7, "1", "0"), a_set("new", 0), [a_set("old", 0)]) == {"new": 7}
+    arrived = noted(a_set("new", 7, 7), 7, 8)
+    assert scaled(rolling(7, "1", "0"), arrived, [a_set("old", 3, 3)]) == {"old": 0}
+
+
+# --- the promise
+
+
+class World:
+    """Replica sets that do what they are asked for late, in any order. Pods are available or not yet; none fails by itself."""
+
+    def __init__(self, deployment: Deployment, rng: random.Random) -> None:
+        self.deployment, self.rng = deployment, rng
+        self.sets: dict[str, ReplicaSet] = {}
+        self.pods: dict[str, list[bool]] = {}
+        self.now = 0.0
+
+    @property
+    def available(self) -> int:
+        return sum(map(sum, self.pods.values()))
+
+    def plan(self) -> None:
+        self.now += 1
+        wanted = plan(self.deployment, list(self.sets.values()), False, self.now)
+        if (created := wanted.create) is not None:
+            created.metadata.uid, created.metadata.creationTimestamp.seconds = created.metadata.name, int(self.now)
+            self.sets[created.metadata.name], self.pods[created.metadata.name] = created, []
+        for _, after in wanted.update:
+            after.metadata.generation += 1
+            self.sets[after.metadata.name] = after
+        for each in wanted.delete:
+            assert not self.pods.pop(each.metadata.name)
+            del self.sets[each.metadata.name]
+        self.deployment.status.CopyFrom(wanted.status)
+        if wanted.revision:
+            self.deployment.metadata.annotations["deployment.kubernetes.io/revision"] = wanted.revision
+
+    def make_or_delete(self, name: str) -> None:
+        size, pods = self.sets[name].spec.replicas, sorted(self.pods[name], reverse=True)
+        self.pods[name] = pods[:size] + [False] * (size - len(pods))
+
+    def tell(self, name: str) -> None:
+        status, pods = self.sets[name].status, self.pods[name]
+        status.replicas, status.readyReplicas, status.availableReplicas = len(pods), sum(pods), sum(pods)
+        status.observedGeneration = self.sets[name].metadata.generation
+
+    def become_available(self, name: str) -> None:
+        if False in self.pods[name]:
+            self.pods[name][self.pods[name].index(False)] = True
+
+    def act(self) -> None:
+        if not self.sets or self.rng.random() < 0.3:
+            self.plan()
+        else:
+            self.rng.choice((self.make_or_delete, self.tell, self.become_available))(self.rng.choice(list(self.sets)))
+
+    def settle(self) -> None:
+        for _ in range(400):
+            self.plan()
+            for act in (self.make_or_delete, self.become_available, self.tell):
+                for name in list(self.sets):
+                    act(name)
+            if is_complete(self.deployment, self.deployment.status):
+                return
+        raise AssertionError(f"the rollout never ends: {self.pods}, {self.deployment.status}")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_however_things_lag_no_more_is_taken_away_or_added_than_was_allowed_and_it_ends(seed: int) -> None:
+    rng = random.Random(seed)
+    surge, unavailable = rng.choice([("25%", "25%"), ("1", "0"), ("0", "1"), ("3", "2"), ("100%", "0"), ("0", "50%")])
+    deployment = rolling(rng.randrange(1, 12), surge, unavailable)
+    deployment.spec.revisionHistoryLimit = 2
+    most, least = deployment.spec.replicas + bounds(deployment)[0], deployment.spec.replicas - bounds(deployment)[1]
+    world = World(deployment, rng)
+    world.settle()
+    for version in range(5):
+        deployment.spec.template.spec.containers[0].image = f"app:{rng.choice([version, 'stable'])}"
+        deployment.metadata.generation += 1
+        for _ in range(rng.randrange(120)):
+            world.act()
+            assert world.available >= least
+            assert sum(each.spec.replicas for each in world.sets.values()) <= most
+    world.settle()
+    world.plan()
+    assert len(world.sets) <= 3

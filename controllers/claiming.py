@@ -15,12 +15,22 @@ T = TypeVar("T", bound=Object)
 class Claimer(Generic[T]):
     """For a controller whose `owners` manage things of one kind."""
 
-    def __init__(self, shared: Shared, owners: Resource[Any], things: Resource[T], expectations: Expectations) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        owners: Resource[Any],
+        things: Resource[T],
+        expectations: Expectations,
+        *,
+        finalizer: str = "",
+    ) -> None:
+        """`finalizer`: what the owners' things have; empty: none."""
         self._owners = owners
         self._owner_client = shared.client.of(owners)
         self._client = shared.client.of(things)
         self._things = shared.informers.index(things, keeper)
         self._expectations = expectations
+        self._finalizer = finalizer
 
     async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
         """What the owner manages, after this. Raises ApiError: a Conflict when somebody else has changed one meanwhile."""
@@ -29,10 +39,11 @@ class Claimer(Generic[T]):
         ownerless = self._things.under(orphans(metadata.namespace)).values()
         found = claims(metadata, selector, managed, ownerless)
         for obj in found.release:
-            await self._update(key, released(obj, owner))
+            await self._update(key, released(obj, owner, self._finalizer))
         if found.adopt and await self._stays(owner):
             for obj in found.adopt:
-                if (own := await self._update(key, adopted(obj, self._owners, owner))) is not None:
+                own = await self._update(key, adopted(obj, self._owners, owner, self._finalizer))
+                if own is not None:
                     found.own.append(own)
         return found.own
 

@@ -67,16 +67,20 @@ def claims(owner: ObjectMeta, selector: LabelSelector, managed: Iterable[T], own
     return found
 
 
-def adopted(obj: T, resource: Resource[Any], owner: Object) -> T:
-    """A copy that the owner manages."""
+def adopted(obj: T, resource: Resource[Any], owner: Object, finalizer: str = "") -> T:
+    """A copy that the owner manages, with its finalizer if it has one."""
     changed = _copy(obj)
+    if finalizer and finalizer not in obj.metadata.finalizers:
+        changed.metadata.finalizers.append(finalizer)
     changed.metadata.ownerReferences.append(refers_to(resource, owner))
     return changed
 
 
-def released(obj: T, owner: Object) -> T:
+def released(obj: T, owner: Object, finalizer: str = "") -> T:
     """A copy that has nothing to do with the owner."""
     changed = _copy(obj)
+    if finalizer in obj.metadata.finalizers:
+        changed.metadata.finalizers.remove(finalizer)
     kept = [each for each in obj.metadata.ownerReferences if each.uid != owner.metadata.uid]
     del changed.metadata.ownerReferences[:]
     changed.metadata.ownerReferences.extend(kept)

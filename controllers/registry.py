@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from controllers.controller import Controller, Shared
 from controllers.deployments.controller import DeploymentController
 from controllers.garbage.collector import GarbageCollector
+from controllers.jobs.controller import JobController
 from controllers.namespaces import NamespaceController
 from controllers.nodelifecycle.eviction import TaintEviction
 from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
@@ -21,4 +22,5 @@ def build(shared: Shared, options: Options) -> Sequence[Controller]:
         GarbageCollector(shared),
         ReplicaSetController(shared),
         DeploymentController(shared),
+        JobController(shared),
     ]

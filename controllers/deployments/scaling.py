@@ -43,7 +43,7 @@ def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replica
 
 
 def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes:
-    """The largest comes first, and has what rounding leaves over; of equals the newest if there is to be more, or the oldest."""
+    """The largest comes first, and has what is left of rounding; of equals the newest, or where some are to go the oldest."""
     wanted = deployment.spec.replicas
     most = wanted + bounds(deployment)[0] if wanted else 0
     change = most - total(active)

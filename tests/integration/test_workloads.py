@@ -9,11 +9,11 @@ import pytest
 from controllers.podstates import active, ready
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Informer
 from tests.integration.conftest import Start
-from tests.integration.processes import Component, pinnace
+from tests.integration.processes import Component
 from tests.workloads import make_deployment
 
 PATIENCE = 15.0

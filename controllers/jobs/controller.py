@@ -1,0 +1,124 @@
+"""The job controller. It also deletes jobs that have ended, when their time to live is over."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controllers.claiming import Claimer
+from controllers.controller import Shared, Watch, controller_of, its_controller, itself
+from controllers.expectations import Expectations
+from controllers.jobs.counting import FINALIZER, tracked, untracked
+from controllers.jobs.outcome import COMPLETE, FAILURE, SUSPENDED, condition, ended
+from controllers.jobs.plan import plan
+from controllers.ownership import keeper
+from controllers.podcontrol import PodControl
+from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import JOBS, PODS
+from pinnace.api.selectors import from_message
+from pinnace.api.times import to_seconds
+from pinnace.client.errors import NotFound
+
+AT_ONCE = 32
+"""Pods whose finalizers are removed at once."""
+
+
+def job_of(pod: Pod) -> str:
+    """For an index: "namespace/name" of the job whose finalizer the pod has; empty: it has none."""
+    reference = controller_of(pod)
+    if reference is None or reference.kind != JOBS.kind or not tracked(pod):
+        return ""
+    return f"{pod.metadata.namespace}/{reference.name}"
+
+
+class JobController:
+    name = "job"
+    workers = 16
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(JOBS)
+        self._pods_client = shared.client.pods
+        self._events = shared.events
+        self._clock = shared.clock
+        self._jobs = informers.store(JOBS)
+        self._tracked = informers.index(PODS, job_of)
+        self._expectations = Expectations(informers)
+        self._claimer = Claimer(shared, JOBS, PODS, self._expectations, finalizer=FINALIZER)
+        self._control = PodControl(shared, self._expectations)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (Watch(JOBS, itself), Watch(PODS, its_controller(JOBS)))
+
+    async def sync(self, key: str) -> float | None:
+        await self._expectations.met(key)
+        job = self._jobs.get(key)
+        await self._let_go(key, job)
+        if job is None:
+            return None
+        if (end := ended(job)) is not None:
+            return await self._expire(job, end)
+        pods = await self._claimer.claim(key, job, from_message(job.spec.selector))
+        wanted = plan(job, pods, self._clock.time())
+        try:
+            await self._tell(key, job, wanted.status)
+        except NotFound:
+            return None
+        await self._untrack(key, wanted.release)
+        await self._untrack(key, wanted.delete)
+        error = await self._control.delete(key, job, wanted.delete) or await self._control.create(key, job, wanted.create)
+        if error is not None:
+            raise error
+        return wanted.again
+
+    async def _let_go(self, key: str, job: Job | None) -> None:
+        """Pods of a job that is gone, or has ended, need not be counted any more."""
+        ends = job is None or ended(job) is not None
+        uid = job.metadata.uid if job is not None else ""
+        pods = self._tracked.under(key).values()
+        await self._untrack(key, [pod for pod in pods if ends or keeper(pod) != uid])
+
+    async def _untrack(self, key: str, pods: Iterable[Pod]) -> None:
+        limit = asyncio.Semaphore(AT_ONCE)
+
+        async def one(pod: Pod) -> None:
+            async with limit:
+                try:
+                    stored = await self._pods_client.update(untracked(pod))
+                except NotFound:
+                    return
+                self._expectations.wrote(key, PODS, stored.metadata.resourceVersion)
+
+        outcomes = await asyncio.gather(*(one(pod) for pod in pods if tracked(pod)), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _tell(self, key: str, job: Job, status: JobStatus) -> None:
+        if status == job.status:
+            return
+        changed = Job(metadata=job.metadata, spec=job.spec, status=status)
+        stored = await self._client.update_status(changed)
+        self._expectations.wrote(key, JOBS, stored.metadata.resourceVersion)
+        self._record(job, status)
+
+    def _record(self, job: Job, status: JobStatus) -> None:
+        """Events of what is new in the status."""
+        if condition(status, COMPLETE) is not None:
+            self._events.event(job, "Normal", "Completed", "Job completed")
+        if (why := condition(status, FAILURE)) is not None and condition(job.status, FAILURE) is None:
+            self._events.event(job, "Warning", why.reason, why.message)
+        was, is_ = (condition(each, SUSPENDED) is not None for each in (job.status, status))
+        if was != is_:
+            self._events.event(job, "Normal", "Suspended" if is_ else "Resumed", "Job suspended" if is_ else "Job resumed")
+
+    async def _expire(self, job: Job, end: JobCondition) -> float | None:
+        metadata = job.metadata
+        if not job.spec.HasField("ttlSecondsAfterFinished") or metadata.HasField("deletionTimestamp"):
+            return None
+        left = to_seconds(end.lastTransitionTime) + job.spec.ttlSecondsAfterFinished - self._clock.time()
+        if left > 0:
+            return left
+        await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid, propagation="Foreground")
+        return None

@@ -1,0 +1,104 @@
+"""Whether a job is done, and how. Pure; times are Unix time.
+
+    (runs) --enough have succeeded--> SuccessCriteriaMet --no pod is left--> Complete
+       |--too many failed, too late--> FailureTarget -----no pod is left--> Failed
+
+Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from controllers.jobs.counting import failures, successes
+from controllers.podstates import active, restarts
+from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.times import to_seconds, to_time
+
+COMPLETE, FAILED, SUSPENDED = "Complete", "Failed", "Suspended"
+SUCCESS, FAILURE = "SuccessCriteriaMet", "FailureTarget"
+"""What the first two are announced by."""
+_ENDS = {SUCCESS: COMPLETE, FAILURE: FAILED}
+
+
+class Verdict(NamedTuple):
+    reason: str
+    message: str
+
+
+def condition(status: JobStatus, *types: str) -> JobCondition | None:
+    """The first of these that is True."""
+    return next((each for each in status.conditions if each.type in types and each.status == "True"), None)
+
+
+def say(status: JobStatus, type_: str, value: str, verdict: Verdict, now: float) -> None:
+    """A condition that says so already stays as it is."""
+    found = next((each for each in status.conditions if each.type == type_), None) or status.conditions.add(type=type_)
+    if found.status != value:
+        found.status, found.reason, found.message = value, verdict.reason, verdict.message
+        found.lastTransitionTime.CopyFrom(to_time(now))
+        found.lastProbeTime.CopyFrom(to_time(now))
+
+
+def ended(job: Job) -> JobCondition | None:
+    return condition(job.status, COMPLETE, FAILED)
+
+
+def judged(status: JobStatus) -> bool:
+    """Is it clear how it ends?"""
+    return condition(status, SUCCESS, FAILURE) is not None
+
+
+def judge(job: Job, status: JobStatus, pods: Iterable[Pod], now: float) -> None:
+    """Says how it ends, once that is clear; it does not change afterwards."""
+    if judged(status):
+        return
+    if (verdict := _failure(job, status, pods, now)) is not None:
+        say(status, FAILURE, "True", verdict, now)
+    elif _succeeded(job, status):
+        verdict = Verdict("CompletionsReached", "Reached expected number of succeeded pods")
+        say(status, SUCCESS, "True", verdict, now)
+
+
+def finish(status: JobStatus, now: float) -> bool:
+    """Says that it has ended, when its pods have, and are counted. Has it?"""
+    sentence = condition(status, SUCCESS, FAILURE)
+    waiting = status.uncountedTerminatedPods
+    if sentence is None or status.active or status.terminating or waiting.succeeded or waiting.failed:
+        return False
+    end = _ENDS[sentence.type]
+    say(status, end, "True", Verdict(sentence.reason, sentence.message), now)
+    if end == COMPLETE:
+        status.completionTime.CopyFrom(to_time(now))
+    return True
+
+
+def time_left(job: Job, status: JobStatus, now: float) -> float | None:
+    """Seconds until the job is late; None: it has all the time, or stands still."""
+    if not job.spec.HasField("activeDeadlineSeconds") or not status.HasField("startTime"):
+        return None
+    return to_seconds(status.startTime) + job.spec.activeDeadlineSeconds - now
+
+
+def _succeeded(job: Job, status: JobStatus) -> bool:
+    if job.spec.HasField("completions"):
+        return successes(status) >= job.spec.completions
+    return successes(status) > 0 and status.active == 0
+
+
+def _failure(job: Job, status: JobStatus, pods: Iterable[Pod], now: float) -> Verdict | None:
+    spec = job.spec
+    if failures(status) > spec.backoffLimit or _restless(job, pods):
+        return Verdict("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    left = time_left(job, status, now)
+    if left is not None and left <= 0:
+        return Verdict("DeadlineExceeded", "Job was active longer than specified deadline")
+    return None
+
+
+def _restless(job: Job, pods: Iterable[Pod]) -> bool:
+    """Where containers are restarted in their pods, each restart is a failure."""
+    if job.spec.template.spec.restartPolicy != "OnFailure":
+        return False
+    found = sum(restarts(pod) for pod in pods if active(pod))
+    return found > 0 and found >= job.spec.backoffLimit

@@ -1,0 +1,124 @@
+"""What is to be done about a job now. Pure; times are Unix time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from controllers.jobs.counting import FINALIZER, counted, failed, successes, tracked
+from controllers.jobs.indexes import is_indexed, lacking, number, parsed, surplus
+from controllers.jobs.outcome import SUSPENDED, Verdict, finish, judge, judged, say, time_left
+from controllers.podcontrol import pod_from
+from controllers.podstates import active
+from controllers.replicasets.scaling import BURST
+from controllers.replicasets.victims import victims
+from pinnace.api.batch_v1_pb2 import Job, JobStatus
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import JOBS
+from pinnace.api.times import to_seconds, to_time
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
+"""Seconds from the end of a pod that failed until it is replaced; twice as long after each further failure."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """In this order."""
+
+    status: JobStatus
+    release: list[Pod] = field(default_factory=list)
+    """What loses its finalizer: it is written down."""
+    delete: list[Pod] = field(default_factory=list)
+    create: list[Pod] = field(default_factory=list)
+    again: float | None = None
+    """Seconds after which there is something to do even if nothing happens."""
+
+
+def plan(job: Job, pods: Sequence[Pod], now: float) -> Plan:
+    """`pods`: its own. The job has not ended."""
+    status, release = counted(job, pods)
+    made = Plan(status, release)
+    if job.metadata.HasField("deletionTimestamp"):
+        made.release = [pod for pod in pods if tracked(pod)]
+        return made
+    _suspend_or_resume(job, status, now)
+    judge(job, status, pods, now)
+    running = [pod for pod in pods if active(pod)]
+    if judged(status) or job.spec.suspend:
+        made.delete = running
+        finish(status, now)
+        return made
+    wanted = _wanted(job, status)
+    made.delete = _superfluous(job, running, wanted, now)
+    left = [time_left(job, status, now)]
+    if missing := _missing(job, status, pods, wanted):
+        wait = backoff(job, pods, now)
+        left.append(wait or None)
+        made.create = _made(job, status, pods, missing) if not wait else []
+    made.again = min((each for each in left if each is not None), default=None)
+    return made
+
+
+def backoff(job: Job, pods: Sequence[Pod], now: float) -> float:
+    """Seconds until a failed pod may be replaced: by the failures since the last success, of the pods that are left."""
+    succeeded = max((_ended_at(pod) for pod in pods if pod.status.phase == "Succeeded"), default=0.0)
+    ends = [end for pod in pods if failed(job, pod) and (end := _ended_at(pod)) > succeeded]
+    if not ends:
+        return 0.0
+    delay = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(len(ends) - 1, 10))
+    return max(0.0, max(ends) + delay - now)
+
+
+def _ended_at(pod: Pod) -> float:
+    """As the last container tells it, or else the deletion, or the last change of a condition."""
+    states = [each.state for each in pod.status.containerStatuses]
+    if ends := [to_seconds(state.terminated.finishedAt) for state in states if state.HasField("terminated")]:
+        return max(ends)
+    if pod.metadata.HasField("deletionTimestamp"):
+        return to_seconds(pod.metadata.deletionTimestamp) - pod.metadata.deletionGracePeriodSeconds
+    return max((to_seconds(each.lastTransitionTime) for each in pod.status.conditions), default=0.0)
+
+
+def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
+    """The time in which it is suspended does not count against its deadline."""
+    if job.spec.suspend:
+        say(status, SUSPENDED, "True", Verdict("JobSuspended", "Job suspended"), now)
+        status.ClearField("startTime")
+        return
+    if any(each.type == SUSPENDED for each in status.conditions):
+        say(status, SUSPENDED, "False", Verdict("JobResumed", "Job resumed"), now)
+    if not status.HasField("startTime"):
+        status.startTime.CopyFrom(to_time(now))
+
+
+def _wanted(job: Job, status: JobStatus) -> int:
+    """Pods that should run now."""
+    spec, done = job.spec, successes(status)
+    if spec.HasField("completions"):
+        return max(0, min(spec.parallelism, spec.completions - done))
+    return status.active if done else spec.parallelism
+
+
+def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:
+    doubled = surplus(job, running) if is_indexed(job) else []
+    left = [pod for pod in running if pod not in doubled]
+    return [*doubled, *victims(left, max(0, len(left) - wanted), running, now)][:BURST]
+
+
+def _missing(job: Job, status: JobStatus, pods: Sequence[Pod], wanted: int) -> int:
+    there = status.active
+    if job.spec.podReplacementPolicy == "Failed":
+        there += status.terminating
+    return max(0, min(wanted - there, BURST))
+
+
+def _made(job: Job, status: JobStatus, pods: Sequence[Pod], missing: int) -> list[Pod]:
+    pod = pod_from(job.spec.template, JOBS, job)
+    pod.metadata.finalizers.append(FINALIZER)
+    if not is_indexed(job):
+        return [pod] * missing
+    made = []
+    for index in lacking(job, parsed(status.completedIndexes, job.spec.completions), pods, missing):
+        numbered = Pod()
+        numbered.CopyFrom(pod)
+        number(numbered, job, index)
+        made.append(numbered)
+    return made

@@ -1,0 +1,213 @@
+"""What a job does about its pods, and that it counts each of them once."""
+
+import random
+
+import pytest
+
+from controllers.jobs.counting import FINALIZER, counted, failures, successes, untracked
+from controllers.jobs.indexes import index_of, lacking, number, parsed, shown, surplus
+from controllers.jobs.outcome import condition
+from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
+from pinnace.api.batch_v1_pb2 import Job, JobStatus
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.times import to_time
+from tests.workloads import make_job, named, pod_of
+
+NOW = 10_000.0
+
+
+def pod(job: Job, name: str, phase: str = "Running", *, ended: float = 0.0, terminating: bool = False) -> Pod:
+    builder = pod_of(job, name).node("n").phase(phase).created(1.0)
+    made = (builder.terminating(NOW) if terminating else builder).build()
+    made.metadata.finalizers.append(FINALIZER)
+    if ended:
+        made.status.containerStatuses.add(name="c0").state.terminated.finishedAt.CopyFrom(to_time(ended))
+    return made
+
+
+def pods(job: Job, *phases: str) -> list[Pod]:
+    return [pod(job, f"p{number}", phase) for number, phase in enumerate(phases)]
+
+
+def said(status: JobStatus) -> dict[str, str]:
+    return {each.type: each.reason for each in status.conditions if each.status == "True"}
+
+
+# --- how many
+
+
+@pytest.mark.parametrize(
+    ("spec", "phases", "create", "delete"),
+    [
+        ({}, [], 1, 0),
+        ({"parallelism": 3, "completions": 5}, [], 3, 0),
+        ({"parallelism": 3, "completions": 5}, ["Succeeded"] * 3, 2, 0),
+        ({"parallelism": 3, "completions": 5}, ["Succeeded"] * 4 + ["Running"] * 2, 0, 1),
+        ({"parallelism": 1, "completions": 5}, ["Running"] * 3, 0, 2),
+        ({"parallelism": 3}, ["Running"], 2, 0),
+        ({"parallelism": 3}, ["Succeeded", "Running"], 0, 0),
+        ({"parallelism": 0, "completions": 5}, ["Running"], 0, 1),
+    ],
+    ids=["one", "parallel", "the rest", "enough", "less parallel", "a queue", "a queue that is empty", "none"],
+)
+def test_as_many_run_as_may_and_are_needed(spec: dict[str, int], phases: list[str], create: int, delete: int) -> None:
+    job = make_job("j", **spec)
+    wanted = plan(job, pods(job, *phases), NOW)
+    assert (len(wanted.create), len(wanted.delete)) == (create, delete)
+    assert all(FINALIZER in each.metadata.finalizers for each in wanted.create)
+
+
+def test_a_pod_that_fails_is_replaced_after_a_pause_that_doubles() -> None:
+    job = make_job("j")
+    first = [pod(job, "a", "Failed", ended=NOW)]
+    wanted = plan(job, first, NOW + 4)
+    assert (wanted.create, wanted.again) == ([], 6.0)
+    assert len(plan(job, first, NOW + 10).create) == 1
+    again = [*first, pod(job, "b", "Failed", ended=NOW + 20), pod(job, "c", "Failed", ended=NOW + 50)]
+    assert backoff(job, again, NOW + 50) == 40.0
+    assert backoff(job, [*again, pod(job, "d", "Succeeded", ended=NOW + 60)], NOW + 61) == 0.0
+    many = [pod(job, str(each), "Failed", ended=NOW) for each in range(30)]
+    assert backoff(job, many, NOW) == LONGEST_BACKOFF
+
+
+@pytest.mark.parametrize(("policy", "create"), [("TerminatingOrFailed", 1), ("Failed", 0)])
+def test_a_pod_that_is_being_deleted_is_replaced_at_once_or_when_it_has_ended(policy: str, create: int) -> None:
+    job = make_job("j", podReplacementPolicy=policy)
+    wanted = plan(job, [pod(job, "a", terminating=True)], NOW + 60)
+    assert (len(wanted.create), failures(wanted.status)) == (create, create)
+    unbound = pod(job, "b", terminating=True)
+    unbound.spec.nodeName = ""
+    assert failures(plan(job, [unbound], NOW + 60).status) == 1
+
+
+# --- how it ends
+
+
+def look(job: Job, own: list[Pod], now: float = NOW) -> Plan:
+    """Stores the status, as the controller does."""
+    wanted = plan(job, own, now)
+    job.status.CopyFrom(wanted.status)
+    return wanted
+
+
+def test_a_job_is_complete_when_enough_have_succeeded_and_are_counted() -> None:
+    job = make_job("j", parallelism=2, completions=2)
+    own = pods(job, "Succeeded", "Succeeded", "Running")
+    first = look(job, own)
+    assert said(job.status) == {"SuccessCriteriaMet": "CompletionsReached"}
+    assert (named(first.delete), named(first.release)) == (["p2"], ["p0", "p1"])
+    own = [untracked(each) for each in own[:2]]
+    look(job, own, NOW + 5)
+    assert said(job.status) == {"SuccessCriteriaMet": "CompletionsReached", "Complete": "CompletionsReached"}
+    assert (job.status.succeeded, job.status.completionTime.seconds) == (2, NOW + 5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "phases", "restarts", "late", "reason"),
+    [
+        ({"backoffLimit": 1}, ["Failed"] * 2, 0, 0.0, "BackoffLimitExceeded"),
+        ({"backoffLimit": 2}, ["Failed"] * 2, 0, 0.0, ""),
+        ({"backoffLimit": 3}, ["Running"], 3, 0.0, "BackoffLimitExceeded"),
+        ({"backoffLimit": 3}, ["Running"], 2, 0.0, ""),
+        ({"backoffLimit": 0}, ["Running"], 0, 0.0, ""),
+        ({"activeDeadlineSeconds": 60}, ["Running"], 0, 60.0, "DeadlineExceeded"),
+        ({"activeDeadlineSeconds": 60}, ["Running"], 0, 59.0, ""),
+    ],
+)
+def test_a_job_fails_by_its_pods_their_restarts_or_the_time(
+    spec: dict[str, int], phases: list[str], restarts: int, late: float, reason: str
+) -> None:
+    job = make_job("j", **spec)
+    if restarts or spec == {"backoffLimit": 0}:
+        job.spec.template.spec.restartPolicy = "OnFailure"
+    own = pods(job, *phases)
+    own[0].status.containerStatuses.add(name="c0", restartCount=restarts)
+    look(job, own)
+    wanted = look(job, own, NOW + late)
+    assert said(job.status).get("FailureTarget", "") == reason
+    assert bool(wanted.delete) == (bool(reason) and "Running" in phases)
+    if reason:
+        look(job, [], NOW + late + 1)
+        assert said(job.status)["Failed"] == reason
+
+
+def test_time_left_is_when_it_is_looked_at_again() -> None:
+    job = make_job("j", activeDeadlineSeconds=60)
+    look(job, [])
+    assert plan(job, pods(job, "Running"), NOW + 20).again == 40.0
+
+
+def test_suspended_nothing_runs_and_the_time_stands_still() -> None:
+    job = make_job("j", activeDeadlineSeconds=60, suspend=True)
+    wanted = look(job, pods(job, "Running"))
+    assert (named(wanted.delete), wanted.create, wanted.again) == (["p0"], [], None)
+    assert said(job.status) == {"Suspended": "JobSuspended"}
+    job.spec.suspend = False
+    assert len(look(job, [], NOW + 500).create) == 1
+    assert (said(job.status), job.status.startTime.seconds) == ({}, NOW + 500)
+    assert condition(job.status, "Suspended") is None
+
+
+# --- counting
+
+
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+@pytest.mark.parametrize("seed", range(8))
+def test_each_pod_is_counted_once_wherever_the_controller_dies(seed: int, mode: str) -> None:
+    """Each step may be the last of a controller. The cache shows a write before the next look; pods are deleted at any time."""
+    rng, total = random.Random(seed), 20
+    job = make_job("j", parallelism=total, completions=total, completionMode=mode, backoffLimit=1000)
+    own: dict[str, Pod] = {}
+    for index in range(total):
+        made = pod(job, f"p{index}", "Succeeded" if rng.random() < 0.6 else "Failed")
+        if mode == "Indexed":
+            number(made, job, index)
+        own[made.metadata.uid] = made
+    expected = sum(each.status.phase == "Succeeded" for each in own.values())
+    for _ in range(200):
+        status, release = counted(job, list(own.values()))
+        assert (successes(status), failures(status)) == (expected, total - expected)
+        if rng.random() < 0.3:
+            continue  # it died before it wrote anything
+        job.status.CopyFrom(status)
+        for each in rng.sample(release, rng.randint(0, len(release))):
+            own[each.metadata.uid] = untracked(each)
+        for uid, each in list(own.items()):
+            if not each.metadata.finalizers and rng.random() < 0.5:
+                del own[uid]
+    assert not own
+    assert (job.status.succeeded, job.status.failed) == (expected, total - expected)
+
+
+# --- indexes
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("", set()), ("0", {0}), ("1,3-5,7", {1, 3, 4, 5, 7}), ("0-2", {0, 1, 2}), ("8-9", {8, 9})]
+)
+def test_indexes_as_text(text: str, numbers: set[int]) -> None:
+    assert parsed(text, 10) == numbers
+    assert shown(numbers) == text
+
+
+def test_indexes_beyond_the_completions_are_forgotten() -> None:
+    assert parsed("0-99999999", 3) == {0, 1, 2}
+
+
+def test_each_index_has_one_pod_that_knows_it() -> None:
+    job = make_job("j", parallelism=3, completions=4, completionMode="Indexed")
+    job.status.completedIndexes = "0"
+    made = plan(job, [], NOW).create
+    assert [index_of(each) for each in made] == [1, 2, 3]
+    assert (made[0].metadata.generateName, made[0].spec.hostname) == ("j-1-", "j-1")
+    assert made[0].spec.containers[0].env[0].name == "JOB_COMPLETION_INDEX"
+    assert lacking(job, {0}, [pod(job, "x"), *made[:1]], 5) == [2, 3]
+
+
+def test_of_two_pods_of_one_index_the_later_goes() -> None:
+    job = make_job("j", parallelism=3, completions=2, completionMode="Indexed")
+    own = pods(job, "Running", "Running", "Running", "Running")
+    for each, index in zip(own, (1, 1, 0, 7), strict=True):
+        number(each, job, index)
+    own[0].metadata.creationTimestamp.seconds = 50
+    assert sorted(named(surplus(job, own))) == ["p0", "p3"]

@@ -1,11 +1,16 @@
-"""Where pods are: the index that controllers share."""
+"""Where objects are: what controllers index them by."""
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import Object
 
 
 def node_of(pod: Pod) -> str:
     """Empty: it is not bound."""
     return pod.spec.nodeName
+
+
+def namespace_of(obj: Object) -> str:
+    return obj.metadata.namespace
 
 
 def finished(pod: Pod) -> bool:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from controllers.budgets.controller import DisruptionController
 from controllers.controller import Controller, Shared
 from controllers.deployments.controller import DeploymentController
+from controllers.endpointslices.controller import EndpointSliceController
 from controllers.garbage.collector import GarbageCollector
 from controllers.jobs.controller import JobController
 from controllers.namespaces import NamespaceController
@@ -23,4 +25,6 @@ def build(shared: Shared, options: Options) -> Sequence[Controller]:
         ReplicaSetController(shared),
         DeploymentController(shared),
         JobController(shared),
+        DisruptionController(shared),
+        EndpointSliceController(shared),
     ]

@@ -7,6 +7,7 @@ from controllers.claiming import Claimer
 from controllers.controller import Shared, Watch, controller_of, its_controller, itself, key_of
 from controllers.expectations import Expectations
 from controllers.ownership import keeper
+from controllers.places import namespace_of
 from controllers.podcontrol import PodControl, pod_from
 from controllers.replicasets.scaling import plan
 from controllers.replicasets.status import Trouble, status_of
@@ -17,10 +18,6 @@ from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
-
-
-def namespace_of(replica_set: ReplicaSet) -> str:
-    return replica_set.metadata.namespace
 
 
 class ReplicaSetController:

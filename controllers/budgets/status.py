@@ -1,0 +1,81 @@
+"""What a disruption budget says of its pods. Pure; times are Unix time."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controllers.amounts import amount
+from controllers.podstates import ready
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import Time
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
+from pinnace.api.scalars import STRING
+from pinnace.api.times import to_seconds, to_time
+
+UNCONFIRMED = 120.0
+"""Seconds for which a pod whose eviction was granted counts as gone; then the disruption is given back."""
+_ALLOWED = "DisruptionAllowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Of all controllers of the pods together. `unknown`: why it is not known; empty: it is."""
+
+    total: int
+    unknown: str = ""
+
+
+def needs_scale(budget: PodDisruptionBudget) -> bool:
+    """A number of pods that must be available does not depend on how many there should be."""
+    return budget.spec.HasField("maxUnavailable") or budget.spec.minAvailable.type == STRING
+
+
+def status_of(
+    budget: PodDisruptionBudget, pods: Sequence[Pod], scale: Scale, now: float
+) -> tuple[PodDisruptionBudgetStatus, float | None]:
+    """The status, and the seconds until a disruption is given back; None: none will be. `pods`: those that it selects."""
+    status = PodDisruptionBudgetStatus()
+    status.CopyFrom(budget.status)
+    status.observedGeneration = budget.metadata.generation
+    if needs_scale(budget) and scale.unknown:
+        status.disruptionsAllowed = 0  # what cannot be counted is not given away
+        _say(status, "False", "SyncFailed", scale.unknown, now)
+        return status, None
+    status.expectedPods, status.desiredHealthy = _bounds(budget, len(pods), scale.total)
+    going, again = disrupted(budget.status.disruptedPods, pods, now)
+    status.ClearField("disruptedPods")
+    for name, since in going.items():
+        status.disruptedPods[name].CopyFrom(to_time(since))
+    healthy = (pod for pod in pods if not pod.metadata.HasField("deletionTimestamp") and pod.metadata.name not in going)
+    status.currentHealthy = sum(map(ready, healthy))
+    spare = status.currentHealthy - status.desiredHealthy
+    status.disruptionsAllowed = max(0, spare) if status.expectedPods else 0
+    enough = status.disruptionsAllowed > 0
+    _say(status, "True" if enough else "False", "SufficientPods" if enough else "InsufficientPods", "", now)
+    return status, again
+
+
+def disrupted(granted: Mapping[str, Time], pods: Iterable[Pod], now: float) -> tuple[dict[str, float], float | None]:
+    """Whose eviction was granted and is still to be seen, by name, since when; and the seconds until the first of them is not
+    believed in any more."""
+    there = {pod.metadata.name for pod in pods if not pod.metadata.HasField("deletionTimestamp")}
+    since = {name: to_seconds(at) for name, at in granted.items() if name in there}
+    going = {name: at for name, at in since.items() if at + UNCONFIRMED > now}
+    return going, min((at + UNCONFIRMED - now for at in going.values()), default=None)
+
+
+def _bounds(budget: PodDisruptionBudget, pods: int, scale: int) -> tuple[int, int]:
+    """Expected pods, and how many of them must be healthy."""
+    spec = budget.spec
+    if spec.HasField("maxUnavailable"):
+        return scale, max(0, scale - amount(spec.maxUnavailable, scale, up=True))
+    if needs_scale(budget):
+        return scale, amount(spec.minAvailable, scale, up=True)
+    return pods, amount(spec.minAvailable, pods, up=True)
+
+
+def _say(status: PodDisruptionBudgetStatus, value: str, reason: str, message: str, now: float) -> None:
+    found = next((each for each in status.conditions if each.type == _ALLOWED), None) or status.conditions.add(type=_ALLOWED)
+    if found.status != value:
+        found.lastTransitionTime.CopyFrom(to_time(now))
+    found.status, found.reason, found.message = value, reason, message
+    found.observedGeneration = status.observedGeneration

@@ -1,0 +1,100 @@
+"""The endpoint slice controller."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controllers.controller import Shared, Watch, itself, key_of
+from controllers.endpointslices.endpoints import grouped
+from controllers.endpointslices.slices import MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL, changes
+from controllers.expectations import Expectations
+from controllers.places import namespace_of
+from pinnace.api.core_v1_pb2 import Pod, Service
+from pinnace.api.discovery_v1_pb2 import EndpointSlice
+from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
+from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
+from pinnace.client.informer import Delta
+
+_ZONE_LABEL = "topology.kubernetes.io/zone"
+
+
+def service_of(each: EndpointSlice) -> str:
+    """For an index: "namespace/name" of the service whose slice it is; empty: it is not managed here."""
+    labels = each.metadata.labels
+    if labels.get(MANAGED_BY_LABEL) != MANAGER or not labels.get(SERVICE_LABEL):
+        return ""
+    return f"{each.metadata.namespace}/{labels[SERVICE_LABEL]}"
+
+
+def selects(service: Service, pod: Pod) -> bool:
+    """A service without a selector has its endpoints from somebody else."""
+    wanted, labels = service.spec.selector, pod.metadata.labels
+    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+
+class EndpointSliceController:
+    name = "endpointslice"
+    workers = 8
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(ENDPOINT_SLICES)
+        self._services = informers.store(SERVICES)
+        self._services_in = informers.index(SERVICES, namespace_of)
+        self._pods_in = informers.index(PODS, namespace_of)
+        self._nodes = informers.store(NODES)
+        self._slices = informers.index(ENDPOINT_SLICES, service_of)
+        self._expectations = Expectations(informers)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (Watch(SERVICES, itself), Watch(PODS, self._of_pod), Watch(ENDPOINT_SLICES, _of_slice))
+
+    async def sync(self, key: str) -> float | None:
+        """The slices of a service that is gone are the garbage collector's."""
+        await self._expectations.met(key)
+        service = self._services.get(key)
+        if service is None or not service.spec.selector or service.spec.type == "ExternalName":
+            return None
+        if service.metadata.HasField("deletionTimestamp"):
+            return None
+        pods = [pod for pod in self._pods_in.under(service.metadata.namespace).values() if selects(service, pod)]
+        wanted = changes(service, grouped(service, pods, self._zone_of), self._slices.under(key).values())
+        for each in wanted.create:
+            await self._create(key, each)
+        for each in wanted.update:
+            self._wrote(key, await self._client.update(each))
+        for each in wanted.delete:
+            metadata = each.metadata
+            try:
+                self._wrote(key, await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid))
+            except NotFound:
+                continue
+        return None
+
+    async def _create(self, key: str, each: EndpointSlice) -> None:
+        try:
+            self._wrote(key, await self._client.create(each))
+        except OutcomeUnknown:
+            await self._expectations.lost(key, self._client)
+            raise
+        except ApiError as error:
+            if error.reason != "NamespaceTerminating":
+                raise
+
+    def _wrote(self, key: str, stored: EndpointSlice) -> None:
+        self._expectations.wrote(key, ENDPOINT_SLICES, stored.metadata.resourceVersion)
+
+    def _zone_of(self, node: str) -> str:
+        found = self._nodes.get(node)
+        return found.metadata.labels.get(_ZONE_LABEL, "") if found is not None else ""
+
+    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+        """The services that select it now or did."""
+        for service in self._services_in.under(delta.obj.metadata.namespace).values():
+            if any(selects(service, pod) for pod in (delta.obj, delta.old) if pod is not None):
+                yield key_of(service)
+
+
+def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
+    key = service_of(delta.obj)
+    return (key,) if key else ()

@@ -1,0 +1,124 @@
+"""What a disruption budget allows."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controllers.budgets.controller import DisruptionController
+from controllers.budgets.status import UNCONFIRMED, Scale, status_of
+from pinnace.api.apps_v1_pb2 import ReplicaSet
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
+from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
+from pinnace.api.scalars import STRING
+from pinnace.api.times import to_time
+from tests.builders import make_pod
+from tests.workloads import make_deployment, make_replica_set, pod_of, running
+
+NOW = 10_000.0
+WEB = make_replica_set("web", replicas=10)
+
+
+def budget(**bounds: int | str) -> PodDisruptionBudget:
+    made = PodDisruptionBudget(metadata=ObjectMeta(name="b", namespace="default", generation=3))
+    made.spec.selector.matchLabels["app"] = "web"
+    for field, bound in bounds.items():
+        value = IntOrString(intVal=bound) if isinstance(bound, int) else IntOrString(type=STRING, strVal=bound)
+        getattr(made.spec, field).CopyFrom(value)
+    return made
+
+
+def healthy(number: int) -> list[Pod]:
+    return [running(pod_of(WEB, f"p{each}")).build() for each in range(number)]
+
+
+def counts(status: PodDisruptionBudgetStatus) -> tuple[int, int, int, int]:
+    return status.expectedPods, status.desiredHealthy, status.currentHealthy, status.disruptionsAllowed
+
+
+@pytest.mark.parametrize(
+    ("bounds", "pods", "expected"),
+    [
+        ({"minAvailable": 2}, 3, (3, 2, 3, 1)),
+        ({"minAvailable": 5}, 3, (3, 5, 3, 0)),
+        ({"minAvailable": "75%"}, 10, (10, 8, 10, 2)),
+        ({"maxUnavailable": 1}, 10, (10, 9, 10, 1)),
+        ({"maxUnavailable": "25%"}, 9, (10, 7, 9, 2)),
+        ({"maxUnavailable": 20}, 4, (10, 0, 4, 4)),
+        ({"minAvailable": 0}, 0, (0, 0, 0, 0)),
+    ],
+)
+def test_what_may_go_is_what_is_healthy_beyond_what_must_be(
+    bounds: dict[str, int | str], pods: int, expected: tuple[int, int, int, int]
+) -> None:
+    status, again = status_of(budget(**bounds), healthy(pods), Scale(10), NOW)
+    assert counts(status) == expected
+    condition = status.conditions[0]
+    allowed = expected[3] > 0
+    assert (condition.status, condition.reason) == (str(allowed), "SufficientPods" if allowed else "InsufficientPods")
+    assert (status.observedGeneration, again) == (3, None)
+
+
+def test_who_is_not_ready_or_leaves_is_not_healthy() -> None:
+    pods = [*healthy(3), pod_of(WEB, "x").node("n").build(), running(pod_of(WEB, "y")).terminating().build()]
+    assert counts(status_of(budget(minAvailable=1), pods, Scale(0), NOW)[0]) == (5, 1, 3, 2)
+
+
+def test_whose_eviction_was_granted_counts_as_gone_until_nobody_believes_in_it_any_more() -> None:
+    granted = budget(minAvailable=1)
+    for name, at in (("p0", NOW - 10), ("gone", NOW - 10), ("leaves", NOW - 10), ("p1", NOW - UNCONFIRMED)):
+        granted.status.disruptedPods[name].CopyFrom(to_time(at))
+    pods = [*healthy(3), running(pod_of(WEB, "leaves")).terminating().build()]
+    status, again = status_of(granted, pods, Scale(0), NOW)
+    assert list(status.disruptedPods) == ["p0"]
+    assert (status.currentHealthy, status.disruptionsAllowed, again) == (2, 1, UNCONFIRMED - 10)
+
+
+def test_what_cannot_be_counted_is_not_given_away() -> None:
+    before = budget(maxUnavailable=1)
+    before.status.disruptionsAllowed = 1
+    status, _ = status_of(before, healthy(3), Scale(0, "found no scale of Job default/j"), NOW)
+    assert (status.disruptionsAllowed, status.conditions[0].reason) == (0, "SyncFailed")
+    assert status_of(budget(minAvailable=1), healthy(3), Scale(0, "no matter"), NOW)[0].disruptionsAllowed == 2
+
+
+# --- how many there should be
+
+
+async def synced(replica_set: ReplicaSet, pods: list[Pod], **bounds: int | str) -> PodDisruptionBudgetStatus:
+    """The status that the controller writes, in a cluster of a deployment of 8 and this replica set."""
+    deployment = make_deployment("web", replicas=8)
+    stores: dict[Any, dict[str, Any]] = {
+        POD_DISRUPTION_BUDGETS: {"default/b": budget(**bounds)},
+        REPLICA_SETS: {"default/web": replica_set},
+        DEPLOYMENTS: {"default/web": deployment},
+    }
+    written: list[PodDisruptionBudget] = []
+
+    async def update_status(obj: PodDisruptionBudget) -> PodDisruptionBudget:
+        written.append(obj)
+        return obj
+
+    index = SimpleNamespace(under=lambda key: {pod.metadata.uid: pod for pod in pods})
+    informers = SimpleNamespace(store=lambda resource: stores.get(resource, {}), index=lambda resource, by: index)
+    client = SimpleNamespace(of=lambda resource: SimpleNamespace(update_status=update_status))
+    shared: Any = SimpleNamespace(informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW))
+    await DisruptionController(shared).sync("default/b")
+    return written[0].status
+
+
+async def test_the_pods_of_a_deployment_are_as_many_as_it_wants_even_in_a_rollout() -> None:
+    owned = make_replica_set("web", replicas=10)
+    owned.metadata.ownerReferences.add(kind="Deployment", name="web", uid="uid-web", controller=True)
+    pods = [*healthy(5), make_pod("alone").label("app", "web").build()]
+    assert counts(await synced(owned, pods, maxUnavailable=4)) == (8, 4, 5, 1)
+    assert counts(await synced(WEB, pods, maxUnavailable=4)) == (10, 6, 5, 0)
+
+
+async def test_pods_of_what_has_no_scale_cannot_be_counted() -> None:
+    pod = make_pod("p").label("app", "web").owner("Job", "j", "uid-j").build()
+    status = await synced(WEB, [pod], maxUnavailable=1)
+    assert status.conditions[0].message == "found no scale of Job default/j, the controller of pod p"

@@ -1,0 +1,147 @@
+"""Where the pods of a service are reached."""
+
+import pytest
+
+from controllers.endpointslices.controller import selects
+from controllers.endpointslices.endpoints import endpoint, grouped
+from controllers.endpointslices.slices import CAPACITY, Changes, changes
+from pinnace.api.core_v1_pb2 import Pod, Service
+from pinnace.api.discovery_v1_pb2 import EndpointSlice
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.scalars import STRING
+from tests.builders import PodBuilder, make_pod
+
+
+def service(*ports: int | str, headless: bool = False) -> Service:
+    made = Service(metadata=ObjectMeta(name="web", namespace="default", uid="uid-web", labels={"team": "a"}))
+    made.spec.selector["app"] = "web"
+    made.spec.clusterIP = "None" if headless else ""
+    for target in ports or (8080,):
+        port = made.spec.ports.add(name=f"port-{target}", protocol="TCP", port=80)
+        if isinstance(target, str):
+            port.targetPort.type, port.targetPort.strVal = STRING, target
+        else:
+            port.targetPort.intVal = target
+    return made
+
+
+def pod(number: int, *, ip: str = "", **named: int) -> Pod:
+    """Ready, at 10.0.0.`number`, with ports of these names."""
+    made = make_pod(f"p{number}").label("app", "web").node("n").phase("Running").ready_since(1.0).image("app:1").build()
+    made.status.podIP = ip or f"10.0.{number // 250}.{number % 250}"
+    for name, port in named.items():
+        made.spec.containers[0].ports.add(name=name, containerPort=port, protocol="TCP")
+    return made
+
+
+class World:
+    """Stores slices as they are told to."""
+
+    def __init__(self, of: Service) -> None:
+        self.service, self.slices, self.made = of, dict[str, EndpointSlice](), 0
+
+    def sync(self, pods: list[Pod]) -> Changes:
+        found = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
+        for each in found.create:
+            self.made += 1
+            each.metadata.name = f"web-{self.made:03d}"
+        self.slices |= {each.metadata.name: each for each in (*found.create, *found.update)}
+        for each in found.delete:
+            del self.slices[each.metadata.name]
+        again = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
+        assert again == Changes(), "it never comes to rest"
+        return found
+
+    @property
+    def sizes(self) -> list[int]:
+        return sorted(len(each.endpoints) for each in self.slices.values())
+
+
+@pytest.mark.parametrize(
+    ("builder", "conditions"),
+    [
+        (make_pod("p").ready_since(1.0), (True, True, False)),
+        (make_pod("p"), (False, False, False)),
+        (make_pod("p").ready_since(1.0).terminating(), (False, True, True)),
+        (make_pod("p").terminating(), (False, False, True)),
+    ],
+    ids=["ready", "not ready", "ready to the end", "ending"],
+)
+def test_an_endpoint_is_ready_serving_terminating(builder: PodBuilder, conditions: tuple[bool, bool, bool]) -> None:
+    made = endpoint(service(), builder.build(), "").conditions
+    assert (made.ready, made.serving, made.terminating) == conditions
+    impatient = service()
+    impatient.spec.publishNotReadyAddresses = True
+    assert endpoint(impatient, builder.build(), "").conditions.ready
+
+
+def test_a_slice_says_whose_it_is_and_an_endpoint_which_pod_and_where() -> None:
+    world = World(service(headless=True))
+    host = pod(1)
+    host.spec.hostname, host.spec.subdomain = "db-0", "web"
+    world.sync([host])
+    [made] = world.slices.values()
+    assert dict(made.metadata.labels) == {
+        "team": "a",
+        "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+        "service.kubernetes.io/headless": "",
+    }
+    assert (made.metadata.generateName, made.metadata.ownerReferences[0].uid, made.addressType) == ("web-", "uid-web", "IPv4")
+    [found] = made.endpoints
+    assert (list(found.addresses), found.nodeName, found.zone, found.hostname) == (["10.0.0.1"], "n", "zone-a", "db-0")
+    assert (found.targetRef.kind, found.targetRef.name, found.targetRef.uid) == ("Pod", "p1", "uid-default-p1")
+
+
+def test_pods_that_have_ended_or_have_no_address_are_no_endpoints() -> None:
+    ended, homeless = pod(1), pod(2)
+    ended.status.phase, homeless.status.podIP = "Failed", ""
+    world = World(service())
+    world.sync([ended, homeless])
+    assert world.sizes == [0]
+
+
+def test_named_ports_are_the_pods_own_and_those_that_differ_are_apart() -> None:
+    world = World(service("http", 9090))
+    world.sync([pod(1, http=80), pod(2, http=8080), pod(3, http=8080), pod(4), pod(5, ip="fd00::5", http=80)])
+    found = {
+        (each.addressType, tuple((port.name, port.port) for port in each.ports)): len(each.endpoints)
+        for each in world.slices.values()
+    }
+    assert found == {
+        ("IPv4", (("port-http", 80), ("port-9090", 9090))): 1,
+        ("IPv4", (("port-http", 8080), ("port-9090", 9090))): 2,
+        ("IPv4", (("port-9090", 9090),)): 1,
+        ("IPv6", (("port-http", 80), ("port-9090", 9090))): 1,
+    }
+
+
+def test_slices_are_of_a_hundred_and_few_of_them_change() -> None:
+    world, pods = World(service()), [pod(number) for number in range(250)]
+    assert len(world.sync(pods[:220]).create) == 3
+    assert world.sizes == [20, CAPACITY, CAPACITY]
+
+    found = world.sync(pods[:225])  # there is room in one
+    assert (len(found.create), len(found.update), len(found.delete)) == (0, 1, 0)
+
+    pods[7].status.conditions[0].status = "False"
+    found = world.sync([*pods[:50], *pods[51:226]])  # one is not ready, one goes, one comes: into the slice that changes anyhow
+    assert (len(found.create), len(found.update), len(found.delete)) == (0, 1, 0)
+
+    found = world.sync(pods[100:200])
+    assert (len(found.create), len(found.update), len(found.delete)) == (0, 0, 2)
+    found = world.sync([])
+    assert world.sizes == [0]
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "expected"),
+    [({"app": "web"}, {"app": "web", "x": "y"}, True), ({"app": "web"}, {"app": "db"}, False), ({}, {"app": "web"}, False)],
+)
+def test_a_service_selects_by_labels_and_without_a_selector_nothing(
+    selector: dict[str, str], labels: dict[str, str], expected: bool
+) -> None:
+    made, one = Service(), Pod()
+    made.spec.selector.update(selector)
+    one.metadata.labels.update(labels)
+    assert selects(made, one) is expected

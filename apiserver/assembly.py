@@ -49,6 +49,7 @@ from apiserver.services.namespaces import NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import READ_TIMEOUT, ResourceService
+from apiserver.services.streaming import Kubelets, NoKubelets, Streaming
 from apiserver.services.tables import TablesService
 from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
@@ -91,11 +92,13 @@ class Assembly:
         audit: Audit | None = None,
         tolerations: DefaultTolerations | None = None,
         tracer: Tracer = NO_TRACER,
+        kubelets: Kubelets | None = None,
     ) -> None:
         """`seats`: of calls of one object that are at work (see apiserver.flow). `tolerations`: what every pod gets."""
         self._strategies: Mapping[str, Strategy[Any]] = {**STRATEGIES, PODS.plural: PodStrategy(tolerations)}
         self._audit = audit or NoAudit()
         self._tracer = tracer
+        self._kubelets = kubelets or NoKubelets()
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -185,8 +188,11 @@ class Assembly:
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
         stores, audit = self._stores, self._audit
+        streaming = Streaming(self.cacher.of(PODS), self.cacher.of(NODES), self._kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
-            PODS: PodService(stores[PODS], stores[POD_DISRUPTION_BUDGETS], self.cacher, audit, self._clock),
+            PODS: PodService(
+                stores[PODS], stores[POD_DISRUPTION_BUDGETS], self.cacher, audit, self._clock, streaming, self._policy
+            ),
             NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), EventRegistry(stores[EVENTS])),

@@ -13,7 +13,9 @@ from apiserver import stages
 from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
+from apiserver.flags import kubelet_credentials
 from apiserver.flow.control import SEATS
+from apiserver.kubelets import GrpcKubelets
 from apiserver.registry.strategies.default_tolerations import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
 from apiserver.services import metrics
@@ -39,6 +41,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--http", default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
 @click.option("--etcd", default="127.0.0.1:2379", help="etcd's client addresses, separated by commas.")
 @credentials
+@kubelet_credentials
 @click.option(
     "--etcd-compaction-interval",
     "compaction_interval",
@@ -90,6 +93,7 @@ def main(
     http: str,
     etcd: str,
     etcd_tls: TlsFiles | None,
+    kubelet_tls: TlsFiles | None,
     compaction_interval: float,
     cert: Path | None,
     key: Path | None,
@@ -142,6 +146,7 @@ def main(
         etcd_tls=etcd_tls,
         compaction_interval=compaction_interval,
         tls=tls,
+        kubelet_tls=kubelet_tls,
         tokens=tokens,
         tokens_at=token_listen,
         seats=seats,
@@ -162,6 +167,7 @@ class Options:
     etcd_tls: TlsFiles | None
     compaction_interval: float
     tls: TlsFiles | None
+    kubelet_tls: TlsFiles | None
     tokens: Path | None
     tokens_at: str | None
     seats: int
@@ -183,6 +189,7 @@ async def serve(stop: asyncio.Event, options: Options, tracer: Tracer) -> None:
         audit=audit,
         tolerations=options.tolerations,
         tracer=tracer,
+        kubelets=GrpcKubelets(options.kubelet_tls) if options.kubelet_tls is not None or options.tls is None else None,
     )
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()

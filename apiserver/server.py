@@ -18,6 +18,7 @@ from apiserver.flow.control import SEATS
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.services.handlers import MethodHandlers, Who, anybody
 from apiserver.services.requests import RequestIds
+from apiserver.services.streaming import Kubelets
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -67,8 +68,9 @@ class ApiServer:
         audit: Audit | None = None,
         tolerations: DefaultTolerations | None = None,
         tracer: Tracer = NO_TRACER,
+        kubelets: Kubelets | None = None,
     ) -> None:
-        """The last five are the assembly's."""
+        """The last six are the assembly's."""
         self._clock = clock
         self._assembly = Assembly(
             storage,
@@ -78,6 +80,7 @@ class ApiServer:
             audit=audit,
             tolerations=tolerations,
             tracer=tracer,
+            kubelets=kubelets,
         )
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -15,11 +16,14 @@ import click
 from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
-from kubelet.nodes import Machine
+from kubelet.nodes import Endpoint, Machine
 from kubelet.process.root import Root
 from kubelet.process.runtime import ProcessRuntime
+from kubelet.process.streams import ProcessStreams
 from kubelet.run_log import RunLog, Witnessed
 from kubelet.runtime import Runtime
+from kubelet.server import KubeletServer
+from kubelet.streams import NoStreams, Streams
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
@@ -56,6 +60,13 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     help="What containers are: pretended; or processes of this machine, which run as the user that the kubelet runs as.",
 )
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
+@click.option("--listen", metavar="ADDRESS", help="Where to serve logs and exec to API servers.  [default: nowhere]")
+@click.option(
+    "--advertise-address",
+    "advertised",
+    metavar="HOST",
+    help="Where API servers find that.  [default: the host of --listen; where that is all addresses, the host name]",
+)
 @click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
 @flags.logging_format
 @flags.tracing_endpoint
@@ -74,6 +85,8 @@ def main(
     start_delay: float,
     runtime: str,
     root_dir: Path | None,
+    listen: str | None,
+    advertised: str | None,
     run_log: Path | None,
     logging_format: logs.Format,
     tracing_endpoint: str | None,
@@ -97,15 +110,27 @@ def main(
     own = [f"{prefix}{index}" for index in range(first_index, first_index + nodes)]
     capacity = {resource: _quantity(resource, text) for resource, text in (("cpu", cpu), ("memory", memory), ("pods", pods))}
     machine = Machine(capacity, runtime, local=runtime == "process")
-    try:
-        address = parse_address(http)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--http") from None
+    status = _address("--http", http)
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
-    with _runtime(runtime, root_dir, start_delay) as runs, _run_log(run_log) as witness:
+    with _runtime(runtime, root_dir, start_delay) as (runs, streams), _run_log(run_log) as witness:
         witnessed = Witnessed(runs, witness) if witness else runs
-        code = process.run(lambda stop: serve(stop, address, servers, name, own, machine, witnessed, tracer))
+        serving = _serving(listen, advertised, streams) if listen is not None else None
+        code = process.run(lambda stop: serve(stop, status, servers, name, own, machine, witnessed, serving, tracer))
     sys.exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served, and where. `advertised`: what API servers are told instead of the host."""
+
+    streams: Streams
+    host: str
+    port: int
+    advertised: str | None
+
+    def told(self, bound: Endpoint) -> Endpoint:
+        everywhere = self.host in ("0.0.0.0", "::")
+        return bound._replace(host=self.advertised or (socket.gethostname() if everywhere else bound.host))
 
 
 async def serve(
@@ -116,9 +141,14 @@ async def serve(
     own: Sequence[str],
     machine: Machine,
     runtime: Runtime,
+    serving: Serving | None,
     tracer: Tracer,
 ) -> None:
     """Plays the fleet until `stop` is set."""
+    server = None
+    if serving is not None:
+        server = KubeletServer(serving.streams, servers.tls)
+        machine = machine._replace(endpoint=serving.told(await server.start(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
     fleet = Fleet(name, own, machine, Client(connection), runtime, tracer=tracer)
     status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
@@ -134,14 +164,28 @@ async def serve(
             running.cancel()
     finally:
         status.stop()
+        if server is not None:
+            await server.stop()
         await connection.close()
         await asyncio.to_thread(tracer.close)
 
 
+def _serving(listen: str, advertised: str | None, streams: Streams) -> Serving:
+    host, port = _address("--listen", listen)
+    return Serving(streams, host.strip("[]"), port, advertised)
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
 @contextmanager
-def _runtime(kind: str, folder: Path | None, start_delay: float) -> Iterator[Runtime]:
+def _runtime(kind: str, folder: Path | None, start_delay: float) -> Iterator[tuple[Runtime, Streams]]:
     if kind == "fake":
-        yield FakeRuntime(Behaviour(start_seconds=start_delay))
+        yield FakeRuntime(Behaviour(start_seconds=start_delay)), NoStreams()
         return
     if folder is None:
         raise click.UsageError("--runtime process needs a folder for its pods: name it with --root-dir")
@@ -150,7 +194,7 @@ def _runtime(kind: str, folder: Path | None, start_delay: float) -> Iterator[Run
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
     with closing(root):
-        yield ProcessRuntime(root)
+        yield ProcessRuntime(root), ProcessStreams(root)
 
 
 def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:

@@ -62,13 +62,13 @@ _VIEW = "view"
 
 
 def cluster_roles() -> Iterator[ClusterRole]:
-    see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES])]
-    edit = [*see, *_rules(_WRITE, _EDITED), _rule(("create",), [PODS], "eviction")]
+    see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log")]
+    edit = [*see, *_rules(_WRITE, _EDITED), *(_rule(("create",), [PODS], each) for each in ("eviction", "exec"))]
     yield _role("cluster-admin", EVERYTHING)
     yield _role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])])
     yield _role("edit", edit)
     yield _role(_VIEW, see)
-    yield _role("cluster-view", [*_rules(_READ, ALL), _elections("get", "list")])
+    yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _elections("get", "list")])
     yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=["/version"])])
     yield _role("system:kube-scheduler", _scheduler())

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import MethodDescriptor
 
 from apiserver.auth.attributes import EVERYTHING, Action, Target
-from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, Resource
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, PODS, Resource
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
 HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
 """For each node of a fleet: a beat takes the place of the update of its Lease."""
+EXEC = Action("create", "pods/exec")
+"""Asked when the first request has come, which says where."""
 CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
 BYPASS_FENCE = Action("bypass-fence", "pods/binding")
 """To bind without a fence, so that nobody can tell whether the one who binds still leads."""
@@ -154,6 +156,8 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Pods/BindBatch": Permission(_binding, _items),
     "pinnace.v1.Pods/Evict": Permission(_always(_EVICT), _evicted),
     "pinnace.v1.Pods/EvictBatch": Permission(_always(_EVICT), _items),
+    "pinnace.v1.Pods/Logs": Permission(_always(Action("get", "pods/log")), _named(PODS)),
+    "pinnace.v1.Pods/Exec": Permission(_always(EXEC), None),
     "pinnace.v1.Nodes/Heartbeat": Permission(_always(HEARTBEAT), None),
     "pinnace.v1.Events/Record": Permission(_always(Action("create", "events")), _recorded),
     "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),

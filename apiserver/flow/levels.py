@@ -4,7 +4,7 @@ Each level has seats that are its own, a share of all that there are, and lends 
 those of Kubernetes' levels, as far as it has such calls:
 
     level             calls                                                                                shares
-    (exempt)          the masters' streams of heartbeats: no seats, no limit
+    (exempt)          the masters' streams of requests, heartbeats above all: no seats, no limit
     leader-election   Elections                                                                            10
     node-high         what keeps nodes alive: fleets' heartbeats, leases, nodes, and the status of pods    40
     system            what else fleets do; schedulers and controllers                                      50

@@ -66,6 +66,7 @@ class Method:
         self.server_streaming: bool = descriptor.server_streaming
         self._message = message_factory.GetMessageClass(descriptor.input_type)
         self._batched = "items" in descriptor.input_type.fields_by_name
+        self._watches = descriptor.name == "Watch"
         self._gate = gate
         self._flow = flow
         self._authorizer = authorizer
@@ -142,8 +143,7 @@ class Method:
 
     def _opened(self, request: Any) -> bool:
         """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first."""
-        options = None if self.client_streaming else request.options
-        return options is None or (bool(options.resourceVersion) and not options.sendInitialEvents)
+        return not self._watches or (bool(request.options.resourceVersion) and not request.options.sendInitialEvents)
 
     async def _authorize(self, request: object, context: Context) -> None:
         """A stream of requests is let in: its service asks what they need as it hears them."""

@@ -1,9 +1,13 @@
-"""Pods: the standard verbs, binding and eviction."""
+"""Pods: the standard verbs, binding, eviction, and what their containers have to say."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
+from apiserver.auth.attributes import Target
 from apiserver.auth.audit import Audit
+from apiserver.auth.authorizer import Authorizer
+from apiserver.auth.permissions import EXEC
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import binding, errors
@@ -13,10 +17,19 @@ from apiserver.registry.store import Store, all_or_none, single
 from apiserver.services import metrics
 from apiserver.services.evictions import Evictions
 from apiserver.services.resource import ResourceService, batch, patience
+from apiserver.services.streaming import Streaming, first_of
 from pinnace.api.core_v1_pb2 import Binding, Pod
-from pinnace.api.pods_pb2 import BindBatchRequest, BindRequest, EvictBatchRequest, EvictRequest, Fence
+from pinnace.api.pods_pb2 import (
+    BindBatchRequest,
+    BindRequest,
+    EvictBatchRequest,
+    EvictRequest,
+    ExecRequest,
+    Fence,
+    LogsRequest,
+)
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
-from pinnace.api.resources import election_key
+from pinnace.api.resources import DEFAULT_NAMESPACE, election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
 from pinnace.runtime.clock import Clock
@@ -27,11 +40,20 @@ _LOST = (Code.ABORTED, Code.NOT_FOUND)
 
 class PodService(ResourceService[Pod]):
     def __init__(
-        self, store: Store[Pod], budgets: Store[PodDisruptionBudget], cacher: Cacher, audit: Audit, clock: Clock
+        self,
+        store: Store[Pod],
+        budgets: Store[PodDisruptionBudget],
+        cacher: Cacher,
+        audit: Audit,
+        clock: Clock,
+        streaming: Streaming,
+        authorizer: Authorizer,
     ) -> None:
         super().__init__(store, cacher, audit)
         self._evictions = Evictions(store, budgets, cacher, clock)
         self._clock = clock
+        self._streaming = streaming
+        self._authorizer = authorizer
 
     async def bind(self, request: BindRequest, context: Any) -> BatchItem:
         stored = single(await self._bind([request.binding], _fence(request), context.user))
@@ -52,6 +74,21 @@ class PodService(ResourceService[Pod]):
         await self._cacher.fresh(patience(context))
         outcomes = await self._evictions.evict(items, dry_run=by.dry_run)
         return self.noted(by, "create", "eviction", (each.metadata for each in items), outcomes)
+
+    async def logs(self, request: LogsRequest, context: Any) -> AsyncIterator[bytes]:
+        await self._reach("", context)
+        async with aclosing(self._streaming.logs(request)) as responses:
+            async for response in responses:
+                yield response
+
+    async def exec(self, requests: AsyncIterator[ExecRequest], context: Any) -> AsyncIterator[bytes]:
+        first = await first_of(requests)
+        target = Target(first.start.namespace or DEFAULT_NAMESPACE, first.start.name)
+        await self._authorizer.check(context.user, EXEC, lambda: (target,))
+        await self._reach("", context)
+        async with aclosing(self._streaming.exec(first, requests)) as responses:
+            async for response in responses:
+                yield response
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have

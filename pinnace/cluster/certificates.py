@@ -16,7 +16,18 @@ from pathlib import Path
 from pinnace.client.config import ClientConfig, write_context
 from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
-from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_PEER, ETCD_SERVER, Folder, Wanted
+from pinnace.pki.folder import (
+    ADMIN,
+    APISERVER,
+    ETCD_CA,
+    ETCD_CLIENT,
+    ETCD_PEER,
+    ETCD_SERVER,
+    KUBELET_CLIENT,
+    Folder,
+    Wanted,
+)
+from pinnace.pki.kubelets import CLIENT, SERVER_NAME
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -46,7 +57,11 @@ def provide(
     clients = _CLIENTS | {
         fleet: Subject(f"system:node:{fleet}", ("system:nodes",), tuple(nodes)) for fleet, nodes in fleets.items()
     }
-    wanted = [Wanted(APISERVER, _SERVER, tuple(hosts)), *(Wanted(name, subject) for name, subject in clients.items())]
+    wanted = [
+        Wanted(APISERVER, _SERVER, tuple(hosts)),
+        *(Wanted(name, subject, (SERVER_NAME,) if name in fleets else ()) for name, subject in clients.items()),
+        Wanted(KUBELET_CLIENT, CLIENT),
+    ]
     of_etcd = [
         Wanted(ETCD_SERVER, _ETCD_SERVER, tuple(etcd_hosts)),
         Wanted(ETCD_PEER, _ETCD_PEER, tuple(etcd_hosts)),

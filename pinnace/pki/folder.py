@@ -8,6 +8,7 @@
     etcd/server.crt, .key           of every member, as its clients find it
     etcd/peer.crt, .key             of every member, as the others find it
     apiserver-etcd-client.crt, .key of every API server, as it shows itself to etcd
+    apiserver-kubelet-client.crt, .key  the same, to kubelets
 
 Keys are readable by the owner only. Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 """
@@ -24,7 +25,7 @@ from cryptography import x509
 from pinnace.pki.authority import Authority, Pair, Subject
 from pinnace.runtime.tls import TlsFiles
 
-APISERVER, ADMIN = "apiserver", "admin"
+APISERVER, ADMIN, KUBELET_CLIENT = "apiserver", "admin", "apiserver-kubelet-client"
 ETCD_SERVER, ETCD_PEER, ETCD_CLIENT = "etcd/server", "etcd/peer", "apiserver-etcd-client"
 RENEW_BEFORE = timedelta(days=30)
 """A certificate that ends sooner is made anew."""

@@ -183,12 +183,14 @@ def _request(method: Method, whose: str) -> Any:
         eviction = request.eviction if name == "Evict" else request.items.add()
         _named(eviction, "thing", whose)
         eviction.deleteOptions.dryRun.append("All")
-    elif name in ("Get", "Patch", "Delete", "DeleteBatch"):
+    elif name == "Exec":
+        request.start.namespace, request.start.name, request.start.command[:] = namespace, thing, ["true"]
+    elif name in ("Get", "Logs", "Patch", "Delete", "DeleteBatch"):
         wanted = request.items.add() if name == "DeleteBatch" else request
         wanted.namespace, wanted.name = namespace, thing
         if name == "Patch":
             request.type, request.patch = PatchRequest.MERGE, b"{}"
-        if name != "Get":
+        if name not in ("Get", "Logs"):
             wanted.options.dryRun.append("All")
     else:
         obj: Any = request.items.add() if name in ("CreateBatch", "UpdateStatusBatch", "Record") else request.object

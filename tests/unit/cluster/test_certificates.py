@@ -17,6 +17,7 @@ OTHERS = {
     "scheduler": "system:kube-scheduler",
     "controllers": "system:kube-controller-manager",
     "kubelet": "system:node:kubelet",
+    "apiserver-kubelet-client": "kube-apiserver-kubelet-client",
 }
 
 

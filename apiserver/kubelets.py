@@ -1,0 +1,116 @@
+"""Calls of kubelets, over gRPC: an apiserver.services.streaming.Kubelets.
+
+A call has a connection of its own, and is rare. A kubelet that cannot be reached, or falls silent, is UNAVAILABLE in seconds.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from apiserver.registry.errors import Rejected
+from apiserver.services.streaming import Endpoint
+from pinnace.api.pods_pb2 import ExecRequest, LogsRequest
+from pinnace.api.status import Code, Refusal
+from pinnace.pki.kubelets import SERVER_NAME
+from pinnace.runtime.tls import TlsFiles
+
+CONNECT_TIMEOUT = 3.0
+"""Seconds in which a kubelet must accept a connection."""
+OPTIONS: Sequence[tuple[str, int | str]] = (
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
+
+
+class GrpcKubelets:
+    def __init__(self, tls: TlsFiles | None) -> None:
+        """`tls`: by which kubelets know us, and we them; None in a cluster without."""
+        self._tls = tls
+
+    async def logs(self, at: Endpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+        async with self._connected(at) as channel:
+            call = channel.unary_stream("/pinnace.v1.Kubelet/Logs", LogsRequest.SerializeToString)(request)
+            async for response in _responses(call, at):
+                yield response
+
+    async def exec(self, at: Endpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
+        async with self._connected(at) as channel:
+            call = channel.stream_stream("/pinnace.v1.Kubelet/Exec", ExecRequest.SerializeToString)()
+            sending = asyncio.ensure_future(_send(call, requests))
+            try:
+                async for response in _responses(call, at):
+                    yield response
+            finally:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _connected(self, at: Endpoint) -> AsyncIterator[grpc.aio.Channel]:
+        """A connection; with it go the calls on it."""
+        address = f"{_bracketed(at.host)}:{at.port}"
+        if self._tls is None:
+            channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        else:
+            try:
+                credentials = self._tls.read().for_channel()
+            except OSError as error:
+                raise Rejected(_unavailable(at, f"our certificate cannot be used: {error}")) from error
+            channel = grpc.aio.secure_channel(address, credentials, options=[*OPTIONS, _NAMED])
+        try:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await channel.channel_ready()
+            except TimeoutError:
+                raise Rejected(_unavailable(at, f"no connection within {CONNECT_TIMEOUT:.0f} s")) from None
+            yield channel
+        finally:
+            await channel.close()
+
+
+async def _responses(call: Any, at: Endpoint) -> AsyncIterator[bytes]:
+    try:
+        while (response := await call.read()) is not grpc.aio.EOF:
+            yield response
+    except grpc.aio.AioRpcError as error:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            raise Rejected(_unavailable(at, error.details() or "it broke the call off")) from None
+        raise Rejected(Refusal(Code(error.code().value[0]), "Kubelet", error.details() or error.code().name)) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise Rejected(_unavailable(at, "it broke the call off")) from None
+    finally:
+        call.cancel()
+
+
+async def _send(call: Any, requests: AsyncIterator[ExecRequest]) -> None:
+    """Until the caller has no more; a call that has ended takes no notice."""
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        async for request in requests:
+            await call.write(request)
+        await call.done_writing()
+
+
+def _unavailable(at: Endpoint, why: str) -> Refusal:
+    return Refusal(
+        Code.UNAVAILABLE, "KubeletUnavailable", f'the kubelet of node "{at.node}" at {at.host}:{at.port} does not answer: {why}'
+    )
+
+
+def _bracketed(host: str) -> str:
+    with suppress(ValueError):
+        if ipaddress.ip_address(host).version == 6:
+            return f"[{host}]"
+    return host

@@ -1,0 +1,54 @@
+"""Which container of a pod is meant, and whether there is something to show of it, or to run in. The wording is Kubernetes'.
+
+Source: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus) and pkg/registry/core/pod/strategy.go of Kubernetes
+"""
+
+from apiserver.registry.errors import Rejected, bad_request
+from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""The annotation that names the container which is meant when none is named."""
+
+
+def choose(pod: Pod, wanted: str) -> str:
+    """The name of the container. Raises Rejected."""
+    names = [each.name for each in (*pod.spec.initContainers, *pod.spec.containers)]
+    if not wanted:
+        annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER, "")
+        return annotated if annotated in names else pod.spec.containers[0].name
+    if wanted not in names:
+        raise _refused(f'container "{wanted}" not found in pod "{pod.metadata.name}": there are {", ".join(names)}')
+    return wanted
+
+
+def readable(pod: Pod, container: str, previous: bool) -> bool:
+    """Whether it is the attempt before the latest that is to be read. Raises Rejected when there is nothing to read.
+
+    While a container waits to be started again, its previous attempt is its latest: there has been no other since."""
+    what = f'container "{container}" in pod "{pod.metadata.name}"'
+    status = _status(pod, container)
+    ended = status.lastState.HasField("terminated")
+    if previous:
+        if not ended:
+            raise _refused(f"previous terminated {what} not found")
+        return not status.state.HasField("waiting")
+    if ended or status.state.HasField("running") or status.state.HasField("terminated"):
+        return False
+    raise _refused(f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
+
+
+def executable(pod: Pod, container: str) -> None:
+    """Raises Rejected when the container does not run."""
+    if pod.status.phase in ("Succeeded", "Failed"):
+        raise _refused(f"cannot exec into a container in a completed pod; current phase is {pod.status.phase}")
+    if not _status(pod, container).state.HasField("running"):
+        raise _refused(f'container "{container}" in pod "{pod.metadata.name}" is not running')
+
+
+def _status(pod: Pod, container: str) -> ContainerStatus:
+    statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    return next((each for each in statuses if each.name == container), ContainerStatus())
+
+
+def _refused(message: str) -> Rejected:
+    return Rejected(bad_request(message))

@@ -1,5 +1,7 @@
+from ipaddress import IPv4Address, IPv4Network
+
 from kubelet.addresses import host_ip, pod_cidr
-from kubelet.nodes import Machine, needs_spec, needs_status, new_node, with_spec, with_status
+from kubelet.nodes import Endpoint, Machine, needs_spec, needs_status, new_node, with_spec, with_status
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
@@ -61,3 +63,24 @@ def test_the_stamp_of_the_condition_moves_only_when_it_changes() -> None:
 
 def test_a_node_of_another_fleet_needs_our_label() -> None:
     assert needs_spec(new_node("node-7", "other", MACHINE, 5_000.0), "fleet")
+
+
+def test_a_kubelet_that_is_found_elsewhere_is_published_anew() -> None:
+    before = Machine(MACHINE.capacity, endpoint=Endpoint("10.0.0.5", 10250))
+    node = new_node("node-7", "fleet", before, 5_000.0)
+    assert node.status.daemonEndpoints.kubeletEndpoint.Port == 10250
+    assert ("ExternalIP", "10.0.0.5") in {(each.type, each.address) for each in node.status.addresses}
+    assert not needs_status(node, before)
+    after = Machine(MACHINE.capacity, endpoint=Endpoint("kubelet-5", 10251))
+    assert needs_status(node, after)
+    moved = with_status(node, after, 6_000.0)
+    assert {each.type: each.address for each in moved.status.addresses}["ExternalDNS"] == "kubelet-5"
+    assert not needs_status(moved, after)
+
+
+def test_the_addresses_of_local_nodes_are_this_machines() -> None:
+    node = new_node("node-7", "fleet", Machine(MACHINE.capacity, "process", local=True), 5_000.0)
+    assert IPv4Network(node.spec.podCIDR).subnet_of(IPv4Network("127.0.0.0/8"))
+    internal = {each.type: each.address for each in node.status.addresses}["InternalIP"]
+    assert IPv4Address(internal) in IPv4Network(node.spec.podCIDR)
+    assert node.status.nodeInfo.containerRuntimeVersion == "process://1"

@@ -1,0 +1,151 @@
+"""Logs and exec from an API server's side to a kubelet's, over real gRPC on loopback."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from apiserver import kubelets
+from apiserver.kubelets import GrpcKubelets
+from apiserver.registry.errors import Rejected
+from apiserver.services.streaming import Endpoint
+from kubelet.server import KubeletServer
+from kubelet.streams import NoStreams, Streams, Unstreamable
+from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse, ExecStart, LogsRequest, LogsResponse
+from pinnace.api.status import Code
+from pinnace.cluster import certificates
+from pinnace.pki.folder import ADMIN, KUBELET_CLIENT
+from pinnace.runtime.tls import TlsFiles
+from tests.conftest import free_port
+
+PATIENCE = 10.0
+
+
+class Echo:
+    """Streams that say what they were asked. `left` is set when whoever was told something has gone."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+    async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+        if not request.uid:
+            raise Unstreamable(Code.INVALID_ARGUMENT, "which pod?")
+        yield request.options.container.encode()
+        if request.options.follow:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+
+    async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
+        try:
+            async for data in stdin:
+                yield ExecResponse(stdout=data)
+            yield ExecResponse(exit=ExecExit(code=len(start.command)))
+        finally:
+            self.left.set()
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pki")
+    certificates.provide(folder, ["127.0.0.1:7443"], {"fleet": ["fleet-*"]})
+    return folder
+
+
+class Serving:
+    def __init__(self, streams: Streams, tls: TlsFiles | None) -> None:
+        self._server = KubeletServer(streams, tls)
+
+    async def __aenter__(self) -> Endpoint:
+        endpoint = await self._server.start("127.0.0.1", 0)
+        return Endpoint("n", endpoint.host, endpoint.port)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop()
+
+
+async def read(client: GrpcKubelets, at: Endpoint, request: LogsRequest) -> bytes:
+    async with asyncio.timeout(PATIENCE):
+        return b"".join([LogsResponse.FromString(each).data async for each in client.logs(at, request)])
+
+
+def asked(container: str = "c", follow: bool = False) -> LogsRequest:
+    request = LogsRequest(uid="u")
+    request.options.container, request.options.follow = container, follow
+    return request
+
+
+async def refusal(client: GrpcKubelets, at: Endpoint, request: LogsRequest) -> tuple[Code, str]:
+    with pytest.raises(Rejected) as caught:
+        await read(client, at, request)
+    return caught.value.refusal.code, caught.value.refusal.message
+
+
+async def test_only_api_servers_are_served(pki: Path) -> None:
+    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
+        assert await read(GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)), at, asked("web")) == b"web"
+        for other in (ADMIN, "fleet"):
+            code, message = await refusal(GrpcKubelets(certificates.files(pki, other)), at, asked())
+            assert (code, "ask an API server" in message) == (Code.PERMISSION_DENIED, True)
+
+
+async def test_nobody_but_a_kubelet_is_asked(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server's certificate, say, is none of a kubelet's."""
+    monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
+    async with Serving(Echo(), certificates.files(pki, "apiserver")) as at:
+        code, _ = await refusal(GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)), at, asked())
+        assert code is Code.UNAVAILABLE
+
+
+async def test_without_certificates_only_loopback_is_served() -> None:
+    with pytest.raises(OSError, match="without certificates only on this machine's own addresses"):
+        await KubeletServer(NoStreams(), None).start("0.0.0.0", 0)
+
+
+async def test_a_kubelet_that_is_gone_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
+    code, message = await refusal(GrpcKubelets(None), Endpoint("n", "127.0.0.1", free_port()), asked())
+    assert (code, 'the kubelet of node "n"' in message) == (Code.UNAVAILABLE, True)
+
+
+async def test_what_a_kubelet_refuses_is_told_as_it_is() -> None:
+    async with Serving(Echo(), None) as at:
+        assert await refusal(GrpcKubelets(None), at, LogsRequest()) == (Code.INVALID_ARGUMENT, "which pod?")
+    async with Serving(NoStreams(), None) as at:
+        code, message = await refusal(GrpcKubelets(None), at, asked())
+        assert (code, "the fake runtime keeps no logs" in message) == (Code.FAILED_PRECONDITION, True)
+
+
+async def test_a_kubelet_that_stops_breaks_its_streams_off() -> None:
+    async with Serving(Echo(), None) as at:
+        following = GrpcKubelets(None).logs(at, asked(follow=True))
+        await anext(following)
+    with pytest.raises(Rejected) as caught:
+        async with asyncio.timeout(PATIENCE):
+            await anext(following)
+    assert caught.value.refusal.code is Code.UNAVAILABLE
+
+
+async def test_who_goes_away_ends_what_the_kubelet_does_for_him() -> None:
+    echo = Echo()
+    async with Serving(echo, None) as at:
+        async with aclosing(GrpcKubelets(None).logs(at, asked(follow=True))) as following:
+            await anext(following)
+        async with asyncio.timeout(PATIENCE):
+            await echo.left.wait()
+
+
+async def test_a_command_is_told_its_input_to_the_end() -> None:
+    async def requests() -> AsyncIterator[ExecRequest]:
+        yield ExecRequest(start=ExecStart(command=["a", "b", "c"], stdin=True))
+        yield ExecRequest(stdin=b"one")
+        yield ExecRequest(stdin=b"two")
+        yield ExecRequest(closeStdin=True)
+
+    async with Serving(Echo(), None) as at, asyncio.timeout(PATIENCE):
+        responses = [ExecResponse.FromString(each) async for each in GrpcKubelets(None).exec(at, requests())]
+    assert [each.stdout for each in responses] == [b"one", b"two", b""]
+    assert responses[-1].exit.code == 3

@@ -1,0 +1,71 @@
+"""Which container is meant, and what there is to see of it."""
+
+import pytest
+
+from apiserver.registry.errors import Rejected
+from apiserver.services.containers import DEFAULT_CONTAINER, choose, executable, readable
+from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
+
+
+def pod(**states: str) -> Pod:
+    """With containers a and b. `state` and `last` are fields of a ContainerState, of a's."""
+    made = Pod()
+    made.metadata.name = "web"
+    for name in "ab":
+        made.spec.containers.add(name=name)
+    if states:
+        status = ContainerStatus(name="a")
+        getattr(status.state, states["state"]).SetInParent()
+        if "last" in states:
+            getattr(status.lastState, states["last"]).SetInParent()
+        made.status.containerStatuses.append(status)
+    return made
+
+
+def test_the_default_is_annotated_or_the_first() -> None:
+    annotated = pod()
+    annotated.metadata.annotations[DEFAULT_CONTAINER] = "b"
+    assert (choose(pod(), ""), choose(annotated, ""), choose(annotated, "a")) == ("a", "b", "a")
+
+
+def test_one_that_is_not_there_is_refused_by_name() -> None:
+    with pytest.raises(Rejected, match='container "c" not found in pod "web": there are a, b'):
+        choose(pod(), "c")
+
+
+@pytest.mark.parametrize(
+    ("states", "previous", "earlier"),
+    [
+        ({"state": "running"}, False, False),
+        ({"state": "terminated"}, False, False),
+        ({"state": "waiting", "last": "terminated"}, False, False),
+        ({"state": "running", "last": "terminated"}, True, True),
+        ({"state": "terminated", "last": "terminated"}, True, True),
+        ({"state": "waiting", "last": "terminated"}, True, False),
+    ],
+)
+def test_which_attempt_is_shown(states: dict[str, str], previous: bool, earlier: bool) -> None:
+    assert readable(pod(**states), "a", previous) is earlier
+
+
+@pytest.mark.parametrize(
+    ("states", "previous", "message"),
+    [
+        ({}, False, 'container "a" in pod "web" is waiting to start: ContainerCreating'),
+        ({"state": "waiting"}, False, 'container "a" in pod "web" is waiting to start: ContainerCreating'),
+        ({"state": "running"}, True, 'previous terminated container "a" in pod "web" not found'),
+    ],
+)
+def test_where_there_is_nothing_to_show(states: dict[str, str], previous: bool, message: str) -> None:
+    with pytest.raises(Rejected, match=message):
+        readable(pod(**states), "a", previous)
+
+
+def test_commands_run_in_what_runs() -> None:
+    executable(pod(state="running"), "a")
+    with pytest.raises(Rejected, match='container "a" in pod "web" is not running'):
+        executable(pod(state="waiting"), "a")
+    over = pod(state="terminated")
+    over.status.phase = "Failed"
+    with pytest.raises(Rejected, match="cannot exec into a container in a completed pod; current phase is Failed"):
+        executable(over, "a")

@@ -5,6 +5,7 @@ Source: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus) and pkg/registr
 
 from apiserver.registry.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
+from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 """The annotation that names the container which is meant when none is named."""
@@ -14,7 +15,7 @@ def choose(pod: Pod, wanted: str) -> str:
     """The name of the container. Raises Rejected."""
     names = [each.name for each in (*pod.spec.initContainers, *pod.spec.containers)]
     if not wanted:
-        annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER, "")
+        annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
         return annotated if annotated in names else pod.spec.containers[0].name
     if wanted not in names:
         raise _refused(f'container "{wanted}" not found in pod "{pod.metadata.name}": there are {", ".join(names)}')

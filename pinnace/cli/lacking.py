@@ -1,6 +1,6 @@
 """The verbs of kubectl that pinnace does not have, and the nearest way to what they do."""
 
-_SIMULATED = "containers are simulated: there is nothing inside; `pinnace describe pod NAME` shows what is known of one"
+_SIMULATED = "`pinnace exec POD -- COMMAND` runs a command in a container, where these are processes and not simulated"
 _APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
 
 LACKING = {
@@ -15,7 +15,6 @@ LACKING = {
     "diff": "`pinnace apply -f FILE --dry-run=server` says what would be created or configured",
     "drain": "`pinnace cordon NODE`, then `pinnace delete pods -A --field-selector spec.nodeName=NODE`",
     "edit": "`pinnace get KIND NAME -o yaml > FILE`, change it, `pinnace apply -f FILE`",
-    "exec": _SIMULATED,
     "explain": "`pinnace get KIND NAME -o yaml` shows the fields of an object; they are those of Kubernetes",
     "port-forward": _SIMULATED,
     "replace": _APPLY,

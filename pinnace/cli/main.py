@@ -32,6 +32,8 @@ SECTIONS = {
         "delete": "Delete objects.",
         "label": "Set or remove labels.",
         "events": "Show what happened, oldest first.",
+        "logs": "Show what containers write, or the log of a component.",
+        "exec": "Run a command in a container.",
     },
     "Nodes and leaders": {
         "cordon": "Keep new pods off nodes.",
@@ -40,7 +42,6 @@ SECTIONS = {
         "node": "Add virtual nodes to a fleet, or list nodes.",
         "leader": "Show who leads an election.",
         "sched": "Show the leading scheduler's queue, or its cache.",
-        "logs": "Show the log of a component of a local cluster.",
     },
     "Other": {
         "auth": "Ask who one is for the server, and what one may do.",

@@ -37,7 +37,15 @@ from pinnace.api.elections_pb2 import (
     TransferElectionResponse,
 )
 from pinnace.api.meta_v1_pb2 import ListOptions
-from pinnace.api.pods_pb2 import BindBatchRequest, EvictBatchRequest, Fence
+from pinnace.api.pods_pb2 import (
+    BindBatchRequest,
+    EvictBatchRequest,
+    ExecRequest,
+    ExecResponse,
+    Fence,
+    LogsRequest,
+    LogsResponse,
+)
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
@@ -57,7 +65,7 @@ from pinnace.api.verbs_pb2 import (
     WatchEventType,
     WatchRequest,
 )
-from pinnace.client.connection import Connection, Stream
+from pinnace.client.connection import Connection, Duplex, Stream
 from pinnace.client.errors import Conflict, Expired, NotFound, unavailable
 
 T = TypeVar("T", bound=Object)
@@ -338,6 +346,14 @@ class PodClient(ResourceClient[Pod]):
     async def evict_batch(self, evictions: Sequence[Eviction]) -> Outcomes:
         """Deletes those of the pods, at most 1,000, whose disruption budgets allow it; the others fail with Exhausted."""
         return await self._batch("EvictBatch", EvictBatchRequest(items=evictions), retry=False)
+
+    async def logs(self, request: LogsRequest) -> Stream[LogsResponse]:
+        """What a container writes; its `read` raises what the server refuses."""
+        return await self._connection.stream(self._method("Logs"), request, LogsResponse)
+
+    async def exec(self) -> Duplex[ExecRequest, ExecResponse]:
+        """A command in a container; the first request says which and where."""
+        return await self._connection.duplex(self._method("Exec"), ExecRequest, ExecResponse)
 
 
 class EventClient(ResourceClient[Event]):

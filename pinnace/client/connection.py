@@ -95,12 +95,12 @@ class Duplex(Stream[R], Generic[Q, R]):
         super().__init__(connection, peer, call)
         self._writing = asyncio.Lock()  # gRPC takes one message at a time
 
-    async def write(self, request: Q) -> None:
+    async def write(self, request: Q, *, patience: float | None = WRITE_TIMEOUT) -> None:
         """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended. A server
-        that takes nothing for WRITE_TIMEOUT is left for the next: raises Unavailable."""
+        that takes nothing for `patience` seconds is left for the next: raises Unavailable."""
         async with self._writing:
             try:
-                async with asyncio.timeout(WRITE_TIMEOUT):
+                async with asyncio.timeout(patience):
                     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                         await self._call.write(request)
             except TimeoutError:

@@ -6,7 +6,8 @@
     +-- Conflict                ABORTED: a stale resourceVersion or a precondition; read again and retry
     +-- Invalid                 INVALID_ARGUMENT: `violations` has everything that is wrong
     +-- Expired                 OUT_OF_RANGE: the revision or page token is gone; list again
-    +-- Fenced                  FAILED_PRECONDITION: another leader has been elected; stop
+    +-- FailedPrecondition      things are not as the call needs them, and repeating it does not help
+    |   +-- Fenced              another leader has been elected; stop
     +-- Forbidden
     +-- Unauthenticated
     +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, or a disruption budget used up
@@ -88,7 +89,11 @@ class Expired(ApiError):
     pass
 
 
-class Fenced(ApiError):
+class FailedPrecondition(ApiError):
+    pass
+
+
+class Fenced(FailedPrecondition):
     pass
 
 
@@ -131,7 +136,7 @@ _BY_CODE: dict[Code, type[ApiError]] = {
     Code.ALREADY_EXISTS: AlreadyExists,
     Code.PERMISSION_DENIED: Forbidden,
     Code.RESOURCE_EXHAUSTED: Exhausted,
-    Code.FAILED_PRECONDITION: Fenced,
+    Code.FAILED_PRECONDITION: FailedPrecondition,
     Code.ABORTED: Conflict,
     Code.OUT_OF_RANGE: Expired,
     Code.UNIMPLEMENTED: Unimplemented,
@@ -148,6 +153,8 @@ def from_status(status: status_pb2.Status) -> ApiError:
 def from_refusal(refusal: Refusal) -> ApiError:
     if refusal.code is Code.UNAVAILABLE and refusal.reason == "OutcomeUnknown":
         return OutcomeUnknown(refusal)
+    if refusal.code is Code.FAILED_PRECONDITION and refusal.reason == "Fenced":
+        return Fenced(refusal)
     return _BY_CODE.get(refusal.code, Internal)(refusal)
 
 

@@ -1,52 +1,127 @@
-"""`pinnace logs`: the log of a component of a local cluster. (Simulated containers write none, and it says so.)"""
+"""`pinnace logs`: what the containers of pods write, and the logs of the components of a local cluster."""
 
 import asyncio
 import sys
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import click
 
-from pinnace.api.resources import PODS
-from pinnace.cli import logfile
+from pinnace.api.pods_pb2 import LogOptions
+from pinnace.cli import logfile, options, podlogs
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.console import note
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.reaching import configuration
 from pinnace.cli.session import Session, run
-from pinnace.cli.settings import Settings
+from pinnace.cli.settings import DURATION, Settings
 from pinnace.cli.targets import parse_resource
 from pinnace.client.errors import NotFound
 
 COMPONENT = "component"
+MAX_FOLLOWED = 5
+"""Containers that are followed at once, if nothing else is asked for; kubectl's."""
+TAIL_OF_MANY = 10
+"""Lines of each that a selector finds, if nothing else is asked for; kubectl's."""
 
 
 @verb(
     "logs",
     examples="""
-        pinnace logs component/scheduler-0              # all of it
-        pinnace logs component/apiserver-1 --tail 20
-        pinnace logs component/scheduler-0 -f           # and what comes, until interrupted or --timeout
+        pinnace logs web-1                              # what its container has written
+        pinnace logs web-1 -c sidecar -f --tail 20      # and what it goes on to write, until interrupted or --timeout
+        pinnace logs web-1 -p                           # before it was started again
+        pinnace logs -l app=web --all-containers --prefix --since 5m
+        pinnace logs deployment/web                     # of one of its pods
+        pinnace logs component/scheduler-0 -f           # of a process of a local cluster
     """,
 )
-@click.argument("what", metavar="component/NAME | POD")
-@click.option("-f", "--follow", is_flag=True, help="Then show what is added, until interrupted or --timeout.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-def logs(settings: Settings, what: str, follow: bool, tail: int | None) -> None:
-    """Show the log of a component of a local cluster.
+@click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME")
+@click.option("-f", "--follow", is_flag=True, help="Then show what is added, until it ends, interrupted or --timeout.")
+@click.option("--tail", type=click.IntRange(min=-1), metavar="N", help="Only the last N lines; -1: all.")
+@click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written in this time, such as 5s or 2m.")
+@click.option("--since-time", metavar="TIME", help="Only what was written since then (RFC 3339).")
+@click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
+@click.option("-p", "--previous", is_flag=True, help="Of the attempt before the latest.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Of this container of the pod.")
+@click.option("--all-containers", is_flag=True, help="Of all of them.")
+@click.option("--prefix", is_flag=True, help="Begin each line with its pod and container.")
+@click.option("--limit-bytes", type=click.IntRange(min=1), metavar="N", help="No more than N bytes of each.")
+@click.option("--max-log-requests", type=click.IntRange(min=1), default=MAX_FOLLOWED, help="How many are followed at most.")
+@options.selector
+def logs(
+    settings: Settings,
+    what: str,
+    follow: bool,
+    tail: int | None,
+    since: float | None,
+    since_time: str | None,
+    timestamps: bool,
+    previous: bool,
+    container: str,
+    all_containers: bool,
+    prefix: bool,
+    limit_bytes: int | None,
+    max_log_requests: int,
+    selector: str,
+) -> None:
+    """Show what containers write, or the log of a component.
 
-    Components are the processes that `pinnace status` lists. The containers of pods are simulated and write nothing.
+    The containers of simulated nodes write nothing; those of `pinnace-kubelet --runtime process` do. Components are the
+    processes of a local cluster that `pinnace status` lists.
     """
-    kind, slash, name = what.rpartition("/")
+    kind, _, name = what.rpartition("/")
     if kind == COMPONENT:
-        show(settings, name, follow, tail)
-    elif slash and parse_resource(kind) is not PODS:
-        raise usage(f'"{what}" has no log', hint="`pinnace logs component/NAME` shows that of a process")
-    else:
-        run(settings, lambda session: explain_silence(session, name, configuration(settings).data_dir))
+        show_component(settings, name, follow, None if tail == -1 else tail)
+        return
+    if kind:
+        parse_resource(kind)
+    if bool(what) == bool(selector):
+        raise usage("which pod?", hint="name one, or select some with -l, but not both")
+    if container and all_containers:
+        raise usage("--container and --all-containers exclude one another")
+    if since is not None and since_time:
+        raise usage("--since and --since-time exclude one another")
+    wanted = LogOptions(follow=follow, previous=previous, timestamps=timestamps)
+    if tail is None and selector:
+        tail = TAIL_OF_MANY
+    if tail is not None and tail >= 0:
+        wanted.tailLines = tail
+    if since is not None:
+        wanted.sinceSeconds = max(1, round(since))
+    if since_time:
+        wanted.sinceTime.seconds = _moment(since_time)
+    if limit_bytes is not None:
+        wanted.limitBytes = limit_bytes
+
+    async def body(session: Session) -> None:
+        try:
+            pods = await podlogs.pods_of(session, what, selector)
+        except NotFound:
+            look_elsewhere(configuration(settings).data_dir, what)
+            raise
+        if not pods:
+            note(f"no resources found in {session.namespace} namespace")
+        found = [source for pod in pods for source in podlogs.sources(pod, container, all_containers)]
+        if follow and len(found) > max_log_requests:
+            hint = "use --max-log-requests to increase the limit"
+            raise usage(f"{len(found)} logs are too many to follow, the limit is {max_log_requests}", hint=hint)
+        showing = podlogs.show(session, found, wanted, prefix)
+        await (session.watch(showing) if follow else showing)
+
+    run(settings, body)
 
 
-def show(settings: Settings, name: str, follow: bool, tail: int | None) -> None:
+def _moment(text: str) -> int:
+    """In Unix time. Raises Failure (usage)."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        raise usage(f'--since-time: "{text}" is no moment', hint="such as 2026-11-22T11:45:59Z") from None
+
+
+def show_component(settings: Settings, name: str, follow: bool, tail: int | None) -> None:
     path = find(settings, name)
     stdout = sys.stdout.buffer
     data, offset = logfile.tail(path, tail)
@@ -82,18 +157,8 @@ def components(data_dir: Path) -> list[str]:
     return sorted(path.stem for path in (data_dir / "logs").glob("*.log"))
 
 
-async def explain_silence(session: Session, name: str, data_dir: Path | None) -> None:
-    """Says that the pod is silent, and where to look instead. Raises NotFound when there is no such pod; Failure when that is
-    the name of a component."""
-    try:
-        await session.client.pods.get(name, session.namespace)
-    except NotFound:
-        if data_dir is None or name not in components(data_dir):
-            raise
+def look_elsewhere(data_dir: Path | None, name: str) -> None:
+    """Of what is no pod. Raises Failure when it is a component."""
+    if data_dir is not None and name in components(data_dir):
         hint = f"`pinnace logs {COMPONENT}/{name}` shows the log of the component"
         raise Failure(f'there is no pod "{name}"', hint=hint, code=ExitCode.NOT_FOUND) from None
-    space = f" -n {session.namespace}" if session.namespace != "default" else ""
-    note(
-        f'the containers of pod "{name}" are simulated and write nothing: '
-        f"see `pinnace describe pod {name}{space}` or `pinnace events --for pod/{name}{space}`"
-    )

@@ -3,20 +3,14 @@
 import asyncio
 from contextlib import aclosing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from pinnace.api.resources import PODS
 from pinnace.cli import logfile
 from pinnace.cli.main import run
 from pinnace.cli.outcomes import Failure
-from pinnace.cli.session import Session
-from pinnace.cli.verbs.logs import explain_silence
+from pinnace.cli.verbs.logs import look_elsewhere
 from pinnace.client.config import ClientConfig, write_context
-from pinnace.client.errors import NotFound
-from tests.unit.cli.fakes import FakeApi
 
 PATIENCE = 5.0
 
@@ -65,14 +59,12 @@ def test_the_log_of_a_component(local_cluster: Path, capfd: pytest.CaptureFixtur
     assert capfd.readouterr().out == "one\ntwo\n"
 
 
-async def test_the_name_of_a_component_is_not_mistaken_for_a_pod(local_cluster: Path) -> None:
-    session = cast(Session, SimpleNamespace(client=SimpleNamespace(pods=FakeApi().of(PODS)), namespace="default"))
+def test_the_name_of_a_component_is_not_mistaken_for_a_pod(local_cluster: Path) -> None:
     with pytest.raises(Failure) as failed:
-        await explain_silence(session, "scheduler-0", local_cluster.parent)
+        look_elsewhere(local_cluster.parent, "scheduler-0")
     assert failed.value.report.code == 3 and "`pinnace logs component/scheduler-0`" in failed.value.report.hint
-    for name, folder in (("scheduler-9", local_cluster.parent), ("scheduler-0", None)):
-        with pytest.raises(NotFound):
-            await explain_silence(session, name, folder)
+    look_elsewhere(local_cluster.parent, "scheduler-9")
+    look_elsewhere(None, "scheduler-0")
 
 
 def test_components_that_are_not_there(
@@ -82,7 +74,6 @@ def test_components_that_are_not_there(
     error, hint = capsys.readouterr().err.splitlines()
     assert 'did you mean "scheduler-0"?' in error and hint == "hint: there are scheduler-0"
     assert run(["logs", "component/../config"]) == 2
-    assert run(["logs", "node/n"]) == 2
     capsys.readouterr()
     monkeypatch.setenv("PINNACE_SERVER", "127.0.0.1:1")
     assert run(["logs", "component/scheduler-0"]) == 3

@@ -3,8 +3,9 @@
 import pytest
 
 from apiserver.registry.errors import Rejected
-from apiserver.services.containers import DEFAULT_CONTAINER, choose, executable, readable
+from apiserver.services.containers import choose, executable, readable
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
+from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 
 
 def pod(**states: str) -> Pod:
@@ -24,7 +25,7 @@ def pod(**states: str) -> Pod:
 
 def test_the_default_is_annotated_or_the_first() -> None:
     annotated = pod()
-    annotated.metadata.annotations[DEFAULT_CONTAINER] = "b"
+    annotated.metadata.annotations[DEFAULT_CONTAINER_ANNOTATION] = "b"
     assert (choose(pod(), ""), choose(annotated, ""), choose(annotated, "a")) == ("a", "b", "a")
 
 

@@ -21,8 +21,9 @@ from functools import partial
 from pathlib import Path
 
 from kubelet.addresses import Addresses
-from kubelet.process import volumes
+from kubelet.process import files, volumes
 from kubelet.process.attempt import LOST, Attempt
+from kubelet.process.calls import Calls
 from kubelet.process.plan import plan
 from kubelet.process.root import NODE, Root, bury
 from kubelet.reported import reported_exit
@@ -56,15 +57,17 @@ class _Sandbox:
 class _Ran:
     """The latest attempt at one container."""
 
-    def __init__(self, attempt: Attempt, last_exit: Exit | None) -> None:
+    def __init__(self, attempt: Attempt, last_exit: Exit | None, calls: Calls) -> None:
         self.attempt = attempt
         self.last_exit = last_exit
+        self.calls = calls
 
     def view(self, name: str) -> ContainerView:
         attempt = self.attempt
         return ContainerView(
-            name, attempt.number, attempt.state, attempt.started, attempt.exit, self.last_exit, attempt.stop_grace, None
-        )
+            name, attempt.number, attempt.state, attempt.started, attempt.exit, self.last_exit, attempt.stop_grace, None,
+            self.calls.views,
+        )  # fmt: skip
 
 
 class ProcessRuntime:
@@ -106,7 +109,7 @@ class ProcessRuntime:
         before = sandbox.containers.get(container)
         home = sandbox.home(container)
         begun = self._attempt(sandbox, container, attempt)
-        sandbox.containers[container] = _Ran(begun, before.attempt.exit if before else None)
+        sandbox.containers[container] = self._ran(sandbox, begun, before.attempt.exit if before else None)
         try:
             where = volumes.places(sandbox.pod, sandbox.folder / "volumes")
             begun.begin(plan(sandbox.pod, sandbox.container(container), sandbox.addresses, home / "root", where), now)
@@ -118,7 +121,9 @@ class ProcessRuntime:
         self._pods[uid].containers[container].attempt.stop(grace, now)
 
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
-        raise NotImplementedError
+        sandbox = self._pods[uid]
+        ran = sandbox.containers[container]
+        ran.calls.begin(call, files.read(str(ran.attempt.folder / files.PLAN)), sandbox.addresses.pod, now)
 
     def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
         sandbox = self._pods.get(uid)
@@ -128,6 +133,7 @@ class ProcessRuntime:
         if (sandbox := self._pods.pop(uid, None)) is not None:
             for ran in sandbox.containers.values():
                 ran.attempt.forget()
+                ran.calls.end("the pod was removed")
         if (folder := self._root.pod(uid)).exists():
             self._bury(self._root.put_away(folder))
 
@@ -150,7 +156,13 @@ class ProcessRuntime:
         changed = partial(self._changed, sandbox)
         return Attempt(sandbox.home(container) / str(number), number, changed, self._clock)
 
+    def _ran(self, sandbox: _Sandbox, attempt: Attempt, last_exit: Exit | None) -> _Ran:
+        return _Ran(attempt, last_exit, Calls(partial(self._changed, sandbox), self._clock))
+
     def _changed(self, sandbox: _Sandbox) -> None:
+        for ran in sandbox.containers.values():
+            if ran.attempt.exit is not None:
+                ran.calls.end("the container has ended")
         self._notify(sandbox.pod.metadata.uid)
 
     def _take_up(self, sandbox: _Sandbox, now: Instant) -> None:
@@ -162,7 +174,7 @@ class ProcessRuntime:
             if ran := self._find(sandbox, container.name, statuses.get(container.name), now):
                 sandbox.containers[container.name] = ran
 
-    def _find(self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Instant) -> "_Ran | None":
+    def _find(self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Instant) -> _Ran | None:
         """What is left of a container; where its folders are gone, what was reported of it. None when it never ran."""
         last_exit = reported_exit(status.lastState, now) if status is not None else None
         numbers = sorted(int(each.name) for each in sandbox.home(name).glob("[0-9]*"))
@@ -170,7 +182,7 @@ class ProcessRuntime:
             found = [self._attempt(sandbox, name, number) for number in numbers[-KEPT:]]
             for attempt in found:
                 attempt.find(now)
-            return _Ran(found[-1], found[0].exit if len(found) > 1 else last_exit)
+            return self._ran(sandbox, found[-1], found[0].exit if len(found) > 1 else last_exit)
         if status is None:
             return None
         attempt = self._attempt(sandbox, name, status.restartCount)
@@ -180,7 +192,7 @@ class ProcessRuntime:
             attempt.exit = Exit(LOST, started, now, "ContainerStatusUnknown", "the container's folder is gone")
         if attempt.exit is None:  # it waits, to be restarted, and how it ended is in its last state
             attempt.exit, last_exit = last_exit, None
-        return _Ran(attempt, last_exit) if attempt.exit is not None else None
+        return self._ran(sandbox, attempt, last_exit) if attempt.exit is not None else None
 
 
 def _make(sandbox: _Sandbox) -> None:

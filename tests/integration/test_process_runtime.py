@@ -15,6 +15,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from tests.builders import make_pod
+from tests.conftest import free_port
 from tests.integration.conftest import Start
 from tests.integration.processes import Component, pinnace
 from tests.integration.test_kubelet import eventually, until
@@ -40,8 +41,8 @@ def root(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([sys.executable, "-m", "kubelet.process.reset", folder], check=True, timeout=20)
 
 
-def web() -> Pod:
-    pod = make_pod("web").container().node("node-0").new()
+def web(index: int) -> Pod:
+    pod = make_pod("web").container().node(f"node-{index}").new()
     container = pod.spec.containers[0]
     container.command[:] = [sys.executable, "-S", "-c", PAGE]
     container.env.add(name="POD_NAME").valueFrom.fieldRef.fieldPath = "metadata.name"
@@ -66,15 +67,18 @@ async def serving(pod: Pod, other_than: str = "") -> str:
 async def test_a_page_is_served_through_a_crash_and_a_restart_of_the_kubelet(
     root: Path, apiserver: Component, client: Client, start: Start
 ) -> None:
+    index = free_port()  # the pod's address follows from it: no other test's
+
     def kubelet() -> Component:
         return start(
             "kubelet", "fleet", "--server", apiserver.address, "--nodes", "1", "--node-prefix", "node-",
+            "--first-index", str(index),
             "--runtime", "process", "--root-dir", str(root), "--listen", "127.0.0.1:0",
         )  # fmt: skip
 
     first = kubelet()
     await first.ready()
-    await client.pods.create(web())
+    await client.pods.create(web(index))
     pods = await until(client.pods, lambda pods: pods["web"].status.phase == "Running" if "web" in pods else False)
     before = await serving(pods["web"])
     followed = await asyncio.create_subprocess_exec(

@@ -1,0 +1,151 @@
+"""Hooks and probes of a container that is a process: each is a task of its own, observed while it goes on.
+
+Failures are told in Kubernetes' words, with what a command has written, cut short.
+Source: https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
+"""
+
+import asyncio
+import math
+import ssl
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from kubelet.process import command
+from kubelet.process.files import Plan
+from kubelet.process.plan import instead
+from kubelet.runtime import Call, CallKind, CallView, Instant, read
+from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
+from pinnace.runtime.clock import Clock
+
+MAX_OUTPUT = 10 << 10
+"""Bytes of what a command writes that are kept, as Kubernetes keeps."""
+
+
+class Failed(Exception):
+    """The call has; the message says how."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    view: CallView
+    task: "asyncio.Task[None]"
+
+
+class Calls:
+    """Those of one attempt. `end` them with it."""
+
+    def __init__(self, changed: Callable[[], None], clock: Clock) -> None:
+        self._changed = changed
+        self._clock = clock
+        self._begun: dict[CallKind, _Begun] = {}
+
+    @property
+    def views(self) -> tuple[CallView, ...]:
+        return tuple(each.view for each in self._begun.values())
+
+    def begin(self, call: Call, plan: Plan, host: str, now: Instant) -> None:
+        """`plan`: what the container runs; `host`: its pod's address."""
+        if (earlier := self._begun.get(call.kind)) is not None:
+            earlier.task.cancel()
+        task = asyncio.get_running_loop().create_task(self._run(call, plan, host))
+        self._begun[call.kind] = _Begun(CallView(call.kind, call.number, now, None, "", None), task)
+
+    def end(self, failure: str) -> None:
+        """Whatever has not ended has failed."""
+        for kind, begun in self._begun.items():
+            if begun.view.ended is None:
+                begun.task.cancel()
+                self._ended(kind, failure)
+
+    async def _run(self, call: Call, plan: Plan, host: str) -> None:
+        failure = ""
+        try:
+            async with asyncio.timeout(None if math.isinf(call.timeout) else call.timeout):
+                await _make(call, plan, host)
+        except TimeoutError:
+            failure = f"timed out after {call.timeout:g} s"
+        except (Failed, OSError) as error:
+            failure = str(error)
+        self._ended(call.kind, failure)
+        self._changed()
+
+    def _ended(self, kind: CallKind, failure: str) -> None:
+        begun = self._begun[kind]
+        begun.view = begun.view._replace(ended=read(self._clock), failure=failure)
+
+
+async def _make(call: Call, plan: Plan, host: str) -> None:
+    """Raises Failed and OSError, of which TimeoutError is one."""
+    match call.handler:
+        case ExecAction() as action:
+            await _execute(instead(plan, action.command))
+        case HTTPGetAction() as action:
+            await _get(action, action.host or host)
+        case TCPSocketAction() as action:
+            _, writer = await _connect(action.host or host, action.port.intVal)
+            writer.close()
+        case GRPCAction() as action:
+            await _ask_health(action, host)
+        case action:
+            await asyncio.sleep(action.seconds)
+
+
+async def _execute(plan: Plan) -> None:
+    output, code = b"", 0
+    async with aclosing(command.run(plan, None)) as responses:
+        async for response in responses:
+            output = (output + response.stdout + response.stderr)[:MAX_OUTPUT]
+            code = response.exit.code
+    if code:
+        raise Failed(output.decode(errors="replace").strip() or f"command terminated with exit code {code}")
+
+
+async def _get(action: HTTPGetAction, host: str) -> None:
+    port = action.port.intVal
+    context = None
+    if action.scheme == "HTTPS":  # whose certificate it is does not matter, as with Kubernetes
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
+    headers |= {each.name: each.value for each in action.httpHeaders}
+    lines = [f"GET /{action.path.lstrip('/')} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    reader, writer = await _connect(host, port, context)
+    try:
+        writer.write("\r\n".join(lines).encode())
+        version, _, rest = (await reader.readline()).partition(b" ")
+        status = rest[:3]
+        if not version.startswith(b"HTTP/") or not status.isdigit():
+            raise Failed("malformed HTTP response")
+        if not 200 <= int(status) < 400:
+            raise Failed(f"HTTP probe failed with statuscode: {int(status)}")
+    except ValueError as error:  # a line without an end
+        raise Failed(f"malformed HTTP response: {error}") from None
+    finally:
+        writer.close()
+
+
+async def _connect(
+    host: str, port: int, context: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.open_connection(host, port, ssl=context)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise Failed(f"dial tcp {host}:{port}: {error.strerror or error}") from None
+
+
+async def _ask_health(action: GRPCAction, host: str) -> None:
+    """Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md"""
+    async with grpc.aio.insecure_channel(f"{host}:{action.port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=action.service))
+        except grpc.aio.AioRpcError as error:
+            raise Failed(f"error: health rpc failed: {error.details() or error.code().name}") from None
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise Failed(f'service unhealthy (responded with "{health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}")')

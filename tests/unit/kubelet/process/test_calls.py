@@ -1,0 +1,125 @@
+"""Hooks and probes of real processes."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+
+from kubelet.runtime import Call, CallKind, CallView, Handler, read
+from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, SleepAction, TCPSocketAction
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.conftest import free_port
+from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, shell
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    """With a container that runs."""
+    scene = Scene(tmp_path / "root")
+    scene.run(shell(FOR_EVER))
+    await scene.running()
+    yield scene
+    await scene.close()
+
+
+def begin(scene: Scene, handler: Handler, timeout: float = 5.0, number: int = 0) -> None:
+    call = Call(CallKind.READINESS, number, handler, timeout)
+    scene.runtime.call(UID, "c0", call, read(SYSTEM_CLOCK))
+
+
+async def ended(scene: Scene) -> CallView:
+    view = await scene.until(lambda view: bool(view.calls) and view.calls[-1].ended is not None)
+    return view.calls[-1]
+
+
+async def failure(scene: Scene, handler: Handler, timeout: float = 5.0) -> str:
+    begin(scene, handler, timeout)
+    return (await ended(scene)).failure
+
+
+def http(port: int, path: str = "/") -> HTTPGetAction:
+    return HTTPGetAction(host="127.0.0.1", port=IntOrString(intVal=port), path=path)
+
+
+@asynccontextmanager
+async def answering(line: bytes) -> AsyncIterator[int]:
+    """A server that begins each answer so; its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        assert request.startswith(b"GET /ready HTTP/1.1\r\n") and b"\r\nX-Who: me\r\n" in request
+        writer.write(line)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_command_succeeds_or_says_what_it_wrote(scene: Scene) -> None:
+    assert await failure(scene, ExecAction(command=["true"])) == ""
+    assert await failure(scene, ExecAction(command=["sh", "-c", "echo not ready; exit 1"])) == "not ready"
+    assert await failure(scene, ExecAction(command=["false"])) == "command terminated with exit code 1"
+
+
+async def test_what_takes_too_long_is_broken_off(scene: Scene) -> None:
+    assert await failure(scene, ExecAction(command=["sleep", "1000"]), timeout=0.1) == "timed out after 0.1 s"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", ""),
+        (b"HTTP/1.0 302 Found\r\n\r\n", ""),
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "HTTP probe failed with statuscode: 503"),
+        (b"what?\r\n", "malformed HTTP response"),
+        (b"", "malformed HTTP response"),
+    ],
+)
+async def test_a_page_answers_for_the_container(scene: Scene, line: bytes, said: str) -> None:
+    async with answering(line) as port:
+        action = http(port, "/ready")
+        action.httpHeaders.add(name="X-Who", value="me")
+        assert await failure(scene, action) == said
+
+
+async def test_a_port_is_open_or_closed(scene: Scene) -> None:
+    port = free_port()
+    action = TCPSocketAction(host="127.0.0.1", port=IntOrString(intVal=port))
+    assert await failure(scene, action) == f"dial tcp 127.0.0.1:{port}: Connect call failed ('127.0.0.1', {port})"
+    async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", port):
+        assert await failure(scene, action) == ""
+
+
+async def test_a_grpc_service_says_how_it_is(scene: Scene) -> None:
+    server, servicer = grpc.aio.server(), health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    action = GRPCAction(port=server.add_insecure_port("127.0.1.2:0"), service="s")  # the pod's address
+    await server.start()
+    try:
+        await servicer.set("s", health_pb2.HealthCheckResponse.SERVING)
+        assert await failure(scene, action) == ""
+        await servicer.set("s", health_pb2.HealthCheckResponse.NOT_SERVING)
+        assert await failure(scene, action) == 'service unhealthy (responded with "NOT_SERVING")'
+    finally:
+        await server.stop(None)
+
+
+async def test_calls_end_with_their_container(scene: Scene) -> None:
+    begin(scene, SleepAction(seconds=1000), timeout=math.inf)
+    scene.stop(0.0)
+    view = await scene.exited()
+    assert [(call.ended is not None, call.failure) for call in view.calls] == [(True, "the container has ended")]
+
+
+async def test_the_latest_call_of_a_kind_takes_the_place_of_the_one_before(scene: Scene) -> None:
+    begin(scene, SleepAction(seconds=1000), timeout=math.inf)
+    begin(scene, SleepAction(seconds=0), number=1)
+    assert (await ended(scene)).number == 1

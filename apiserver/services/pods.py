@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 from apiserver.auth.attributes import Target
-from apiserver.auth.audit import Audit
+from apiserver.auth.audit import Audit, Deed
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import EXEC
 from apiserver.auth.user import User
@@ -85,6 +85,7 @@ class PodService(ResourceService[Pod]):
         first = await first_of(requests)
         target = Target(first.start.namespace or DEFAULT_NAMESPACE, first.start.name)
         await self._authorizer.check(context.user, EXEC, lambda: (target,))
+        self._audit.note(context.user, (Deed(EXEC, target.namespace, target.name),))
         await self._reach("", context)
         async with aclosing(self._streaming.exec(first, requests)) as responses:
             async for response in responses:

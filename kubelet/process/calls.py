@@ -6,6 +6,7 @@ Source: https://kubernetes.io/docs/concepts/configuration/liveness-readiness-sta
 
 import asyncio
 import math
+import os
 import ssl
 from collections.abc import Callable
 from contextlib import aclosing
@@ -136,7 +137,8 @@ async def _connect(
     except TimeoutError:
         raise
     except OSError as error:
-        raise Failed(f"dial tcp {host}:{port}: {error.strerror or error}") from None
+        why = f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error)
+        raise Failed(f"dial tcp {host}:{port}: {why}") from None
 
 
 async def _ask_health(action: GRPCAction, host: str) -> None:

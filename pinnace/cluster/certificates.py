@@ -96,6 +96,15 @@ def etcd_arguments(folder: Path) -> tuple[str, ...]:
     return ("--etcd-cafile", f"{shown.ca}", "--etcd-certfile", f"{shown.cert}", "--etcd-keyfile", f"{shown.key}")
 
 
+def kubelet_arguments(folder: Path) -> tuple[str, ...]:
+    """By which an API server is told what to show to kubelets, as kube-apiserver is."""
+    shown = files(folder, KUBELET_CLIENT)
+    return (
+        "--kubelet-certificate-authority", f"{shown.ca}",
+        "--kubelet-client-certificate", f"{shown.cert}", "--kubelet-client-key", f"{shown.key}",
+    )  # fmt: skip
+
+
 def configuration(folder: Path, name: str) -> Path:
     """The client configuration of a component."""
     return folder / f"{name}.conf"

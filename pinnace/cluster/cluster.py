@@ -25,7 +25,17 @@ from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.progress import SILENT, Progress
-from pinnace.cluster.spec import APISERVER, CONTROLLERS, ETCD, KUBELET, SCHEDULER, ClusterSpec, fleets, pki_folder, plan
+from pinnace.cluster.spec import (
+    APISERVER,
+    CONTROLLERS,
+    ETCD,
+    KUBELET,
+    SCHEDULER,
+    ClusterSpec,
+    fleets,
+    pki_folder,
+    plan,
+)
 from pinnace.cluster.startup import Missing
 from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
@@ -286,6 +296,7 @@ class Cluster:
         killed = await processes.stop(self.state.processes, grace)
         for child in self._children.values():
             child.wait()
+        await processes.end_pods(self.folder.pods())
         self.folder.remove()
         return killed
 

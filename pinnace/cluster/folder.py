@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pinnace.cluster import state as states
 from pinnace.cluster.errors import Busy, FolderError
-from pinnace.cluster.spec import etcd_folder, pki_folder
+from pinnace.cluster.spec import etcd_folder, pki_folder, pods_folder
 from pinnace.cluster.state import ClusterState, StateError
 
 
@@ -29,7 +29,7 @@ class Folder:
         self._state = path / states.FILE
         self._lock = path / "lock"
         self.logs = path / "logs"
-        self._folders = (etcd_folder(path), pki_folder(path), self.logs)
+        self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), self.logs)
 
     def create(self) -> list[Path]:
         """Makes sure that it is there and can be written to; the folders that had to be made, outermost first."""
@@ -119,6 +119,10 @@ class Folder:
         with suppress(OSError):
             for folder in reversed(made):
                 folder.rmdir()
+
+    def pods(self) -> list[Path]:
+        """The folders in which kubelets keep their pods."""
+        return sorted(pods_folder(self.path).glob("*"))
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"

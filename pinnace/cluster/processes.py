@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -75,6 +76,17 @@ async def stop(records: Sequence[ProcessRecord], grace: float = GRACE) -> list[s
             stuck = ", ".join(f"{name} (pid {p.pid})" for name, p in group.items() if procfs.alive(p))
             raise ClusterError(f"{stuck} cannot be killed", hint="look at what it waits for: cat /proc/PID/stack")
     return killed
+
+
+async def end_pods(folders: Sequence[Path]) -> None:
+    """Ends what kubelets have left in their folders: processes that are containers outlive them, to be found by the next."""
+    for left in folders:
+        reset = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "kubelet.process.reset", left, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        _, why = await reset.communicate()
+        if reset.returncode:
+            raise ClusterError(f"the pods of {left.name} cannot be ended: {why.decode().strip()}", hint=f"look into {left}")
 
 
 async def gone(processes: Iterable[Identity], timeout: float) -> bool:

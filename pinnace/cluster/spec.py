@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from pinnace.cluster import certificates
 from pinnace.cluster.errors import SpecError
@@ -18,6 +19,7 @@ ELECTION = "scheduler"
 ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: "controllers"}
 """The elections of a cluster, by the component that holds them."""
 NODE_PREFIX = "node-"
+FAKE, PROCESS = "fake", "process"
 
 
 def default_data_dir() -> Path:
@@ -38,8 +40,12 @@ class ClusterSpec:
     etcd_members: int = 1
     controllers: int = 0
     data_dir: Path = field(default_factory=default_data_dir)
+    runtime: str = FAKE
+    """What the containers of its nodes are."""
 
     def __post_init__(self) -> None:
+        if self.runtime not in (FAKE, PROCESS):
+            raise SpecError(f'there is no runtime "{self.runtime}"', hint=f"use --runtime {FAKE} or {PROCESS}")
         if self.etcd_members not in (1, 3):
             raise SpecError(f"etcd cannot have {self.etcd_members} members here", hint="use --etcd-members 1 or 3")
         if self.apiservers < 1:
@@ -56,13 +62,13 @@ class ClusterSpec:
                 hint=f"use --nodes {self.kubelets} or more, or fewer kubelets",
             )
 
-    def counts(self) -> dict[str, int]:
-        """The numbers, by name: what the state file keeps."""
+    def chosen(self) -> dict[str, int | str]:
+        """All but the folder, by name: what the state file keeps."""
         return {name: value for name, value in asdict(self).items() if name != "data_dir"}
 
     @classmethod
-    def of(cls, counts: Mapping[str, int], data_dir: Path) -> "ClusterSpec":
-        return cls(**counts, data_dir=data_dir)
+    def of(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
+        return cls(**chosen, data_dir=data_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,7 @@ def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fitting
     for name, listen, http in servers:
         argv = _module(
             APISERVER, "--name", name, "--listen", listen, "--http", http, *serving,
-            "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki),
+            "--etcd", reaching(name, stores), *certificates.etcd_arguments(pki), *certificates.kubelet_arguments(pki),
         )  # fmt: skip
         plans.append(Plan(APISERVER, name, listen, http, argv))
     endpoints = [(name, listen) for name, listen, _ in servers]
@@ -121,6 +127,7 @@ def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fitting
             KUBELET, "--name", name, "--server", reaching(name, endpoints), "--http", http,
             "--kubeconfig", str(certificates.configuration(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
+            "--runtime", spec.runtime, "--root-dir", str(pods_folder(spec.data_dir) / name), "--listen", address(),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
     return [_fitted(plan, fittings) for plan in plans]
@@ -137,6 +144,11 @@ def etcd_folder(data_dir: Path) -> Path:
 
 def pki_folder(data_dir: Path) -> Path:
     return data_dir / "pki"
+
+
+def pods_folder(data_dir: Path) -> Path:
+    """Of the kubelets: each has a folder of its own in it, with the pods of a process runtime."""
+    return data_dir / "pods"
 
 
 def fleets(spec: ClusterSpec) -> dict[str, list[str]]:

@@ -76,7 +76,7 @@ def encode(state: ClusterState) -> str:
             "format": FORMAT,
             "created": state.created,
             "data_dir": str(state.spec.data_dir),
-            "spec": state.spec.counts(),
+            "spec": state.spec.chosen(),
             "made": [str(folder) for folder in state.made],
             "processes": [
                 {**asdict(record.plan), "process": asdict(record.process) if record.process else None}

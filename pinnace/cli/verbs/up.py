@@ -15,7 +15,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, NoCluster
 from pinnace.cluster.follow import follow
-from pinnace.cluster.spec import ClusterSpec, default_data_dir
+from pinnace.cluster.spec import FAKE, PROCESS, ClusterSpec, default_data_dir
 
 POSITIVE = click.IntRange(min=1)
 
@@ -26,6 +26,7 @@ POSITIVE = click.IntRange(min=1)
         pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C takes it down
         pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace down` takes it down
         pinnace up --etcd-members 3 --data-dir /tmp/big
+        pinnace up --nodes 3 --runtime process # containers run their commands, on this machine: see docs/process-runtime.md
     """,
 )
 @click.option("--nodes", type=POSITIVE, default=10, show_default=True, help="Virtual nodes.")
@@ -34,6 +35,13 @@ POSITIVE = click.IntRange(min=1)
 @click.option("--controllers", type=click.IntRange(min=0), default=2, show_default=True, help="One leads, the others stand by.")
 @click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="All serve.")
 @click.option("--etcd-members", type=click.IntRange(min=1), default=1, show_default=True, help="1 or 3.")
+@click.option(
+    "--runtime",
+    type=click.Choice([FAKE, PROCESS]),
+    default=FAKE,
+    show_default=True,
+    help="What containers are: pretended; or processes of this machine, which run as you.",
+)
 @local.data_dir_option
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def up(
@@ -44,6 +52,7 @@ def up(
     controllers: int,
     apiservers: int,
     etcd_members: int,
+    runtime: str,
     data_dir: Path | None,
     detach: bool,
 ) -> None:
@@ -54,7 +63,7 @@ def up(
     """
     with local.translated():
         folder = data_dir or default_data_dir()
-        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder)
+        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime)
         local.run(_up(settings, spec, detach))
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import kubelet
 from kubelet.process import files
 
-_SOURCES = str(Path(str(kubelet.__file__)).parents[1])
+ENVIRONMENT = {"PYTHONPATH": str(Path(str(kubelet.__file__)).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+"""Of what is begun with nothing but the standard library and this package."""
 _ERRORS = "shim.log"
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 """Shims that this process has started and not reaped."""
@@ -27,7 +28,7 @@ def start(folder: Path) -> tuple[int, int]:
         with (folder / _ERRORS).open("ab") as errors:
             child = subprocess.Popen(
                 [sys.executable, "-S", "-P", "-m", "kubelet.process.shim", str(folder), str(lock), str(writable)],
-                env={"PYTHONPATH": _SOURCES, "PYTHONDONTWRITEBYTECODE": "1"}, stdin=subprocess.DEVNULL, stdout=errors,
+                env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=errors,
                 stderr=errors, pass_fds=(lock, writable), start_new_session=True,
             )  # fmt: skip
     except BaseException:

@@ -1,0 +1,97 @@
+"""Reading a log that a shim writes."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from kubelet.process import logs
+from kubelet.process.crilog import LogWriter
+from kubelet.process.logs import Wanted
+
+LINES = [f"line {number}\n" for number in range(300)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def write(path: Path, lines: list[str], size: int = 1 << 20, files: int = 5) -> LogWriter:
+    log = LogWriter(str(path), size, files)
+    for line in lines:
+        log.write("stdout", line.encode())
+    return log
+
+
+def put(path: Path, data: str) -> None:
+    path.write_text(data)
+
+
+async def text(path: Path, wanted: Wanted = Wanted()) -> str:  # noqa: B008 (immutable)
+    return b"".join([data async for data in logs.read(path, wanted, lambda: True)]).decode()
+
+
+async def test_a_log_is_read_over_all_of_its_files(path: Path) -> None:
+    write(path, LINES, size=4000).close()
+    assert len(list(path.parent.iterdir())) > 2
+    assert await text(path) == "".join(LINES)
+
+
+@pytest.mark.parametrize("tail", [0, 1, 7, 250, 299, 300, 1000])
+@pytest.mark.parametrize("size", [4000, 1 << 20])
+async def test_the_tail_is_counted_over_all_of_its_files(path: Path, tail: int, size: int) -> None:
+    write(path, LINES, size=size).close()
+    assert await text(path, Wanted(tail=tail)) == "".join(LINES[len(LINES) - tail :] if tail < 300 else LINES)
+
+
+async def test_the_parts_of_a_long_line_are_put_together_and_the_end_stays_open(path: Path) -> None:
+    whole = "x" * 50_000 + "\n" + "no end"
+    write(path, [whole]).close()
+    assert await text(path) == whole
+    stamped = await text(path, Wanted(timestamps=True))
+    assert [line.split(" ", 1)[1] for line in stamped.splitlines()] == whole.splitlines()
+
+
+async def test_only_what_is_new_enough_and_fits_is_shown(path: Path) -> None:
+    stamps = [f"2026-11-22T11:45:5{number}.000000000Z" for number in range(3)]
+    put(path, "".join(f"{stamp} stdout F {number}\n" for number, stamp in enumerate(stamps)))
+    assert await text(path, Wanted(since=stamps[1])) == "1\n2\n"
+    assert await text(path, Wanted(limit=3)) == "0\n1"
+    assert await text(path, Wanted(timestamps=True, tail=1)) == f"{stamps[2]} 2\n"
+
+
+async def test_what_is_no_log_shows_nothing(path: Path) -> None:
+    assert await text(path) == ""
+    put(path, "rubbish\n\n\0 \n")
+    assert await text(path) == ""
+
+
+class TestFollowing:
+    async def test_shows_what_is_added_through_rotations_until_the_container_ends(self, path: Path) -> None:
+        over = False
+        log = write(path, ["first\n"], size=200, files=10)
+        following = logs.read(path, Wanted(follow=True), lambda: over)
+        shown = await anext(following)
+        for number in range(20):
+            log.write("stdout", b"added %d\n" % number)
+            if number % 7 == 0:
+                shown += await anext(following)
+        log.close()
+        over = True
+        shown += b"".join([data async for data in following])
+        assert shown.decode().splitlines() == ["first", *(f"added {number}" for number in range(20))]
+
+    async def test_begins_with_the_tail(self, path: Path) -> None:
+        write(path, LINES).close()
+        following = logs.read(path, Wanted(follow=True, tail=1), lambda: False)
+        assert await anext(following) == LINES[-1].encode()
+        await self.stops(following)
+
+    async def stops(self, following: AsyncGenerator[bytes, None]) -> None:
+        """Whoever has seen enough leaves."""
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(following)
+        await following.aclose()

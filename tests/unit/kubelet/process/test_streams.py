@@ -1,0 +1,96 @@
+"""Exec and logs of containers that run, or have run."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from kubelet.process.streams import ProcessStreams
+from kubelet.streams import Unstreamable
+from pinnace.api.pods_pb2 import ExecStart, LogOptions, LogsRequest
+from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, eventually, exists, shell
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    scene = Scene(tmp_path / "root")
+    yield scene
+    await scene.close()
+
+
+async def chunks(*data: bytes) -> AsyncIterator[bytes]:
+    for each in data:
+        yield each
+
+
+async def execute(scene: Scene, *command: str, stdin: bytes | None = None) -> tuple[bytes, bytes, int]:
+    """stdout, stderr and the exit code."""
+    start = ExecStart(name="a", uid=UID, container="c0", command=command, stdin=stdin is not None)
+    out, err = b"", b""
+    async for response in ProcessStreams(scene.root).exec(start, chunks(stdin or b"")):
+        out, err = out + response.stdout, err + response.stderr
+    assert response.HasField("exit")
+    return out, err, response.exit.code
+
+
+async def read(scene: Scene, **options: bool) -> str:
+    request = LogsRequest(name="a", uid=UID, options=LogOptions(container="c0", **options))
+    return b"".join([data async for data in ProcessStreams(scene.root).logs(request)]).decode()
+
+
+async def test_a_command_runs_in_the_place_of_the_container(scene: Scene) -> None:
+    pod = shell(f"touch here; echo ready; {FOR_EVER}")
+    pod.spec.containers[0].env.add(name="GREETING", value="hello")
+    scene.run(pod)
+    await scene.says("ready")
+    assert await execute(scene, "sh", "-c", "ls; echo $GREETING; echo no >&2; exit 3") == (b"here\nhello\n", b"no\n", 3)
+    assert await execute(scene, "cat", stdin=b"x" * 200_000) == (b"x" * 200_000, b"", 0)
+    assert await execute(scene, "true", stdin=b"x" * 200_000) == (b"", b"", 0)
+    assert await execute(scene, "sh", "-c", "kill -TERM $$") == (b"", b"", 143)
+    _, complaint, code = await execute(scene, "no-such-program")
+    assert (complaint, code) == (b"cannot run no-such-program: No such file or directory\n", 127)
+
+
+async def test_a_command_ends_with_its_first_process_or_its_reader(scene: Scene) -> None:
+    scene.run(shell(FOR_EVER))
+    await scene.running()
+    out, _, code = await execute(scene, "sh", "-c", "sleep 1000 & echo $!")
+    assert code == 0
+    await eventually(lambda: not exists(int(out)))
+
+    start = ExecStart(name="a", uid=UID, container="c0", command=["sh", "-c", "echo $$; sleep 1000"])
+    async with aclosing(ProcessStreams(scene.root).exec(start, chunks())) as responses:
+        pid = int((await anext(responses)).stdout)
+        assert exists(pid)
+    assert not exists(pid)
+
+
+async def test_there_is_nothing_to_run_in_once_the_container_has_ended(scene: Scene) -> None:
+    scene.run(shell("exit 0"))
+    await scene.exited()
+    with pytest.raises(Unstreamable, match='container "c0" in pod "a" is not running'):
+        await execute(scene, "true")
+
+
+async def test_the_log_of_the_latest_attempt_and_of_the_one_before(scene: Scene) -> None:
+    with pytest.raises(Unstreamable, match='container "c0" in pod "a" is waiting to start'):
+        await read(scene)
+    scene.run(shell("echo $0; exit 1"))
+    await scene.exited()
+    with pytest.raises(Unstreamable, match='previous terminated container "c0" in pod "a" not found'):
+        await read(scene, previous=True)
+    (scene.home(attempt=0) / "log").write_text("2026-11-22T11:45:59.000000000Z stdout F the first\n")
+    scene.start("c0", 1)
+    await scene.exited()
+    assert (await read(scene), await read(scene, previous=True)) == ("/bin/sh\n", "the first\n")
+
+
+async def test_following_ends_with_the_container(scene: Scene) -> None:
+    scene.run(shell("echo one; while ! [ -e go ]; do sleep 0.02; done; echo two"))
+    await scene.says("one")
+    following = asyncio.ensure_future(read(scene, follow=True))
+    (scene.root.pod(UID) / "containers/c0/root/go").touch()
+    async with asyncio.timeout(10):
+        assert await following == "one\ntwo\n"

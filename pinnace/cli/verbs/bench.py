@@ -18,6 +18,7 @@ from pinnace.bench.flood import flood
 from pinnace.bench.machine import this_machine
 from pinnace.bench.node_loss import node_loss
 from pinnace.bench.report import Report, Run
+from pinnace.bench.scale import scale
 from pinnace.bench.throughput import create, throughput
 from pinnace.bench.watch import watch
 from pinnace.bench.workloads import WORKLOADS
@@ -243,7 +244,27 @@ def node_loss_row(
     measure(settings, row, lambda bench, steps: node_loss(bench, replicas, deployments, steps), **shared)
 
 
-for command in (throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, node_loss_row):
+@verb("scale", examples="pinnace bench scale --nodes 5000 --pods 150000")
+@nodes_option(5000)
+@pods_option(150_000)
+@click.option("--kubelets", type=POSITIVE, default=2, show_default=True, help="Processes that share the nodes.")
+@click.option("--replicas", type=POSITIVE, default=5000, show_default=True, help="Of the pods, those of one Deployment.")
+@click.option("--rest", type=POSITIVE, default=30, show_default=True, help="Seconds for which nothing happens.")
+@common
+def scale_row(
+    settings: Settings, nodes: int, pods: int, kubelets: int, replicas: int, rest: int, apiservers: int, **shared: Any
+) -> None:
+    """Memory and CPU of a large cluster at rest, and a rolling update in it."""
+    fits(pods + replicas // 4, nodes)  # a rolling update may have a quarter more
+    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, controllers=2, apiservers=apiservers)
+    row = Row("scale", spec, {"nodes": nodes, "pods": pods, "replicas": replicas}, headline="rolled")
+    measure(settings, row, lambda bench, steps: scale(bench, pods, replicas, rest, steps), **shared)
+
+
+ROWS = (
+    throughput_row, create_row, backlog_row, failover_row, watch_row, crowd_row, flood_row, node_loss_row, scale_row
+)  # fmt: skip
+for command in ROWS:
     bench.add_command(command)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from controllers.claiming import Claimer
 from controllers.controller import Shared, Watch, controller_of, its_controller, itself, key_of
 from controllers.deployments.plan import Plan, plan
-from controllers.deployments.revisions import bare, split
+from controllers.deployments.revisions import split
 from controllers.deployments.status import PROGRESSING, deadline, has_deadline, say
 from controllers.expectations import Expectations
 from controllers.ownership import keeper
@@ -14,9 +14,9 @@ from controllers.places import finished
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from pinnace.api.rollouts import REVISION_ANNOTATION, bare
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.api.wellknown import REVISION_ANNOTATION
 from pinnace.client.errors import AlreadyExists, ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from controllers.deployments import revisions, rolling, scaling, status
 from controllers.deployments.rolling import Sizes, total
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
-from pinnace.api.wellknown import REVISION_ANNOTATION
+from pinnace.api.rollouts import REVISION_ANNOTATION
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ history.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from controllers.deployments.rolling import bounds, oldest_first
 from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
@@ -14,9 +14,8 @@ from controllers.ownership import refers_to
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
 from pinnace.api.resources import DEPLOYMENTS
-from pinnace.api.wellknown import REVISION_ANNOTATION
+from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION, bare, revision
 
-HASH_LABEL = "pod-template-hash"
 HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
 _OWN = frozenset(
     {
@@ -33,14 +32,6 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _LENGTH = 10
 
 
-def bare(template: PodTemplateSpec) -> PodTemplateSpec:
-    """A copy without the hash."""
-    copied = PodTemplateSpec()
-    copied.CopyFrom(template)
-    copied.metadata.labels.pop(HASH_LABEL, None)
-    return copied
-
-
 def template_hash(template: PodTemplateSpec, collisions: int) -> str:
     """`collisions`: how often the name that this makes was somebody else's."""
     digest = hashlib.blake2b(template.SerializeToString(deterministic=True), digest_size=_LENGTH)
@@ -55,12 +46,6 @@ def split(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSe
     wanted = bare(deployment.spec.template)
     new = next((each for each in ordered if bare(each.spec.template) == wanted), None)
     return new, [each for each in ordered if each is not new]
-
-
-def revision(annotations: Mapping[str, str]) -> int:
-    """0: it has none."""
-    text = annotations.get(REVISION_ANNOTATION, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def made(deployment: Deployment, size: int, old: Sequence[ReplicaSet]) -> ReplicaSet:

@@ -30,6 +30,8 @@ SECTIONS = {
         "apply": "Create or change objects to match manifests.",
         "patch": "Change fields of objects.",
         "delete": "Delete objects.",
+        "scale": "Set how many pods there are to be.",
+        "rollout": "Follow, undo, pause or restart rollouts of deployments.",
         "label": "Set or remove labels.",
         "events": "Show what happened, oldest first.",
         "logs": "Show what containers write, or the log of a component.",
@@ -38,6 +40,7 @@ SECTIONS = {
     "Nodes and leaders": {
         "cordon": "Keep new pods off nodes.",
         "uncordon": "Let new pods onto nodes again.",
+        "drain": "Empty nodes, as disruption budgets allow.",
         "taint": "Set or remove taints of nodes.",
         "node": "Add virtual nodes to a fleet, or list nodes.",
         "leader": "Show who leads an election.",

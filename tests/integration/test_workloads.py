@@ -10,10 +10,11 @@ from controllers.podstates import active, ready
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, PODS
+from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta, Informer
 from tests.integration.conftest import Start
-from tests.integration.processes import Component
+from tests.integration.processes import Component, pinnace
 from tests.workloads import make_deployment
 
 PATIENCE = 15.0
@@ -97,3 +98,13 @@ async def test_a_deployment_comes_is_updated_undone_and_goes_and_keeps_its_promi
         await watcher.until("it is updated", lambda found: complete(found) and watcher.images == ["app:2"] * REPLICAS)
         assert watcher.fewest >= REPLICAS - UNAVAILABLE
         assert watcher.most <= REPLICAS + SURGE
+
+        done = await asyncio.to_thread(pinnace, apiserver.address, "rollout", "undo", "deployment/web")
+        assert done.stdout == "deployment.apps/web rolled back\n", done.stderr
+        await watcher.until("it is undone", lambda found: complete(found) and watcher.images == ["app:1"] * REPLICAS)
+        assert watcher.fewest >= REPLICAS - UNAVAILABLE
+        assert watcher.most <= REPLICAS + SURGE
+        assert watcher.deployments.store["default/web"].metadata.annotations[REVISION_ANNOTATION] == "3"
+
+        await deployments.patch("web", "default", {"spec": {"replicas": 0}})
+        await watcher.until("it is gone", lambda found: complete(found) and not watcher.pods.store)

@@ -3,11 +3,11 @@
 import pytest
 
 from controllers.deployments.plan import Plan, plan
-from controllers.deployments.revisions import HASH_LABEL, HISTORY_ANNOTATION, made, template_hash
+from controllers.deployments.revisions import HISTORY_ANNOTATION, made, template_hash
 from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
 from controllers.deployments.status import condition, deadline
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStrategy, ReplicaSet
-from pinnace.api.wellknown import REVISION_ANNOTATION
+from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION
 from tests.workloads import deleting, make_deployment
 
 NOW = 1_000.0

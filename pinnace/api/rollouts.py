@@ -1,0 +1,26 @@
+"""Revisions of a deployment: what its replica sets are numbered, and what their templates have in common with its own."""
+
+from collections.abc import Mapping
+
+from pinnace.api.core_v1_pb2 import PodTemplateSpec
+
+HASH_LABEL = "pod-template-hash"
+"""On a replica set, its template and its pods: so that the pods of one are not another's."""
+REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
+"""On a deployment and its replica sets: the number of the rollout that made it what it is."""
+CHANGE_CAUSE_ANNOTATION = "kubernetes.io/change-cause"
+"""On both: why, in somebody's words."""
+
+
+def bare(template: PodTemplateSpec) -> PodTemplateSpec:
+    """A copy without the hash."""
+    copied = PodTemplateSpec()
+    copied.CopyFrom(template)
+    copied.metadata.labels.pop(HASH_LABEL, None)
+    return copied
+
+
+def revision(annotations: Mapping[str, str]) -> int:
+    """0: it has none."""
+    text = annotations.get(REVISION_ANNOTATION, "")
+    return int(text) if text.isascii() and text.isdigit() else 0

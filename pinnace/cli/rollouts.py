@@ -1,0 +1,109 @@
+"""Rollouts of deployments, for people: how far one is, what there was before, and going back to it. Pure.
+
+Source: kubectl, pkg/polymorphichelpers: rollout_status.go, history.go, rollback.go; the messages, too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, bare, revision
+from pinnace.api.times import format_rfc3339, to_time
+from pinnace.cli.outcomes import ExitCode, Failure
+
+RESTARTED_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
+"""On a template: it becomes another one by this."""
+HEADERS = ("REVISION", "CHANGE-CAUSE")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    text: str
+    done: bool
+
+
+def progress(deployment: Deployment) -> Progress:
+    """Raises Failure when the rollout has missed its deadline."""
+    name, wanted, status = deployment.metadata.name, deployment.spec.replicas, deployment.status
+    if deployment.metadata.generation > status.observedGeneration:
+        return Progress("Waiting for deployment spec update to be observed...", False)
+    if any(each.type == "Progressing" and each.reason == "ProgressDeadlineExceeded" for each in status.conditions):
+        hint = f"`pinnace describe deployment {name}` and its replica sets say why; `pinnace rollout undo` goes back"
+        raise Failure(f'deployment "{name}" exceeded its progress deadline', hint=hint)
+    waiting = f'Waiting for deployment "{name}" rollout to finish:'
+    if status.updatedReplicas < wanted:
+        text = f"{waiting} {status.updatedReplicas} out of {wanted} new replicas have been updated..."
+    elif status.replicas > status.updatedReplicas:
+        text = f"{waiting} {status.replicas - status.updatedReplicas} old replicas are pending termination..."
+    elif status.availableReplicas < status.updatedReplicas:
+        text = f"{waiting} {status.availableReplicas} of {status.updatedReplicas} updated replicas are available..."
+    else:
+        return Progress(f'deployment "{name}" successfully rolled out', True)
+    return Progress(text, False)
+
+
+def history(deployment: Deployment, sets: Iterable[ReplicaSet]) -> dict[int, ReplicaSet]:
+    """Its replica sets by revision, oldest first."""
+    uid = deployment.metadata.uid
+    own = [each for each in sets if any(owner.controller and owner.uid == uid for owner in each.metadata.ownerReferences)]
+    return dict(sorted((number, each) for each in own if (number := revision(each.metadata.annotations))))
+
+
+def row(number: int, replica_set: ReplicaSet) -> tuple[str, str]:
+    return str(number), replica_set.metadata.annotations.get(CHANGE_CAUSE_ANNOTATION, "") or "<none>"
+
+
+def chosen(deployment: Deployment, revisions: Mapping[int, ReplicaSet], number: int) -> int:
+    """The revision to go back to: `number`, or with 0 the one before the present one. Raises Failure."""
+    name, present = deployment.metadata.name, revision(deployment.metadata.annotations)
+    if number:
+        if number in revisions:
+            return number
+        hint = f"`pinnace rollout history deployment/{name}` shows what there is"
+        raise Failure(f"unable to find specified revision {number} in history", hint=hint, code=ExitCode.NOT_FOUND)
+    earlier = [each for each in revisions if each != present]
+    if not earlier:
+        hint = "there is no other revision to go back to"
+        raise Failure(f'no rollout history found for deployment "{name}"', hint=hint, code=ExitCode.NOT_FOUND)
+    return max(earlier)
+
+
+def roll_back(deployment: Deployment, to: ReplicaSet) -> str:
+    """Gives the deployment the template of an earlier revision. Raises Failure when it is paused."""
+    if deployment.spec.paused:
+        message = "you cannot rollback a paused deployment; resume it first and try again"
+        raise Failure(message, hint=f"`pinnace rollout resume deployment/{deployment.metadata.name}`", code=ExitCode.CONFLICT)
+    template = bare(to.spec.template)
+    if bare(deployment.spec.template) == template:
+        number = revision(to.metadata.annotations)
+        return f"skipped rollback (current template already matches revision {number})"
+    deployment.spec.template.CopyFrom(template)
+    cause = to.metadata.annotations.get(CHANGE_CAUSE_ANNOTATION)
+    deployment.metadata.annotations.pop(CHANGE_CAUSE_ANNOTATION, None)
+    if cause is not None:
+        deployment.metadata.annotations[CHANGE_CAUSE_ANNOTATION] = cause
+    return "rolled back"
+
+
+def pause(deployment: Deployment) -> str:
+    """Raises Failure when it is."""
+    if deployment.spec.paused:
+        raise Failure("is already paused", code=ExitCode.CONFLICT)
+    deployment.spec.paused = True
+    return "paused"
+
+
+def resume(deployment: Deployment) -> str:
+    """Raises Failure when it is not paused."""
+    if not deployment.spec.paused:
+        raise Failure("is not paused", code=ExitCode.CONFLICT)
+    deployment.spec.paused = False
+    return "resumed"
+
+
+def restart(deployment: Deployment, now: float) -> str:
+    """`now` is Unix time. Raises Failure when it is paused."""
+    if deployment.spec.paused:
+        raise Failure("can't restart paused deployment (run rollout resume first)", code=ExitCode.CONFLICT)
+    deployment.spec.template.metadata.annotations[RESTARTED_ANNOTATION] = format_rfc3339(to_time(now))
+    return "restarted"

@@ -13,6 +13,7 @@ from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest, PodWatchResponse
+from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import ADDED, WatchRequest
 from tests.builders import make_pod
 from tests.unit.auth.matrix import PEOPLE, Caller
@@ -23,10 +24,10 @@ ADMIN = Caller(PEOPLE["admin"])
 
 @asynccontextmanager
 async def servers(count: int) -> AsyncIterator[list[Assembly]]:
-    """API servers without a transport, over one storage."""
+    """API servers without a transport, over one storage, that send bookmarks all the time."""
     storage = MemoryStorage()
     assemblies = [Assembly(storage) for _ in range(count)]
-    running = [asyncio.ensure_future(assembly.run()) for assembly in assemblies]
+    running = [asyncio.ensure_future(work) for assembly in assemblies for work in (assembly.run(), bookmarks(assembly))]
     try:
         async with asyncio.timeout(PATIENCE):
             for assembly in assemblies:
@@ -36,6 +37,12 @@ async def servers(count: int) -> AsyncIterator[list[Assembly]]:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def bookmarks(assembly: Assembly) -> None:
+    while True:
+        await asyncio.sleep(0.01)
+        assembly.cacher.of(PODS).bookmark()
 
 
 async def create(server: Assembly, name: str) -> int:

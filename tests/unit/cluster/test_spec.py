@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,14 +80,23 @@ def test_fittings_stand_between_the_processes() -> None:
     assert by_name["etcd-2"].environment == (("NAME", "etcd-2"),)
 
 
+def test_api_servers_find_kubelets_which_keep_their_pods_in_the_clusters_folder() -> None:
+    plans = plan(ClusterSpec(kubelets=2, runtime="process", data_dir=Path("/d")), BINARY, ports())
+    by_name = {p.name: p.argv for p in plans}
+    assert argument(by_name["kubelet-1"], "--runtime") == "process"
+    assert argument(by_name["kubelet-1"], "--root-dir") == "/d/pods/kubelet-1"
+    assert argument(by_name["kubelet-1"], "--listen") not in {address for p in plans for address in (p.address, p.http)}
+    assert argument(by_name["apiserver-0"], "--kubelet-client-certificate") == "/d/pki/apiserver-kubelet-client.crt"
+
+
 @pytest.mark.parametrize(
     "counts",
     [
         {"etcd_members": 2}, {"etcd_members": 0}, {"apiservers": 0}, {"schedulers": -1}, {"nodes": -1},
-        {"nodes": 5, "kubelets": 0}, {"nodes": 2, "kubelets": 3},
+        {"nodes": 5, "kubelets": 0}, {"nodes": 2, "kubelets": 3}, {"runtime": "docker"},
     ],
 )  # fmt: skip
-def test_refuses_what_cannot_be_and_names_the_way_out(counts: dict[str, int]) -> None:
+def test_refuses_what_cannot_be_and_names_the_way_out(counts: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as refused:
         ClusterSpec(**counts)
     assert refused.value.hint

@@ -1,0 +1,91 @@
+"""Which containers `pinnace logs` and `pinnace exec` mean, and how lines of several are printed."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pinnace.api.apps_v1_pb2 import Deployment
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import DEPLOYMENTS, NODES, PODS
+from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
+from pinnace.cli import podlogs
+from pinnace.cli.outcomes import Failure
+from pinnace.cli.podlogs import Source
+from pinnace.cli.session import Session
+from tests.builders import make_node, make_pod
+from tests.unit.cli.fakes import FakeApi
+
+
+def pod(name: str, phase: str = "Running", *containers: str) -> Pod:
+    builder = make_pod(name).label("app", "web")
+    made = builder.build()
+    for each in containers or ("main",):
+        made.spec.containers.add(name=each)
+    made.status.phase = phase
+    return made
+
+
+@pytest.fixture
+async def session() -> Session:
+    """With a deployment of three pods, of which the first does not run yet, and another that has none."""
+    api = FakeApi()
+    for each in (pod("web-0", "Pending"), pod("web-1"), pod("web-2")):
+        await api.of(PODS).create(each)
+    for name, app in (("web", "web"), ("idle", "idle")):
+        deployment = Deployment()
+        deployment.metadata.name, deployment.metadata.namespace = name, "default"
+        deployment.spec.selector.matchLabels["app"] = app
+        await api.of(DEPLOYMENTS).create(deployment)
+    await api.of(NODES).create(make_node("n").build())
+    client = SimpleNamespace(pods=api.of(PODS), of=api.of)
+    return cast(Session, SimpleNamespace(client=client, namespace="default"))
+
+
+async def names(session: Session, what: str, labels: str = "") -> list[str]:
+    return [each.metadata.name for each in await podlogs.pods_of(session, what, labels)]
+
+
+async def test_a_pod_is_named_or_selected(session: Session) -> None:
+    assert await names(session, "web-2") == await names(session, "pod/web-2") == ["web-2"]
+    assert await names(session, "", "app=web") == ["web-0", "web-1", "web-2"]
+
+
+async def test_of_a_deployment_a_pod_that_runs_is_chosen(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await names(session, "deployment/web") == ["web-1"]
+    assert capsys.readouterr().err == "note: found 3 pods, using pod/web-1\n"
+
+
+@pytest.mark.parametrize(("what", "message"), [("deploy/idle", "has no pods"), ("node/n", "has no pods of its own")])
+async def test_what_has_no_pods_is_refused(session: Session, what: str, message: str) -> None:
+    with pytest.raises(Failure, match=message):
+        await names(session, what)
+
+
+def test_the_default_container_is_told_where_there_are_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert podlogs.default_container(pod("a")) == "main"
+    assert capsys.readouterr().err == ""
+    several = pod("a", "Running", "app", "sidecar")
+    assert podlogs.default_container(several) == "app"
+    assert capsys.readouterr().err == 'note: defaulted container "app" out of: app, sidecar\n'
+    several.metadata.annotations[DEFAULT_CONTAINER_ANNOTATION] = "sidecar"
+    assert podlogs.default_container(several) == "sidecar"
+
+
+@pytest.mark.parametrize(
+    ("prefixed", "whole_lines", "printed"),
+    [
+        (False, False, [b"a", b"\nb", b""]),
+        (False, True, [b"", b"a\n", b"b\n"]),
+        (True, True, [b"", b"[pod/web/c] a\n", b"[pod/web/c] b\n"]),
+    ],
+)
+def test_lines_of_several_do_not_mix(
+    prefixed: bool, whole_lines: bool, printed: list[bytes], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    write = podlogs.printer(Source(pod("web"), "c"), prefixed, whole_lines=whole_lines)
+    seen: list[Any] = []
+    for chunk in (b"a", b"\nb", b""):
+        write(chunk)
+        seen.append(capfdbinary.readouterr().out)
+    assert seen == printed

@@ -45,8 +45,19 @@ def render(
         status.hostIPs.add(ip=addresses.host)
         status.podIPs.add(ip=addresses.pod)
     _clear(status, state.accepted)
-    shown = show(template.plan, state, containers)
-    status.MergeFromString(_conditions(state, shown) + containerstatus.encode(pod.metadata, template, state, shown))
+    if state.ready.holds and (running := containerstatus.plainly(template, containers)) is not None:
+        status.MergeFromString(
+            _all_true(
+                int(state.accepted.unix),
+                int(state.initialized.since.unix),
+                int(state.containers_ready.since.unix),
+                int(state.ready.since.unix),
+            )
+            + running
+        )
+    else:
+        shown = show(template.plan, state, containers)
+        status.MergeFromString(_conditions(state, shown) + containerstatus.encode(pod.metadata, template, state, shown))
     return report
 
 
@@ -64,6 +75,14 @@ def _clear(status: PodStatus, accepted: Instant) -> None:
         conditions.add(type="PodScheduled", status="True", lastTransitionTime=to_time(accepted.unix))
     del status.containerStatuses[:]
     del status.initContainerStatuses[:]
+
+
+@lru_cache(maxsize=1024)
+def _all_true(accepted: int, initialized: int, containers_ready: int, ready: int) -> bytes:
+    """The conditions of a pod that is ready."""
+    kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    stamps = (accepted, initialized, ready, containers_ready)
+    return b"".join(_condition(kind, True, stamp, "", "") for kind, stamp in zip(kinds, stamps, strict=True))
 
 
 def _conditions(state: PodState, shown: Sequence[Shown]) -> bytes:

@@ -74,7 +74,7 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
                 starting = True
                 may_start = may_start and each.post_start is None
             if ending is not None:
-                stop(turn, each, view, ending.since, ending.grace, f"Stopping container {each.name}")
+                stop(turn, each, view, ending.since, ending.grace)
         elif view.exit is not None:
             failed = failed or view.exit.code != 0
     done = not (alive or init.alive or (absent and ending is None and not init.failed))
@@ -82,7 +82,7 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
         if ending is None:  # what was asked of the sidecars is void
             return advance(want, state._replace(ending=Ending(now.monotonic, plan.grace)), containers, now)
         last, view = init.sidecars[-1]
-        stop(turn, last, view, ending.since, ending.grace, f"Stopping container {last.name}")
+        stop(turn, last, view, ending.since, ending.grace)
     if not done or init.sidecars:
         phase = Phase.PENDING if absent or starting else Phase.RUNNING
     else:
@@ -156,7 +156,7 @@ def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending:
         elif standing.alive:
             complete, alive = False, True
             if ending is not None:
-                stop(turn, plan, view, ending.since, ending.grace, f"Stopping container {plan.name}")
+                stop(turn, plan, view, ending.since, ending.grace)
         elif view.exit is not None and view.exit.code != 0:
             complete, failed = False, True
     return Beginning(complete or state.initialized.holds, alive, failed, sidecars, ready)

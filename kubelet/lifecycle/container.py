@@ -195,7 +195,7 @@ def _doomed(turn: Turn, plan: ContainerPlan, which: ProbePlan, care: Care) -> Ca
     return care._replace(doom=Doom(turn.now.monotonic, which.grace, message))
 
 
-def stop(turn: Turn, plan: ContainerPlan, view: ContainerView, since: float, grace: float, message: str) -> None:
+def stop(turn: Turn, plan: ContainerPlan, view: ContainerView, since: float, grace: float, why: str = "") -> None:
     """Calls the preStop hook, if there is one and time for it, and then asks the container to end, in what is left of the
     grace. One that was asked already is asked again only when it has less time now."""
     whole = max(grace, MIN_GRACE) if grace else 0.0
@@ -204,9 +204,9 @@ def stop(turn: Turn, plan: ContainerPlan, view: ContainerView, since: float, gra
             turn.actions.append(Stop(plan.name, whole))
         return
     left = grace - (turn.now.monotonic - since)
-    call = call_of(view, CallKind.PRE_STOP)
+    call = call_of(view, CallKind.PRE_STOP) if plan.pre_stop is not None else None
     if call is None:
-        turn.note("Normal", "Killing", message)
+        turn.note("Normal", "Killing", why or f"Stopping container {plan.name}")
         if plan.pre_stop is not None and view.state is ContainerState.RUNNING and grace and left > 0:
             turn.actions.append(Begin(plan.name, Call(CallKind.PRE_STOP, 0, plan.pre_stop, left)))
             return

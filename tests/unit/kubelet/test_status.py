@@ -155,3 +155,13 @@ def test_a_pod_that_has_ended_has_no_place_for_containers_any_more() -> None:
 def test_a_pod_that_nobody_scheduled_is_scheduled_all_the_same() -> None:
     pod = make_pod("a").req(cpu="1").build()
     assert condition(status(pod, state(Phase.RUNNING)), "PodScheduled").status == "True"
+
+
+def test_the_short_way_for_plain_pods_says_the_same_as_the_long_one() -> None:
+    pod = make_pod("a").req(cpu="1").req(cpu="1").build()
+    template = template_of(pod)
+    assert template.plan.plain
+    views = (RUNNING._replace(name="c1", started=EARLIER), RUNNING)
+    long_way = template._replace(plan=template.plan._replace(plain=False))
+    ready = state(Phase.RUNNING, ready=True)
+    assert render(pod, "7", template, ready, views, ADDRESSES) == render(pod, "7", long_way, ready, views, ADDRESSES)

@@ -30,7 +30,7 @@ SECTIONS = {
         "apply": "Create or change objects to match manifests.",
         "patch": "Change fields of objects.",
         "delete": "Delete objects.",
-        "scale": "Set how many pods there are to be.",
+        "scale": "Set how many pods a deployment or a replica set is to have.",
         "rollout": "Follow, undo, pause or restart rollouts of deployments.",
         "label": "Set or remove labels.",
         "events": "Show what happened, oldest first.",
@@ -40,7 +40,7 @@ SECTIONS = {
     "Nodes and leaders": {
         "cordon": "Keep new pods off nodes.",
         "uncordon": "Let new pods onto nodes again.",
-        "drain": "Empty nodes, as disruption budgets allow.",
+        "drain": "Empty nodes, to take them away or to restart them.",
         "taint": "Set or remove taints of nodes.",
         "node": "Add virtual nodes to a fleet, or list nodes.",
         "leader": "Show who leads an election.",

@@ -14,6 +14,10 @@ def active(pod: Pod) -> bool:
     return pod.status.phase not in ENDED and not pod.metadata.HasField("deletionTimestamp")
 
 
+def failed(pod: Pod) -> bool:
+    return pod.status.phase == "Failed"
+
+
 def terminating(pod: Pod) -> bool:
     """Somebody ends it, and it has not ended yet."""
     return pod.status.phase not in ENDED and pod.metadata.HasField("deletionTimestamp")

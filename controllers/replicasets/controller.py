@@ -57,7 +57,7 @@ class ReplicaSetController:
         again = await self._tell(key, replica_set, pods, failed, now)
         if error is not None:
             raise error
-        return again
+        return min((each for each in (again, wanted.wait) if each is not None), default=None)
 
     async def _tell(
         self, key: str, replica_set: ReplicaSet, pods: Sequence[Pod], failed: Trouble | None, now: float

@@ -3,30 +3,52 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from controllers.podstates import active
+from controllers.podstates import active, failed
 from controllers.replicasets.victims import victims
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.times import to_seconds
 
 BURST = 500
 """Pods that one look makes or deletes, at most: the next one follows when the informer has shown them."""
+AT_ONCE = 2
+"""How often each replica is replaced without a wait when it fails."""
+BACKOFF, BACKOFF_MAX = 1.0, 300.0
+"""Seconds before the next replacement of all; each one that follows waits twice as long."""
+MEMORY = 600.0
+"""Seconds for which a failed pod counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One of the two at most."""
+    """One of them at most. `wait`: seconds until there is something to make."""
 
     create: int = 0
     delete: Sequence[Pod] = field(default_factory=tuple)
+    wait: float | None = None
 
 
-def plan(replica_set: ReplicaSet, pods: Iterable[Pod], related: Iterable[Pod], now: float) -> Plan:
+def plan(replica_set: ReplicaSet, pods: Sequence[Pod], related: Iterable[Pod], now: float) -> Plan:
     """`pods`: its own; pods that have failed are replaced, and left for the collector. `related`: see victims; `now` is Unix
-    time."""
+    time.
+
+    Pods that fail again and again are replaced ever more slowly. (Kubernetes does not wait: where a kubelet refuses what a
+    scheduler sends it, it makes thousands of pods: https://github.com/kubernetes/kubernetes/issues/108152.)"""
     if replica_set.metadata.HasField("deletionTimestamp"):
         return Plan()
     there = [pod for pod in pods if active(pod)]
     lacking = replica_set.spec.replicas - len(there)
-    if lacking >= 0:
-        return Plan(create=min(lacking, BURST))
-    return Plan(delete=victims(there, min(-lacking, BURST), related, now))
+    if lacking < 0:
+        return Plan(delete=victims(there, min(-lacking, BURST), related, now))
+    wait = backoff(replica_set.spec.replicas, pods, now) if lacking else 0.0
+    return Plan(wait=wait) if wait else Plan(create=min(lacking, BURST))
+
+
+def backoff(replicas: int, pods: Iterable[Pod], now: float) -> float:
+    """Seconds until pods that have failed may be replaced."""
+    made = [to_seconds(pod.metadata.creationTimestamp) for pod in pods if failed(pod)]
+    recent = [at for at in made if at > now - MEMORY]
+    rounds = len(recent) // replicas - AT_ONCE
+    if rounds < 0:
+        return 0.0
+    return max(0.0, max(recent) + min(BACKOFF * 2.0 ** min(rounds, 32), BACKOFF_MAX) - now)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controllers.replicasets.scaling import BURST, plan
+from controllers.replicasets.scaling import BACKOFF_MAX, BURST, MEMORY, plan
 from controllers.replicasets.status import Trouble, status_of
 from controllers.replicasets.victims import COST_ANNOTATION, cost, victims
 from pinnace.api.core_v1_pb2 import Pod
@@ -25,6 +25,40 @@ def test_what_ends_or_has_ended_is_replaced() -> None:
         pod_of(WEB, "a"), pod_of(WEB, "b").phase("Failed"), pod_of(WEB, "c").phase("Succeeded"), pod_of(WEB, "d").terminating()
     )
     assert plan(WEB, own, own, NOW).create == 2
+
+
+def failures(count: int, at: float = NOW) -> list[Pod]:
+    return pods(*(pod_of(WEB, f"failed-{number}").created(at).phase("Failed") for number in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("failed", "wait"),
+    [
+        (0, None),
+        (3, None),
+        (5, None),
+        (6, 1.0),
+        (8, 1.0),
+        (9, 2.0),
+        (12, 4.0),
+        (30, 256.0),
+        (33, BACKOFF_MAX),
+        (900, BACKOFF_MAX),
+    ],
+)
+def test_what_fails_again_and_again_is_replaced_ever_more_slowly(failed: int, wait: float | None) -> None:
+    wanted = plan(WEB, failures(failed), [], NOW)
+    assert (wanted.create, wanted.wait) == ((3, None) if wait is None else (0, wait))
+
+
+def test_after_the_wait_it_is_replaced_and_in_the_end_forgotten() -> None:
+    assert plan(WEB, failures(9, NOW - 2.0), [], NOW).create == 3
+    assert plan(WEB, failures(900, NOW - MEMORY), [], NOW).create == 3
+
+
+def test_pods_that_serve_wait_for_nobody() -> None:
+    own = [*pods(*(running(pod_of(WEB, name)) for name in "abc")), *failures(9)]
+    assert plan(WEB, own, own, NOW).wait is None
 
 
 def test_the_surplus_goes() -> None:

@@ -5,6 +5,7 @@
                    |        broken off: likewise, after a grace in which the fleet may go on with another server
                    |        the server stops: they are left alone, the fleet goes on with another server
                    +-- a newer session claims a node: the fleet is told, and the node forgotten here
+                   +-- the fleet gives up a node: its Lease object is deleted
 
 Guarantees: a node's Lease object exists only while a session that beats holds it. An object that another server or session has
 written since is never deleted from here: every write compares mod_revision. Only a fleet whose birth is later takes a node from
@@ -70,6 +71,7 @@ class Fleet:
         self._birth = opening.birth
         self._wanted = dict.fromkeys(opening.nodes)  # to be claimed
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
+        self._given_up: dict[str, int] = {}  # Lease objects to delete: their mod_revision, 0 where it is not known
         self._checked = clock.monotonic()
         self._session: Session
 
@@ -89,7 +91,8 @@ class Fleet:
 
     async def _converse(self) -> None:
         while await self._claim() and await self._react():
-            pass
+            if self._given_up:
+                await self._give_up()
 
     async def _open_session(self, lease: int) -> Session:
         if lease:
@@ -101,7 +104,7 @@ class Fleet:
 
     async def _react(self) -> bool:
         """Waits for what comes next; False at the end."""
-        if self._wanted and not self._conversation.pending:
+        if (self._wanted or self._given_up) and not self._conversation.pending:
             return True
         match await self._conversation.hear():
             case Sign.GONE:
@@ -124,14 +127,24 @@ class Fleet:
                     await self._release("it names nodes that cannot be")
                     raise Rejected(errors.bad_request(problem))
                 await self._permit(request.add.nodes)
-                self._wanted.update(dict.fromkeys(request.add.nodes))
+                for node in request.add.nodes:
+                    self._given_up.pop(node, None)
+                    self._wanted[node] = None
+                return True
+            case HeartbeatRequest() as request if request.HasField("release"):
+                if problem := unusable(request.release.nodes):
+                    await self._release("it names nodes that cannot be")
+                    raise Rejected(errors.bad_request(problem))
+                for node in request.release.nodes:
+                    self._wanted.pop(node, None)
+                    self._given_up[node] = self._held.pop(node, 0)
                 return True
             case HeartbeatRequest() as request if request.HasField("close"):
                 await self._release("it closed")
                 return False
             case _:
                 await self._release("it talks nonsense")
-                return self._lose("expected a beat, more nodes or the end")
+                return self._lose("expected a beat, more nodes, fewer nodes or the end")
 
     def _beat(self, sequence: int) -> None:
         if self._clock.monotonic() - self._checked >= CHECK_INTERVAL:
@@ -217,15 +230,33 @@ class Fleet:
         else:
             await self._release(why)
 
+    async def _give_up(self) -> None:
+        """Deletes the Lease objects of the next nodes that the fleet has given up. One that is not known to be there may be all
+        the same: another server wrote it for this session, or the answer to our own write was lost."""
+        nodes = list(islice(self._given_up, CHUNK))
+        outcomes = await self._committer.commit_many([self._deleting(node, self._given_up[node]) for node in nodes])
+        for node, outcome in zip(nodes, outcomes, strict=True):
+            match outcome:
+                case Conflict(current=KeyValue() as found) if found.lease == self._session.id:
+                    self._given_up[node] = found.mod_revision
+                case StorageError():
+                    log.warning("cannot remove the lease of node %s yet: %s", node, outcome)
+                    await self._clock.sleep(RETRY)
+                    return
+                case _:
+                    del self._given_up[node]
+
+    def _deleting(self, node: str, revision: int) -> Write:
+        return Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=revision)
+
     async def _release(self, why: str) -> None:
         """Deletes the Lease objects that are still at our mod_revision. Gives up when they must have run out anyway."""
-        held, self._held = self._held, {}
+        held, self._held = self._held | self._given_up, {}
         log.info("%s gives up %d nodes: %s", self._opening.holder, len(held), why)
         deadline = self._clock.monotonic() + self._timing.ttl
         while held and self._clock.monotonic() < deadline:
             nodes = list(held)
-            writes = [Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=held[node]) for node in nodes]
-            outcomes = await self._committer.commit_many(writes)
+            outcomes = await self._committer.commit_many([self._deleting(node, held[node]) for node in nodes])
             held = {
                 node: held[node] for node, outcome in zip(nodes, outcomes, strict=True) if isinstance(outcome, StorageError)
             }

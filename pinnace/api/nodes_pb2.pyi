@@ -58,7 +58,7 @@ class NodeWatchResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[NodeWatchEvent, _Mapping]]] = ..., resourceVersion: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("open", "add", "beat", "close")
+    __slots__ = ("open", "add", "beat", "close", "release")
     class Open(_message.Message):
         __slots__ = ("holder", "nodes", "session", "birth")
         HOLDER_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,11 @@ class HeartbeatRequest(_message.Message):
         NODES_FIELD_NUMBER: _ClassVar[int]
         nodes: _containers.RepeatedScalarFieldContainer[str]
         def __init__(self, nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    class Release(_message.Message):
+        __slots__ = ("nodes",)
+        NODES_FIELD_NUMBER: _ClassVar[int]
+        nodes: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, nodes: _Optional[_Iterable[str]] = ...) -> None: ...
     class Beat(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -87,11 +92,13 @@ class HeartbeatRequest(_message.Message):
     ADD_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     open: HeartbeatRequest.Open
     add: HeartbeatRequest.Add
     beat: HeartbeatRequest.Beat
     close: HeartbeatRequest.Close
-    def __init__(self, open: _Optional[_Union[HeartbeatRequest.Open, _Mapping]] = ..., add: _Optional[_Union[HeartbeatRequest.Add, _Mapping]] = ..., beat: _Optional[_Union[HeartbeatRequest.Beat, _Mapping]] = ..., close: _Optional[_Union[HeartbeatRequest.Close, _Mapping]] = ...) -> None: ...
+    release: HeartbeatRequest.Release
+    def __init__(self, open: _Optional[_Union[HeartbeatRequest.Open, _Mapping]] = ..., add: _Optional[_Union[HeartbeatRequest.Add, _Mapping]] = ..., beat: _Optional[_Union[HeartbeatRequest.Beat, _Mapping]] = ..., close: _Optional[_Union[HeartbeatRequest.Close, _Mapping]] = ..., release: _Optional[_Union[HeartbeatRequest.Release, _Mapping]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("opened", "ack", "evicted", "lost")

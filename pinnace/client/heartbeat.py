@@ -4,6 +4,9 @@ A broken stream is resumed on another API server with the same session, so that 
 left. A session that is lost (its lease ran out while no server could be reached) is replaced by a new one, which makes the
 leases anew; it still says when it was born, and does not take back what a fleet that was born later has taken meanwhile. Nodes
 that were taken are given up: `on_evicted` is told. Whoever wants them again adds them again, and gets them when they are free.
+
+Nodes that are released lose their leases while the others keep theirs. What was released is said again to every server that the
+session moves to: the one before may have died before it removed the leases, and the session would keep them alive.
 """
 
 import asyncio
@@ -50,6 +53,8 @@ class NodeSession:
         self._holder = holder
         self._nodes = dict.fromkeys(nodes)
         self._added: list[str] = []
+        self._released: dict[str, None] = {}
+        self._releasing: list[str] = []  # released, and the server is not told yet
         self._on_evicted = on_evicted
         self._clock = clock
         self._session = 0
@@ -74,6 +79,17 @@ class NodeSession:
         """Keeps these alive as well: they are sent with the next beat."""
         self._nodes.update(dict.fromkeys(nodes))
         self._added.extend(nodes)
+        for node in nodes:
+            self._released.pop(node, None)
+
+    def release(self, nodes: Iterable[str]) -> None:
+        """Keeps these alive no longer: they are sent with the next beat. Those that the session does not have are left out."""
+        leaving = {node for node in nodes if node in self._nodes}
+        for node in leaving:
+            del self._nodes[node]
+            self._released[node] = None
+        self._added = [node for node in self._added if node not in leaving]
+        self._releasing.extend(leaving)
 
     async def run(self) -> None:
         """Beats until cancelled or closed."""
@@ -112,7 +128,7 @@ class NodeSession:
 
     async def _begin(self, stream: Stream) -> None:
         """Opens the session, or resumes the one that there was; the server knows whether it still lives."""
-        nodes = list(self._nodes)
+        nodes, released = list(self._nodes), list(self._released)
         first, self._added = nodes[:CHUNK], nodes[CHUNK:]
         opening = HeartbeatRequest.Open(holder=self._holder, nodes=first, session=self._session, birth=self._birth)
         await stream.write(HeartbeatRequest(open=opening))
@@ -121,6 +137,10 @@ class NodeSession:
         if response is None or not response.HasField("opened"):
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         self._open = True
+        if response.opened.session != self._session:  # which never had them
+            for node in released:
+                self._released.pop(node, None)
+        self._releasing = list(self._released)
         self._session = response.opened.session
         self._birth = response.opened.birth
         self._pulse = Pulse(response.opened.interval_ms / 1000, PATIENCE, self._clock.monotonic())
@@ -134,6 +154,9 @@ class NodeSession:
 
     async def _beat(self, stream: Stream) -> None:
         while True:
+            while self._releasing:
+                released, self._releasing = self._releasing[:CHUNK], self._releasing[CHUNK:]
+                await stream.write(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=released)))
             while self._added:
                 added, self._added = self._added[:CHUNK], self._added[CHUNK:]
                 await stream.write(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=added)))

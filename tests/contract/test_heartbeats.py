@@ -284,6 +284,49 @@ async def test_a_lease_that_a_person_deletes_is_made_anew(cluster: Cluster) -> N
     await cluster.holding("n1", "n2")
 
 
+async def test_a_node_that_is_released_loses_its_lease_and_the_others_keep_theirs(cluster: Cluster) -> None:
+    await cluster.serve()
+    fleet = cluster.fleet("fleet-a", ["n1", "n2", "n3"])
+    before = await cluster.holding("n1", "n2", "n3")
+    fleet.session.release(["n1", "n3", "not-ours"])
+    assert await cluster.holding("n2") == {"n2": before["n2"]}
+    fleet.session.add(["n1"])
+    await cluster.holding("n1", "n2")
+    assert list(fleet.session.nodes) == ["n2", "n1"]
+
+
+async def test_a_node_that_is_added_and_released_at_once_gets_no_lease(cluster: Cluster) -> None:
+    await cluster.serve()
+    fleet = cluster.fleet("fleet-a", ["n1"])
+    await cluster.holding("n1")
+    fleet.session.add(["n2", "n3"])
+    fleet.session.release(["n2"])
+    await cluster.holding("n1", "n3")
+
+
+async def test_a_release_reaches_a_server_that_never_held_the_node_itself(cluster: Cluster) -> None:
+    """The one before was killed before it had removed the lease; the session, and with it the lease, lives on."""
+    await cluster.serve()
+    fleet = await Speaker.open(cluster.servers[0], "f", ["n1", "n2"])
+    session = (await fleet.hear("opened")).opened.session
+    await cluster.holding("n1", "n2")
+    again = await Speaker.open(await cluster.serve(), "f", ["n2"], session=session)
+    await again.hear("opened")
+    await again.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=["n1", "unknown"])))
+    await cluster.holding("n2")
+
+
+async def test_nobody_releases_a_node_of_another(cluster: Cluster) -> None:
+    server = await cluster.serve()
+    cluster.fleet("fleet-a", ["n1"])
+    before = await cluster.holding("n1")
+    other = await Speaker.open(server, "f", ["n2"])
+    await other.hear("opened")
+    await other.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=["n1"])))
+    await other.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["n3"])))
+    assert (await cluster.holding("n1", "n2", "n3"))["n1"] == before["n1"]
+
+
 async def test_a_session_needs_a_holder(cluster: Cluster) -> None:
     nobody = await Speaker.open(await cluster.serve(), "", ["n1"])
     with pytest.raises(errors.Invalid, match="with a holder"):
@@ -302,6 +345,15 @@ async def test_no_nodes_are_added_that_cannot_be_looked_up(cluster: Cluster) -> 
     fleet = await Speaker.open(await cluster.serve(), "f", ["n1"])
     await fleet.hear("opened")
     await fleet.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["a/b"])))
+    with pytest.raises(errors.Invalid, match="DNS names"):
+        await fleet.hear("lost")
+    assert not await cluster.leases()
+
+
+async def test_no_nodes_are_released_that_cannot_be_looked_up(cluster: Cluster) -> None:
+    fleet = await Speaker.open(await cluster.serve(), "f", ["n1"])
+    await fleet.hear("opened")
+    await fleet.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=["a/b"])))
     with pytest.raises(errors.Invalid, match="DNS names"):
         await fleet.hear("lost")
     assert not await cluster.leases()

@@ -92,7 +92,8 @@ def conversation(method: MethodDescriptor, rng: random.Random) -> list[Message]:
     beats = [HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=number)) for number in range(1, rng.randrange(1, 4))]
     first = HeartbeatRequest(open=HeartbeatRequest.Open(holder="edge", nodes=["edge-0", "edge-1"]))
     more = HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["edge-2"]))
-    return [first, *beats, more, HeartbeatRequest(close=HeartbeatRequest.Close())]
+    fewer = HeartbeatRequest(release=HeartbeatRequest.Release(nodes=["edge-0"]))
+    return [first, *beats, more, fewer, HeartbeatRequest(close=HeartbeatRequest.Close())]
 
 
 _VALUES: Mapping[str, Sequence[Any]] = {

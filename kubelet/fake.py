@@ -30,10 +30,12 @@ class _Attempt(NamedTuple):
     last_exit: Exit | None
     calls: tuple[CallView, ...] = ()
     """As they are going to end."""
+    reason: str = ""
+    """That was reported of its end; see Exit."""
 
     def view(self, now: Instant) -> ContainerView:
         if self.ends is not None and now.monotonic >= self.ends.monotonic:
-            exit_ = Exit(self.code, min(self.starts, self.ends), self.ends)
+            exit_ = Exit(self.code, min(self.starts, self.ends), self.ends, self.reason)
             return self._view(ContainerState.EXITED, exit_.started, exit_, None, now)
         if now.monotonic < self.starts.monotonic:
             return self._view(ContainerState.CREATED, None, None, self.starts.monotonic, now)
@@ -106,6 +108,14 @@ class FakeRuntime:
             ends, code = attempt.ends, attempt.code
         sandbox.attempts[container] = attempt._replace(ends=ends, code=code, stop_grace=grace)
 
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+        sandbox = self._pods.get(uid)
+        found = sandbox.attempts.get(container) if sandbox is not None else None
+        if sandbox is None or found is None or found.number != attempt:
+            return
+        if found.view(now).state is ContainerState.RUNNING:
+            sandbox.attempts[container] = found._replace(ends=now, code=code)
+
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
         sandbox = self._pods[uid]
         attempt = sandbox.attempts[container]
@@ -160,6 +170,7 @@ def _resume(status: ContainerStatus, declared: Behaviour, now: Instant) -> _Atte
     ended, before = reported_exit(status.state, now), last_exit
     if ended is None:  # waiting: for its first start, or to be restarted, and then its last state is how it ended
         ended, before = last_exit, None
-    return (
-        _Attempt(status.name, status.restartCount, ended.started, ended.finished, ended.code, None, before) if ended else None
-    )
+    if ended is None:
+        return None
+    number, code = status.restartCount, ended.code
+    return _Attempt(status.name, number, ended.started, ended.finished, code, None, before, reason=ended.reason)

@@ -6,9 +6,10 @@
     Taken         nodes that a newer session has, until it has left them
 
 The fleet's own nodes are created at the start; every other node with its label (`pinnace node add`) is adopted as it appears.
-A node that is deleted is played no longer, and not created again before the next start. A node that a newer session takes over
-is left to it for as long as its lease is held: the newest wins. When the process stops it ends its session, and the leases
-vanish at once; its nodes and pods stay as they are, and the next process of that name takes them up.
+A node that is deleted is played no longer, and not created again before the next start; one that is said to have failed, or to
+be frozen (see faults.py), falls silent until that is taken back. A node that a newer session takes over is left to it for as
+long as its lease is held: the newest wins. When the process stops it ends its session, and the leases vanish at once; its nodes
+and pods stay as they are, and the next process of that name takes them up.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kubelet import metrics
+from kubelet.faults import Fault, fault_of
 from kubelet.nodes import Machine
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
@@ -136,12 +138,19 @@ class Fleet:
 
     def _play(self, touched: set[str]) -> None:
         """Takes up the nodes that are there and ours, and drops those that are not."""
-        there = {name for name in touched if name in self._informer.store and name not in self._taken}
-        for name in there:
-            self._pods.set_node(self._informer.store[name])
-        if new := there - self._played:
+        nodes = self._informer.store
+        there = {name: fault_of(nodes[name]) for name in touched if name in nodes and name not in self._taken}
+        played = {name for name, fault in there.items() if fault is None}
+        for name in played:
+            self._pods.set_node(nodes[name])
+        if new := played - self._played:
             self._session.add(sorted(new.difference(self._session.nodes)))
-        if gone := (touched - there) & self._played:
+        silent = touched - played
+        self._session.release(silent)
+        self._pods.freeze({name for name in silent if there.get(name) is Fault.FROZEN})
+        if failed := {name for name in silent if there.get(name) is Fault.FAILED}:
+            self._pods.power_off(failed)
+        if gone := silent - there.keys():
             self._pods.drop_nodes(gone)
-        self._played = (self._played | there) - gone
+        self._played = (self._played | played) - silent
         self._watch.follow(self._played)

@@ -14,6 +14,8 @@ Guarantees:
   the pod is reported again on top of what the informer brings.
 * Of two processes that accept a pod (twins: one has taken the nodes over from the other) the one whose report is stored first
   has accepted it, and likewise ended it; the other adopts it from there.
+* Of a node that is frozen nothing is written, and nothing is heard; when it thaws, what is due is written, on top of what the
+  API holds by then. The pods of one that has lost power run anew when it boots.
 * A pod is deleted (grace 0, its uid as precondition) only when its final status has been acknowledged.
 
 Events are recorded for what goes wrong and for what is stopped: a Started event for each pod would cost a write for each pod.
@@ -28,6 +30,7 @@ from typing import Protocol
 from kubelet import lifecycle, metrics
 from kubelet.batches import BatchWriter
 from kubelet.delayqueue import DelayQueue
+from kubelet.faults import crashes, rebooted
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.record import Record
 from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
@@ -83,6 +86,9 @@ class Pods:
         self._events = events
         self._clock = clock
         self._nodes: dict[str, VirtualNode] = {}
+        self._frozen: set[str] = set()
+        self._off: set[str] = set()
+        self._booted: set[str] = set()  # their pods have not been brought yet
         self._records: dict[str, Record] = {}
         self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
@@ -119,20 +125,48 @@ class Pods:
             known.update(node)
         else:
             self._nodes[name] = VirtualNode(node, local=self._local)
+        if name in self._frozen:
+            self._thaw(name)
+        if name in self._off:
+            self._off.discard(name)
+            self._booted.add(name)
 
     def drop_nodes(self, names: Collection[str]) -> None:
         """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
+        for known in (self._frozen, self._off, self._booted):
+            known.difference_update(names)
         for name in names:
             self._nodes.pop(name, None)
         for uid, pod in self._all():
             if pod.spec.nodeName in names:
                 self._forget(uid)
 
+    def power_off(self, names: Collection[str]) -> None:
+        """These nodes lose their power; `set_node` boots them."""
+        self.drop_nodes(names)
+        self._off.update(names)
+        self._runtime.retain(names, ())
+
+    def freeze(self, names: Collection[str]) -> None:
+        """These nodes lose their network, if they have power; `set_node` thaws them. Then their pods must be brought again."""
+        self._frozen.update(name for name in names if name in self._nodes)
+
+    def _thaw(self, name: str) -> None:
+        self._frozen.discard(name)
+        for uid, record in self._records.items():
+            if record.pod.spec.nodeName == name:
+                if not record.reported:
+                    self._reports.mark(uid)
+                elif record.over:
+                    self._removals.mark(uid)
+
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             pod = delta.obj
             uid = pod.metadata.uid
             record = self._records.get(uid)
+            if pod.spec.nodeName in self._frozen:
+                continue
             if delta.kind == DELETED:
                 self._forget(uid)
             elif record is not None:
@@ -140,7 +174,8 @@ class Pods:
             elif pod.spec.nodeName in self._nodes:
                 self._arriving.pop(uid, None)
                 if lifecycle.accepted(pod):
-                    self._returning[uid] = pod
+                    off = pod.spec.nodeName in self._booted
+                    self._returning[uid] = rebooted(pod, self._clock.time()) if off else pod
                 else:
                     self._arriving[uid] = pod
                     self._traces.arrived(pod)
@@ -148,10 +183,11 @@ class Pods:
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """These are all the pods of these nodes, and no others are played. Forgets the rest: they are gone from the API."""
-        for uid, _ in self._all():
-            if uid not in uids:
+        for uid, pod in self._all():
+            if uid not in uids and pod.spec.nodeName not in self._frozen:
                 self._forget(uid)
-        self._runtime.retain(nodes, uids)
+        self._runtime.retain(set(nodes) - self._frozen, uids)
+        self._booted.difference_update(nodes)
 
     def _all(self) -> list[tuple[str, Pod]]:
         known = [(uid, record.pod) for uid, record in self._records.items()]
@@ -172,6 +208,12 @@ class Pods:
             record.changes += 1
             self._reports.mark(uid)
         if record.want.grace is not None or record.template.plan.gates:
+            self._queue.add(uid)
+        self._crash(uid, pod)
+
+    def _crash(self, uid: str, pod: Pod) -> None:
+        for container, attempt, code in crashes(pod):
+            self._runtime.crash(uid, container, attempt, code, read(self._clock))
             self._queue.add(uid)
 
     def _forget(self, uid: str) -> None:
@@ -213,6 +255,7 @@ class Pods:
         record.state = lifecycle.adopt(pod, record.template.plan, now)
         if not record.state.phase.final:
             self._runtime.adopt(pod, now)
+            self._crash(uid, pod)
             record.containers = self._runtime.observe(uid, now)
             record.addresses = self._nodes[pod.spec.nodeName].readmit(uid, record.template, pod.status.podIP)
 
@@ -265,7 +308,7 @@ class Pods:
                     self._runtime.call(uid, container, call, now)
                     touched = True
                 case Note(type_, reason, message):
-                    self._events.event(record.pod, type_, reason, message)
+                    self._event(record.pod, type_, reason, message)
                 case Remove():
                     record.over = True
         return touched
@@ -283,14 +326,18 @@ class Pods:
         """Records how a pod ended, unless it went well or was asked to go."""
         if state.refused:
             metrics.REFUSED.labels(state.reason).inc()
-            self._events.event(pod, "Warning", state.reason, state.message)
+            self._event(pod, "Warning", state.reason, state.message)
         elif state.phase is Phase.FAILED and state.ending is None:
             codes = ", ".join(f"{view.name} with code {view.exit.code}" for view in containers if view.exit)
-            self._events.event(pod, "Warning", "Failed", f"Containers exited: {codes}")
+            self._event(pod, "Warning", "Failed", f"Containers exited: {codes}")
+
+    def _event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
+        if pod.spec.nodeName not in self._frozen:
+            self._events.event(pod, type_, reason, message)
 
     def _report(self, uid: str) -> Pod | None:
         record = self._records.get(uid)
-        return record.report() if record is not None else None
+        return record.report() if record is not None and record.pod.spec.nodeName not in self._frozen else None
 
     def _reported(self, uid: str, item: BatchItem) -> None:
         record = self._records.get(uid)
@@ -311,7 +358,8 @@ class Pods:
             self._reports.mark(uid)
 
     def _removal(self, uid: str) -> DeleteRequest | None:
-        if (record := self._records.get(uid)) is None:
+        record = self._records.get(uid)
+        if record is None or record.pod.spec.nodeName in self._frozen:
             return None
         metadata = record.pod.metadata
         return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)

@@ -83,6 +83,9 @@ class Witnessed:
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         self._runtime.stop(uid, container, grace, now)
 
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+        self._runtime.crash(uid, container, attempt, code, now)
+
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
         self._runtime.call(uid, container, call, now)
 

@@ -146,6 +146,10 @@ class Runtime(Protocol):
         exited this does nothing."""
         ...
 
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+        """Ends this attempt, if it runs, as if it had ended by itself: with this exit code, where the runtime can choose it."""
+        ...
+
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
         """Begins a hook or a probe of the latest attempt, which runs. It ends with that attempt, if not before, and takes the
         place of an earlier call of its kind."""

@@ -120,6 +120,13 @@ class ProcessRuntime:
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         self._pods[uid].containers[container].attempt.stop(grace, now)
 
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+        """By SIGKILL, whatever the code."""
+        sandbox = self._pods.get(uid)
+        ran = sandbox.containers.get(container) if sandbox is not None else None
+        if ran is not None and ran.attempt.number == attempt:
+            ran.attempt.stop(0.0, now)
+
     def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
         sandbox = self._pods[uid]
         ran = sandbox.containers[container]

@@ -10,6 +10,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.resources import NODES, PODS
+from pinnace.api.wellknown import FAULT_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.client.informer import Informer
 from pinnace.cluster.cluster import Cluster
@@ -114,3 +115,36 @@ async def test_a_fleet_and_the_leading_controllers_die_and_the_fleet_comes_back(
         await until("their taints are gone", lambda: not any(tainted(nodes.store[name]) for name in DEAD))
         await until("who went has ended", lambda: not any(key in pods.store for key in goes))
         await until("who stays is Ready", lambda: ready(pods.store["default/stays"]) == "True")
+
+
+async def test_one_node_of_a_fleet_fails_alone_and_recovers(cluster: Cluster) -> None:
+    """As `pinnace node fail` and `recover` do it: by an annotation."""
+
+    def fail(node: Node) -> None:
+        node.metadata.annotations[FAULT_ANNOTATION] = "failed"
+
+    def recover(node: Node) -> None:
+        del node.metadata.annotations[FAULT_ANNOTATION]
+
+    async with cluster.client() as client, informed(client) as (nodes, pods):
+        await create(client, "goes", "node-0", 0)
+        await create(client, "stays", "node-0", 300)
+        await create(client, "beside", "node-1", 0)
+        await until(
+            "all run", lambda: all(ready(pods.store.get(f"default/{n}")) == "True" for n in ("goes", "stays", "beside"))
+        )
+        await client.nodes.modify("node-0", "", fail)
+        await until("its pods are not ready", lambda: ready(pods.store["default/stays"]) == "False")
+        await until("one is evicted", lambda: pods.store["default/goes"].metadata.HasField("deletionTimestamp"))
+        assert {name for name, node in nodes.store.items() if ready(node) != "True"} == {"node-0"}
+
+        await client.nodes.modify("node-0", "", recover)
+        await until(
+            "the node is ready and free", lambda: ready(nodes.store["node-0"]) == "True" and not tainted(nodes.store["node-0"])
+        )
+        await until("what was deleted is gone", lambda: "default/goes" not in pods.store)
+        await until("what was there runs again", lambda: ready(pods.store["default/stays"]) == "True")
+        restarts = {
+            name: pods.store[f"default/{name}"].status.containerStatuses[0].restartCount for name in ("stays", "beside")
+        }
+        assert restarts == {"stays": 1, "beside": 0}

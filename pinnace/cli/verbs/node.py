@@ -1,4 +1,4 @@
-"""`pinnace node`: adds virtual nodes to a fleet, and lists nodes."""
+"""`pinnace node`: adds virtual nodes to a fleet, lists nodes, and lets them fail."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -11,12 +11,14 @@ from pinnace.api.resources import NODES
 from pinnace.cli import options
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.console import out
+from pinnace.cli.faults import SHORTAGES, failing, pressing, recovering
 from pinnace.cli.fleets import fleet_of, free_names, new_node
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.showing import Style, show
 from pinnace.cli.targets import reference
+from pinnace.cli.verbs.cordon import change_nodes
 from pinnace.client.errors import from_status
 from pinnace.printers.columns import View
 
@@ -39,9 +41,21 @@ class Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         return str(value)
 
 
+class Shortage(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
+    """What a node is to be short of: "memory", or "memory=4Gi"."""
+
+    name = "kind[=amount]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        kind, equals, text = str(value).partition("=")
+        if kind not in SHORTAGES:
+            self.fail(f'"{kind}" is none of {", ".join(SHORTAGES)}', param, ctx)
+        return f"{kind}={Quantity().convert(text, param, ctx)}" if equals else kind
+
+
 @click.group("node", context_settings=CONTEXT, no_args_is_help=False)
 def node() -> None:
-    """Add virtual nodes to a fleet, or list nodes."""
+    """Add virtual nodes to a fleet, list nodes, or let them fail."""
 
 
 @verb(
@@ -93,5 +107,63 @@ def list_(settings: Settings, selector: str, output: str | None) -> None:
     run(settings, lambda session: show(session, query, style))
 
 
+@verb("fail", examples="pinnace node fail node-0        # until: pinnace node recover node-0")
+@click.argument("nodes", nargs=-1)
+@options.selector
+def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
+    """Let virtual nodes fail, as if their machines had lost power.
+
+    They fall silent and their containers are dead. Others find out: the nodes become NotReady, and their pods are
+    replaced elsewhere.
+    """
+    change_nodes(settings, nodes, selector, failing("failed"))
+
+
+@verb("freeze", examples="pinnace node freeze -l zone=a   # until: pinnace node recover -l zone=a")
+@click.argument("nodes", nargs=-1)
+@options.selector
+def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
+    """Cut virtual nodes off, as if the network to them had gone.
+
+    They fall silent and hear nothing, but their containers go on.
+    """
+    change_nodes(settings, nodes, selector, failing("frozen"))
+
+
+@verb("recover", examples="pinnace node recover node-0 node-1")
+@click.argument("nodes", nargs=-1)
+@options.selector
+def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
+    """Take back what fail, freeze and pressure have done.
+
+    Pods that were deleted meanwhile are stopped; the others of a node that had failed run again, restarted.
+    """
+    change_nodes(settings, nodes, selector, recovering)
+
+
+@verb(
+    "pressure",
+    examples="""
+        pinnace node pressure node-0                  # MemoryPressure
+        pinnace node pressure node-0 --of memory=20Gi # as if something beside its pods used so much
+        pinnace node pressure node-0 --of disk --of pid
+    """,
+)
+@click.argument("nodes", nargs=-1)
+@options.selector
+@click.option("--of", "kinds", type=Shortage(), multiple=True, default=("memory",), show_default=True, help="KIND[=AMOUNT].")
+def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: tuple[str, ...]) -> None:
+    """Let virtual nodes be short of memory, disk or pid.
+
+    They say so, take no more pods that this concerns, and evict pods, one after another: until what is left fits beside the
+    AMOUNT; without an AMOUNT, until `pinnace node recover`.
+    """
+    change_nodes(settings, nodes, selector, pressing(kinds))
+
+
 node.add_command(add)
 node.add_command(list_)
+node.add_command(fail)
+node.add_command(freeze)
+node.add_command(recover)
+node.add_command(pressure)

@@ -73,7 +73,7 @@ def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_verbs_and_kinds_are_completed() -> None:
     assert [item.value for item in cli.shell_complete(click.Context(cli), "un")] == ["uncordon"]
-    assert node.list_commands(click.Context(node)) == ["add", "list"]
+    assert node.list_commands(click.Context(node)) == ["add", "fail", "freeze", "list", "pressure", "recover"]
 
 
 def test_nothing_heavy_is_loaded_for_the_list_of_verbs() -> None:

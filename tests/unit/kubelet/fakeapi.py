@@ -92,6 +92,18 @@ class FakeApi:
         pod.metadata.labels["touched"] = str(self._revision)
         self._changed(pod, WatchEventType.MODIFIED)
 
+    def annotate(self, name: str, key: str, value: str) -> None:
+        pod = self.pod(name)
+        pod.metadata.annotations[key] = value
+        self._changed(pod, WatchEventType.MODIFIED)
+
+    def relist(self) -> None:
+        """A new watch brings all pods of the fleet's node."""
+        self.undelivered()
+        self.deaf = False
+        self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])
+        self.fleet.retain(["n"], self.pods.keys())
+
     def set_condition(self, name: str, kind: str, status: str) -> None:
         """A controller says something about the pod."""
         pod = self.pod(name)

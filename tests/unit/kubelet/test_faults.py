@@ -1,0 +1,158 @@
+"""Nodes that fail or freeze on demand, and containers that crash, as the API sees them."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kubelet.faults import Crash, Fault, crashes, fault_of
+from pinnace.api.core_v1_pb2 import ContainerStatus
+from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """With a fleet of one node, "n", that runs."""
+    api = FakeApi()
+    await api.start_fleet()
+    yield api
+    await api.stop_fleet()
+
+
+def small(name: str) -> PodBuilder:
+    return make_pod(name).req(cpu="100m")
+
+
+async def recover(api: FakeApi) -> None:
+    """The node is well again."""
+    api.fleet.set_node(make_node("n").build())
+    api.relist()
+    await api.clock.advance(0.0)
+
+
+def container(api: FakeApi, name: str) -> ContainerStatus:
+    (found,) = api.pod(name).status.containerStatuses
+    return found
+
+
+async def test_a_frozen_node_writes_nothing_and_its_containers_go_on(api: FakeApi) -> None:
+    api.create(small("a").declare(run_seconds="5", exit_code="1"))
+    await api.clock.advance(0.0)
+    api.fleet.freeze(["n"])
+    await api.clock.advance(7.0)
+    assert api.history == [("a", "Running")]
+    assert api.events == [], "nor does it tell of the crash"
+    await recover(api)
+    assert container(api, "a").restartCount == 1
+    assert container(api, "a").state.HasField("running")
+
+
+async def test_a_frozen_node_hears_nothing(api: FakeApi) -> None:
+    api.create(small("deleted"))
+    api.create(small("removed"))
+    await api.clock.advance(0.0)
+    api.fleet.freeze(["n"])
+    api.create(small("new"))
+    api.delete("deleted")
+    api.remove("removed")
+    await api.clock.advance(60.0)
+    assert api.phases("new") == []
+    assert api.phases("deleted") == ["Running"]
+    await recover(api)
+    assert api.phases("deleted") == ["Running", "Succeeded", "deleted"]
+    assert api.phases("new") == ["Running"]
+    assert len(api.fleet) == 1, "what is gone is forgotten"
+
+
+async def test_what_a_thawed_node_reports_takes_into_account_what_others_have_said(api: FakeApi) -> None:
+    api.create(small("a").restart_policy("Never").declare(run_seconds="5"))
+    api.create(small("b"))
+    await api.clock.advance(0.0)
+    api.fleet.freeze(["n"])
+    await api.clock.advance(5.0)
+    api.say_not_ready("a")
+    api.say_not_ready("b")
+    await recover(api)
+    assert api.phases("a") == ["Running", "Succeeded"]
+    assert api.is_ready("b")
+
+
+async def test_the_pods_of_a_failed_node_run_anew_when_it_boots(api: FakeApi) -> None:
+    api.create(small("a"))
+    api.create(small("job").restart_policy("Never"))
+    await api.clock.advance(0.0)
+    api.fleet.power_off(["n"])
+    await api.clock.advance(60.0)
+    assert len(api.fleet) == 0, "no container runs"
+    assert api.history == [("a", "Running"), ("job", "Running")]
+    api.delete("job")
+    await recover(api)
+    found = container(api, "a")
+    assert (found.restartCount, found.ready, api.is_ready("a")) == (1, True, True)
+    last = found.lastState.terminated
+    assert (last.exitCode, last.reason) == (255, "Unknown")
+    assert api.phases("job") == ["Running", "Failed", "deleted"]
+
+
+async def test_a_pod_is_restarted_by_one_boot_only(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(0.0)
+    api.fleet.power_off(["n"])
+    await recover(api)
+    await recover(api)
+    api.touch("a")
+    await api.clock.advance(0.0)
+    assert container(api, "a").restartCount == 1
+
+
+async def test_a_node_that_freezes_and_then_fails_loses_its_containers(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(0.0)
+    api.fleet.freeze(["n"])
+    api.fleet.power_off(["n"])
+    api.fleet.freeze(["n"])
+    assert len(api.fleet) == 0
+    await recover(api)
+    assert container(api, "a").restartCount == 1
+
+
+async def test_a_crash_on_demand_is_restarted_and_does_not_happen_again(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(1.0)
+    api.annotate("a", CRASH_ANNOTATION + "c0", "0 7")
+    await api.clock.advance(1.0)
+    found = container(api, "a")
+    assert (found.restartCount, found.lastState.terminated.exitCode) == (1, 7)
+    api.touch("a")
+    await api.clock.advance(1.0)
+    assert container(api, "a").restartCount == 1
+    await api.start_fleet()
+    assert container(api, "a").restartCount == 1, "nor under the next process"
+
+
+async def test_a_crash_that_was_asked_for_while_nobody_looked_happens(api: FakeApi) -> None:
+    api.create(small("a").restart_policy("Never"))
+    await api.clock.advance(0.0)
+    await api.stop_fleet()
+    api.annotate("a", CRASH_ANNOTATION + "c0", "0 7")
+    await api.start_fleet()
+    assert api.phases("a") == ["Running", "Failed"]
+
+
+@pytest.mark.parametrize(("value", "fault"), [("failed", Fault.FAILED), ("frozen", Fault.FROZEN), ("Failed", None), ("", None)])
+def test_the_fault_of_a_node(value: str, fault: Fault | None) -> None:
+    node = make_node("n").build()
+    assert fault_of(node) is None
+    node.metadata.annotations[FAULT_ANNOTATION] = value
+    assert fault_of(node) is fault
+
+
+@pytest.mark.parametrize(
+    ("value", "crash"),
+    [("0 1", Crash("c0", 0, 1)), ("12 137", Crash("c0", 12, 137)), ("1", None), ("one 1", None), ("-1 1", None)],
+)
+def test_the_crash_of_a_container(value: str, crash: Crash | None) -> None:
+    pod = make_pod("a").build()
+    pod.metadata.annotations[CRASH_ANNOTATION + "c0"] = value
+    assert list(crashes(pod)) == ([crash] if crash else [])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controllers.deployments import revisions, rolling, scaling, status
-from controllers.deployments.rolling import Sizes, total
+from controllers.deployments.rolling import Sizes
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
 from pinnace.api.rollouts import REVISION_ANNOTATION
 
@@ -31,7 +31,7 @@ def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, no
     scaling_only = deployment.spec.paused or scaling.is_resized(deployment, sets)
     create = None
     if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _emptied(old, lingering)):
-        create = new = revisions.made(deployment, rolling.new_size(deployment, 0, total(old)), old)
+        create = new = revisions.made(deployment, rolling.new_size(deployment, 0, old), old)
     sizes = scaling.scaled(deployment, new, old) if scaling_only else _sizes(deployment, new, old, lingering)
     changed = {each.metadata.name: _changed(each, deployment, new, old, sizes) for each in sets}
     made = Plan(DeploymentStatus(), create, [(each, changed[each.metadata.name]) for each in sets])

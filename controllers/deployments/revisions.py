@@ -8,7 +8,7 @@ history.
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from controllers.deployments.rolling import bounds, oldest_first
+from controllers.deployments.rolling import bounds, lags, oldest_first
 from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
 from controllers.ownership import refers_to
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
@@ -91,8 +91,4 @@ def forgotten(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[Replica
     there = [each for each in old if not each.metadata.HasField("deletionTimestamp")]
     surplus = max(0, len(there) - deployment.spec.revisionHistoryLimit)
     lowest = sorted(there, key=lambda each: revision(each.metadata.annotations))[:surplus]
-    return [each for each in lowest if not (each.spec.replicas or each.status.replicas or _lags(each))]
-
-
-def _lags(replica_set: ReplicaSet) -> bool:
-    return replica_set.status.observedGeneration < replica_set.metadata.generation
+    return [each for each in lowest if not (each.spec.replicas or each.status.replicas or lags(each))]

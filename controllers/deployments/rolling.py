@@ -1,8 +1,9 @@
 """How far a rollout may go now: the sizes of replica sets, from their sizes and from what is available of them. Pure.
 
 Guarantee: of what is available, no more than maxUnavailable of spec.replicas is taken away, and no more than maxSurge is made
-beyond spec.replicas, however the replica sets lag behind their sizes. Kubernetes takes a replica set's word for how many of its
-pods are available; here it is never more than its size, as the surplus is on its way out.
+beyond spec.replicas, however the replica sets lag behind their sizes. Kubernetes goes by sizes and takes a replica set's word
+for how many of its pods are available. Here a surplus that is on its way out is not available any more and still takes room;
+and while a replica set has not said how it stands with its present size, nobody knows what it has, and nothing moves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,22 +34,36 @@ def available(each: ReplicaSet) -> int:
     return min(each.status.availableReplicas, each.spec.replicas)
 
 
+def lags(each: ReplicaSet) -> bool:
+    """Is what it says of its pods from before it had its present size?"""
+    return each.status.observedGeneration < each.metadata.generation
+
+
+def room(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
+    """Pods that may be made beside those that there are, or may be. None while a replica set lags."""
+    there = 0
+    for each in sets:
+        if lags(each):
+            return 0
+        there += max(each.spec.replicas, each.status.replicas)
+    return max(0, deployment.spec.replicas + bounds(deployment)[0] - there)
+
+
 def oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
     return sorted(sets, key=lambda each: (to_seconds(each.metadata.creationTimestamp), each.metadata.name))
 
 
-def new_size(deployment: Deployment, size: int, others: int) -> int:
-    """Of the new replica set, which has `size` now, beside `others` pods of old ones."""
+def new_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> int:
+    """Of the new replica set, which has `size` now. `sets`: those that there are."""
     wanted = deployment.spec.replicas
     if deployment.spec.strategy.type != "RollingUpdate" or size > wanted:
         return wanted
-    room = wanted + bounds(deployment)[0] - size - others
-    return size + max(0, min(room, wanted - size))
+    return size + min(room(deployment, sets), wanted - size)
 
 
 def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
     """What changes size now: the new one as long as it can, else the old ones."""
-    size = new_size(deployment, new.spec.replicas, total(old))
+    size = new_size(deployment, new.spec.replicas, (new, *old))
     if size != new.spec.replicas:
         return {new.metadata.name: size}
     return _shrink(deployment, new, old)
@@ -56,6 +71,8 @@ def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> 
 
 def _shrink(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
     """First those that are not available: they are missed by nobody. Then those that new ones stand in for."""
+    if any(map(lags, (new, *old))):
+        return {}
     minimum = deployment.spec.replicas - bounds(deployment)[1]
     spare = total((new, *old)) - minimum - (new.spec.replicas - available(new))
     if spare <= 0:

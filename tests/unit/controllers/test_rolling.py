@@ -29,6 +29,12 @@ def rolling(replicas: int, surge: str, unavailable: str) -> Deployment:
 def a_set(name: str, size: int, available: int = 0, **of: float) -> ReplicaSet:
     made = make_replica_set(name, replicas=size, **of)
     made.status.replicas = made.status.availableReplicas = available
+    made.status.observedGeneration = made.metadata.generation
+    return made
+
+
+def lagging(made: ReplicaSet) -> ReplicaSet:
+    made.metadata.generation += 1
     return made
 
 
@@ -59,7 +65,14 @@ def test_the_bounds(deployment: Deployment, expected: tuple[int, int]) -> None:
     ("size", "others", "expected"), [(0, 0, 10), (0, 10, 3), (3, 8, 5), (3, 10, 3), (12, 0, 10), (10, 3, 10)]
 )
 def test_the_new_replica_set_grows_into_the_room_that_there_is(size: int, others: int, expected: int) -> None:
-    assert new_size(rolling(10, "3", "2"), size, others) == expected
+    assert new_size(rolling(10, "3", "2"), size, [a_set("new", size), a_set("old", others)]) == expected
+
+
+@pytest.mark.parametrize(
+    "old", [a_set("old", 8, 10), lagging(a_set("old", 8, 8))], ids=["pods that are still to go", "who knows how many pods"]
+)
+def test_what_has_not_gone_takes_room(old: ReplicaSet) -> None:
+    assert step(rolling(10, "3", "2"), a_set("new", 3, 3), [old]).get("new", 3) == 3
 
 
 @pytest.mark.parametrize(
@@ -71,6 +84,7 @@ def test_the_new_replica_set_grows_into_the_room_that_there_is(size: int, others
         (a_set("new", 5, 2), [a_set("old", 8, 10)], {"old": 6}),
         (a_set("new", 5, 0), [a_set("a", 4, 4, created=1), a_set("b", 4, 1, created=2)], {}),
         (a_set("new", 3, 0), [a_set("a", 6, 6, created=1), a_set("b", 4, 1, created=2)], {"b": 2}),
+        (a_set("new", 3, 3), [lagging(a_set("old", 10, 10))], {}),
         (a_set("new", 10, 10), [a_set("a", 2, 2, created=2), a_set("b", 1, 1, created=1)], {"a": 0, "b": 0}),
         (a_set("new", 8, 8), [a_set("a", 2, 2, created=2), a_set("b", 3, 3, created=1)], {"a": 0, "b": 0}),
     ],
@@ -81,6 +95,7 @@ def test_the_new_replica_set_grows_into_the_room_that_there_is(size: int, others
         "a surplus that is leaving counts for nothing",
         "who is sick may be about to be well",
         "the sick go first",
+        "who was resized and has not said how many are left",
         "the last",
         "the new one may lack what may be missing",
     ],
@@ -139,6 +154,7 @@ class World:
         wanted = plan(self.deployment, list(self.sets.values()), False, self.now)
         if (created := wanted.create) is not None:
             created.metadata.uid, created.metadata.creationTimestamp.seconds = created.metadata.name, int(self.now)
+            created.metadata.generation = 1
             self.sets[created.metadata.name], self.pods[created.metadata.name] = created, []
         for _, after in wanted.update:
             after.metadata.generation += 1
@@ -195,7 +211,7 @@ def test_however_things_lag_no_more_is_taken_away_or_added_than_was_allowed_and_
         for _ in range(rng.randrange(120)):
             world.act()
             assert world.available >= least
-            assert sum(each.spec.replicas for each in world.sets.values()) <= most
+            assert sum(map(len, world.pods.values())) <= most
     world.settle()
     world.plan()
     assert len(world.sets) <= 3

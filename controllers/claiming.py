@@ -1,10 +1,13 @@
-"""Adopts and releases on the cluster what ownership.py finds."""
+"""Adopts and releases on the cluster what ownership.py finds.
+
+Selectors do not change, and a version of an object is the same object: what was found to be the owner's is not looked at again.
+"""
 
 from typing import Any, Generic, TypeVar
 
 from controllers.controller import Shared
 from controllers.expectations import Expectations
-from controllers.ownership import adopted, claims, keeper, orphans, released
+from controllers.ownership import adopted, claims, keeper, ownerless, released
 from pinnace.api.resources import Object, Resource
 from pinnace.api.selectors import LabelSelector
 from pinnace.client.errors import NotFound
@@ -29,15 +32,21 @@ class Claimer(Generic[T]):
         self._owner_client = shared.client.of(owners)
         self._client = shared.client.of(things)
         self._things = shared.informers.index(things, keeper)
+        self._free = shared.informers.labelled(things, ownerless)
         self._expectations = expectations
         self._finalizer = finalizer
+        self._selected: dict[str, dict[str, T]] = {}
 
     async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
         """What the owner manages, after this. Raises ApiError: a Conflict when somebody else has changed one meanwhile."""
         metadata = owner.metadata
-        managed = self._things.under(metadata.uid).values()
-        ownerless = self._things.under(orphans(metadata.namespace)).values()
-        found = claims(metadata, selector, managed, ownerless)
+        managed, before = self._things.under(metadata.uid), self._selected.get(key, {})
+        unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
+        free = self._free.select(metadata.namespace, selector.matches)
+        found = claims(metadata, selector, unsure, free)
+        sure = [obj for uid, obj in managed.items() if before.get(uid) is obj]
+        self._selected[key] = {obj.metadata.uid: obj for obj in (*sure, *found.own)}
+        found.own.extend(sure)
         for obj in found.release:
             await self._update(key, released(obj, owner, self._finalizer))
         if found.adopt and await self._stays(owner):
@@ -46,6 +55,10 @@ class Claimer(Generic[T]):
                 if own is not None:
                     found.own.append(own)
         return found.own
+
+    def forget(self, key: str) -> None:
+        """The owner is gone."""
+        self._selected.pop(key, None)
 
     async def _update(self, key: str, changed: T) -> T | None:
         """None: it is gone."""

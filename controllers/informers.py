@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pinnace.api.resources import Resource, T
+from controllers.labelled import Labelled, anything
+from controllers.podfacts import FactBook
+from pinnace.api.resources import PODS, Resource, T
 from pinnace.client.client import Client
 from pinnace.client.index import Index
 from pinnace.client.informer import Handler, Informer
@@ -19,6 +21,8 @@ class Informers:
         self._clock = clock
         self._informers: dict[Resource[Any], Informer[Any]] = {}
         self._indices: dict[tuple[Resource[Any], Callable[[Any], str]], Index[Any]] = {}
+        self._facts: FactBook | None = None
+        self._labelled: dict[tuple[Resource[Any], Callable[[Any], bool]], Labelled[Any]] = {}
 
     def store(self, resource: Resource[T]) -> Mapping[str, T]:
         """All objects of a kind, by controller.key_of. They belong to the informer: do not change them."""
@@ -31,6 +35,22 @@ class Informers:
             index = self._indices[resource, by] = Index(by, self.store(resource).values())
             self.add_handler(resource, index.follow)
         return index
+
+    def labelled(self, resource: Resource[T], only: Callable[[T], bool] = anything) -> Labelled[T]:
+        """Likewise, the same for the same function."""
+        labelled = self._labelled.get((resource, only))
+        if labelled is None:
+            labelled = self._labelled[resource, only] = Labelled(only, self.store(resource).values())
+            self.add_handler(resource, labelled.follow)
+        return labelled
+
+    @property
+    def facts(self) -> FactBook:
+        """Of pods."""
+        if self._facts is None:
+            self._facts = FactBook()
+            self.add_handler(PODS, self._facts.follow)
+        return self._facts
 
     def add_handler(self, resource: Resource[T], handler: Handler[T]) -> None:
         self._of(resource).add_handler(handler)

@@ -21,14 +21,14 @@ T = TypeVar("T", bound=Object)
 
 
 def keeper(obj: Object) -> str:
-    """For an index: the uid of the object's controller; of an object without one see `orphans`."""
+    """For an index: the uid of the object's controller; empty: it has none."""
     reference = controller_of(obj)
-    return reference.uid if reference is not None else orphans(obj.metadata.namespace)
+    return reference.uid if reference is not None else ""
 
 
-def orphans(namespace: str) -> str:
-    """Where the index has the objects of a namespace that have no controller."""
-    return f"{namespace}/"
+def ownerless(obj: Object) -> bool:
+    """Has it no controller?"""
+    return controller_of(obj) is None
 
 
 def refers_to(resource: Resource[Any], owner: Object) -> OwnerReference:
@@ -51,8 +51,9 @@ class Claims(Generic[T]):
     release: list[T]
 
 
-def claims(owner: ObjectMeta, selector: LabelSelector, managed: Iterable[T], ownerless: Iterable[T]) -> Claims[T]:
-    """`managed`: what has the owner as its controller. An owner that is being deleted keeps what it has, and no more."""
+def claims(owner: ObjectMeta, selector: LabelSelector, managed: Iterable[T], free: Iterable[T]) -> Claims[T]:
+    """`managed`: what has the owner as its controller. `free`: what is selected and has none. An owner that is being deleted
+    keeps what it has, and no more."""
     leaving = owner.HasField("deletionTimestamp")
     found: Claims[T] = Claims([], [], [])
     for obj in managed:
@@ -61,9 +62,7 @@ def claims(owner: ObjectMeta, selector: LabelSelector, managed: Iterable[T], own
         elif not leaving:
             found.release.append(obj)
     if not leaving:
-        for obj in ownerless:
-            if selector.matches(obj.metadata.labels) and not obj.metadata.HasField("deletionTimestamp"):
-                found.adopt.append(obj)
+        found.adopt.extend(obj for obj in free if not obj.metadata.HasField("deletionTimestamp"))
     return found
 
 

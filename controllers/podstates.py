@@ -14,10 +14,6 @@ def active(pod: Pod) -> bool:
     return pod.status.phase not in ENDED and not pod.metadata.HasField("deletionTimestamp")
 
 
-def failed(pod: Pod) -> bool:
-    return pod.status.phase == "Failed"
-
-
 def terminating(pod: Pod) -> bool:
     """Somebody ends it, and it has not ended yet."""
     return pod.status.phase not in ENDED and pod.metadata.HasField("deletionTimestamp")
@@ -34,16 +30,6 @@ def ready_since(pod: Pod) -> float | None:
     if condition is None or condition.status != "True" or not condition.HasField("lastTransitionTime"):
         return None
     return to_seconds(condition.lastTransitionTime)
-
-
-def available_in(pod: Pod, min_ready_seconds: int, now: float) -> float | None:
-    """Seconds until it is available if it stays ready; 0: it is; None: it is not ready."""
-    if not ready(pod):
-        return None
-    if not min_ready_seconds:
-        return 0.0
-    since = ready_since(pod)
-    return None if since is None else max(0.0, since + min_ready_seconds - now)
 
 
 def restarts(pod: Pod) -> int:

@@ -31,9 +31,10 @@ class DisruptionController:
         self._clock = shared.clock
         self._budgets = informers.store(POD_DISRUPTION_BUDGETS)
         self._budgets_in = informers.index(POD_DISRUPTION_BUDGETS, namespace_of)
-        self._pods_in = informers.index(PODS, namespace_of)
+        self._pods = informers.labelled(PODS)
         self._sets = informers.store(REPLICA_SETS)
         self._deployments = informers.store(DEPLOYMENTS)
+        self._facts = informers.facts
         self._expectations = Expectations(informers)
 
     @property
@@ -50,10 +51,9 @@ class DisruptionController:
         budget = self._budgets.get(key)
         if budget is None:
             return None
-        selector = selector_of(budget)
-        pods = [pod for pod in self._pods_in.under(budget.metadata.namespace).values() if selector.matches(pod.metadata.labels)]
+        pods = self._pods.select(budget.metadata.namespace, selector_of(budget).matches)
         scale = self._scale(pods) if needs_scale(budget) else Scale(0)
-        status, again = status_of(budget, pods, scale, self._clock.time())
+        status, again = status_of(budget, list(self._facts.of(pods)), scale, self._clock.time())
         if status != budget.status:
             changed = PodDisruptionBudget(metadata=budget.metadata, spec=budget.spec, status=status)
             try:

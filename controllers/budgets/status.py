@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controllers.amounts import amount
-from controllers.podstates import ready
-from pinnace.api.core_v1_pb2 import Pod
+from controllers.podfacts import Facts
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.scalars import STRING
@@ -30,7 +29,7 @@ def needs_scale(budget: PodDisruptionBudget) -> bool:
 
 
 def status_of(
-    budget: PodDisruptionBudget, pods: Sequence[Pod], scale: Scale, now: float
+    budget: PodDisruptionBudget, pods: Sequence[Facts], scale: Scale, now: float
 ) -> tuple[PodDisruptionBudgetStatus, float | None]:
     """The status, and the seconds until a disruption is given back; None: none will be. `pods`: those that it selects."""
     status = PodDisruptionBudgetStatus()
@@ -45,8 +44,7 @@ def status_of(
     status.ClearField("disruptedPods")
     for name, since in going.items():
         status.disruptedPods[name].CopyFrom(to_time(since))
-    healthy = (pod for pod in pods if not pod.metadata.HasField("deletionTimestamp") and pod.metadata.name not in going)
-    status.currentHealthy = sum(map(ready, healthy))
+    status.currentHealthy = sum(each.ready and not each.deleting and each.pod.metadata.name not in going for each in pods)
     spare = status.currentHealthy - status.desiredHealthy
     status.disruptionsAllowed = max(0, spare) if status.expectedPods else 0
     enough = status.disruptionsAllowed > 0
@@ -54,10 +52,12 @@ def status_of(
     return status, again
 
 
-def disrupted(granted: Mapping[str, Time], pods: Iterable[Pod], now: float) -> tuple[dict[str, float], float | None]:
+def disrupted(granted: Mapping[str, Time], pods: Iterable[Facts], now: float) -> tuple[dict[str, float], float | None]:
     """Whose eviction was granted and is still to be seen, by name, since when; and the seconds until the first of them is not
     believed in any more."""
-    there = {pod.metadata.name for pod in pods if not pod.metadata.HasField("deletionTimestamp")}
+    if not granted:
+        return {}, None
+    there = {each.pod.metadata.name for each in pods if not each.deleting}
     since = {name: to_seconds(at) for name, at in granted.items() if name in there}
     going = {name: at for name, at in since.items() if at + UNCONFIRMED > now}
     return going, min((at + UNCONFIRMED - now for at in going.values()), default=None)

@@ -48,6 +48,7 @@ class DeploymentController:
         await self._expectations.met(key)
         deployment = self._deployments.get(key)
         if deployment is None:
+            self._claimer.forget(key)
             return None
         try:
             sets = await self._claimer.claim(key, deployment, from_message(deployment.spec.selector))
@@ -134,7 +135,9 @@ class DeploymentController:
             self._events.event(deployment, "Normal", "ScalingReplicaSet", text)
 
     def _lingering(self, deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
-        """Do pods of old templates run, or end?"""
+        """Do pods of old templates run, or end? Nobody but Recreate waits for them."""
+        if deployment.spec.strategy.type != "Recreate":
+            return False
         _, old = split(deployment, sets)
         return any(not finished(pod) for each in old for pod in self._pods.under(each.metadata.uid).values())
 

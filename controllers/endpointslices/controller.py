@@ -1,6 +1,6 @@
 """The endpoint slice controller."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controllers.controller import Shared, Watch, itself, key_of
@@ -25,9 +25,9 @@ def service_of(each: EndpointSlice) -> str:
     return f"{each.metadata.namespace}/{labels[SERVICE_LABEL]}"
 
 
-def selects(service: Service, pod: Pod) -> bool:
+def selects(service: Service, labels: Mapping[str, str]) -> bool:
     """A service without a selector has its endpoints from somebody else."""
-    wanted, labels = service.spec.selector, pod.metadata.labels
+    wanted = service.spec.selector
     return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
 
 
@@ -40,7 +40,7 @@ class EndpointSliceController:
         self._client = shared.client.of(ENDPOINT_SLICES)
         self._services = informers.store(SERVICES)
         self._services_in = informers.index(SERVICES, namespace_of)
-        self._pods_in = informers.index(PODS, namespace_of)
+        self._pods = informers.labelled(PODS)
         self._nodes = informers.store(NODES)
         self._slices = informers.index(ENDPOINT_SLICES, service_of)
         self._expectations = Expectations(informers)
@@ -57,7 +57,7 @@ class EndpointSliceController:
             return None
         if service.metadata.HasField("deletionTimestamp"):
             return None
-        pods = [pod for pod in self._pods_in.under(service.metadata.namespace).values() if selects(service, pod)]
+        pods = self._pods.select(service.metadata.namespace, lambda labels: selects(service, labels))
         wanted = changes(service, grouped(service, pods, self._zone_of), self._slices.under(key).values())
         for each in wanted.create:
             await self._create(key, each)
@@ -91,7 +91,7 @@ class EndpointSliceController:
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """The services that select it now or did."""
         for service in self._services_in.under(delta.obj.metadata.namespace).values():
-            if any(selects(service, pod) for pod in (delta.obj, delta.old) if pod is not None):
+            if any(selects(service, pod.metadata.labels) for pod in (delta.obj, delta.old) if pod is not None):
                 yield key_of(service)
 
 

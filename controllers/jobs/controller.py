@@ -56,6 +56,7 @@ class JobController:
         job = self._jobs.get(key)
         await self._let_go(key, job)
         if job is None:
+            self._claimer.forget(key)
             return None
         if (end := ended(job)) is not None:
             return await self._expire(job, end)

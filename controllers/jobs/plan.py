@@ -7,6 +7,7 @@ from controllers.jobs.counting import FINALIZER, counted, failed, successes, tra
 from controllers.jobs.indexes import is_indexed, lacking, number, parsed, surplus
 from controllers.jobs.outcome import SUSPENDED, Verdict, finish, judge, judged, say, time_left
 from controllers.podcontrol import pod_from
+from controllers.podfacts import facts_of
 from controllers.podstates import active
 from controllers.replicasets.scaling import BURST
 from controllers.replicasets.victims import victims
@@ -99,8 +100,8 @@ def _wanted(job: Job, status: JobStatus) -> int:
 
 def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:
     doubled = surplus(job, running) if is_indexed(job) else []
-    left = [pod for pod in running if pod not in doubled]
-    return [*doubled, *victims(left, max(0, len(left) - wanted), running, now)][:BURST]
+    left = [facts_of(pod) for pod in running if pod not in doubled]
+    return [*doubled, *victims(left, max(0, len(left) - wanted), left, now)][:BURST]
 
 
 def _missing(job: Job, status: JobStatus, pods: Sequence[Pod], wanted: int) -> int:

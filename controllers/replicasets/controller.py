@@ -9,6 +9,7 @@ from controllers.expectations import Expectations
 from controllers.ownership import keeper
 from controllers.places import namespace_of
 from controllers.podcontrol import PodControl, pod_from
+from controllers.podfacts import Facts
 from controllers.replicasets.scaling import plan
 from controllers.replicasets.status import Trouble, status_of
 from pinnace.api.apps_v1_pb2 import ReplicaSet
@@ -32,6 +33,7 @@ class ReplicaSetController:
         self._siblings = informers.index(REPLICA_SETS, keeper)
         self._neighbours = informers.index(REPLICA_SETS, namespace_of)
         self._pods = informers.index(PODS, keeper)
+        self._facts = shared.informers.facts
         self._expectations = Expectations(informers)
         self._claimer = Claimer(shared, REPLICA_SETS, PODS, self._expectations)
         self._control = PodControl(shared, self._expectations)
@@ -44,8 +46,10 @@ class ReplicaSetController:
         await self._expectations.met(key)
         replica_set = self._sets.get(key)
         if replica_set is None:
+            self._claimer.forget(key)
             return None
-        pods = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
+        own = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
+        pods = list(self._facts.of(own))
         now = self._clock.time()
         wanted = plan(replica_set, pods, self._related(replica_set), now)
         if wanted.create:
@@ -60,7 +64,7 @@ class ReplicaSetController:
         return min((each for each in (again, wanted.wait) if each is not None), default=None)
 
     async def _tell(
-        self, key: str, replica_set: ReplicaSet, pods: Sequence[Pod], failed: Trouble | None, now: float
+        self, key: str, replica_set: ReplicaSet, pods: Sequence[Facts], failed: Trouble | None, now: float
     ) -> float | None:
         """Of the pods as they were seen: what was just made and deleted is news of the next look."""
         status, again = status_of(replica_set, pods, failed, now)
@@ -74,12 +78,12 @@ class ReplicaSetController:
         self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
         return again
 
-    def _related(self, replica_set: ReplicaSet) -> Iterable[Pod]:
+    def _related(self, replica_set: ReplicaSet) -> Iterable[Facts]:
         """The pods of all replica sets of its deployment."""
         owner = controller_of(replica_set)
         family = self._siblings.under(owner.uid) if owner is not None else {replica_set.metadata.uid: replica_set}
         for uid in family:
-            yield from self._pods.under(uid).values()
+            yield from self._facts.of(self._pods.under(uid).values())
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Its replica set, or those that would adopt it."""

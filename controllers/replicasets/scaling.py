@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from controllers.podstates import active, failed
+from controllers.podfacts import Facts
 from controllers.replicasets.victims import victims
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.times import to_seconds
 
 BURST = 500
 """Pods that one look makes or deletes, at most: the next one follows when the informer has shown them."""
@@ -28,7 +27,7 @@ class Plan:
     wait: float | None = None
 
 
-def plan(replica_set: ReplicaSet, pods: Sequence[Pod], related: Iterable[Pod], now: float) -> Plan:
+def plan(replica_set: ReplicaSet, pods: Sequence[Facts], related: Iterable[Facts], now: float) -> Plan:
     """`pods`: its own; pods that have failed are replaced, and left for the collector. `related`: see victims; `now` is Unix
     time.
 
@@ -36,7 +35,7 @@ def plan(replica_set: ReplicaSet, pods: Sequence[Pod], related: Iterable[Pod], n
     scheduler sends it, it makes thousands of pods: https://github.com/kubernetes/kubernetes/issues/108152.)"""
     if replica_set.metadata.HasField("deletionTimestamp"):
         return Plan()
-    there = [pod for pod in pods if active(pod)]
+    there = [each for each in pods if each.active]
     lacking = replica_set.spec.replicas - len(there)
     if lacking < 0:
         return Plan(delete=victims(there, min(-lacking, BURST), related, now))
@@ -44,10 +43,9 @@ def plan(replica_set: ReplicaSet, pods: Sequence[Pod], related: Iterable[Pod], n
     return Plan(wait=wait) if wait else Plan(create=min(lacking, BURST))
 
 
-def backoff(replicas: int, pods: Iterable[Pod], now: float) -> float:
+def backoff(replicas: int, pods: Iterable[Facts], now: float) -> float:
     """Seconds until pods that have failed may be replaced."""
-    made = [to_seconds(pod.metadata.creationTimestamp) for pod in pods if failed(pod)]
-    recent = [at for at in made if at > now - MEMORY]
+    recent = [pod.created for pod in pods if pod.phase == "Failed" and pod.created > now - MEMORY]
     rounds = len(recent) // replicas - AT_ONCE
     if rounds < 0:
         return 0.0

@@ -1,11 +1,10 @@
 """What a replica set says of its pods. Pure; times are Unix time."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controllers.podstates import active, available_in, ready, terminating
+from controllers.podfacts import Facts
 from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
-from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.times import to_time
 
 FAILURE = "ReplicaFailure"
@@ -20,27 +19,34 @@ class Trouble:
 
 
 def status_of(
-    replica_set: ReplicaSet, pods: Iterable[Pod], trouble: Trouble | None, now: float
+    replica_set: ReplicaSet, pods: Sequence[Facts], trouble: Trouble | None, now: float
 ) -> tuple[ReplicaSetStatus, float | None]:
     """The status, and the seconds until one more pod is available if all stays as it is; None: none will be."""
-    labels = replica_set.spec.template.metadata.labels
-    status = ReplicaSetStatus(observedGeneration=replica_set.metadata.generation, terminatingReplicas=0)
+    labels, patience = frozenset(replica_set.spec.template.metadata.labels.items()), replica_set.spec.minReadySeconds
+    status = ReplicaSetStatus(observedGeneration=replica_set.metadata.generation)
+    status.terminatingReplicas = sum(each.terminating for each in pods)
     waits = []
-    for pod in pods:
-        if terminating(pod):
-            status.terminatingReplicas += 1
-        if not active(pod):
-            continue
-        status.replicas += 1
-        status.fullyLabeledReplicas += all(pod.metadata.labels.get(key) == value for key, value in labels.items())
-        status.readyReplicas += ready(pod)
-        wait = available_in(pod, replica_set.spec.minReadySeconds, now)
-        status.availableReplicas += wait == 0
+    there, available = [each for each in pods if each.active], 0
+    for each in there:
+        wait = _available_in(each, patience, now)
+        available += wait == 0
         if wait:
             waits.append(wait)
+    status.replicas, status.availableReplicas = len(there), available
+    status.fullyLabeledReplicas = sum(labels <= each.labels for each in there)
+    status.readyReplicas = sum(each.ready for each in there)
     status.conditions.extend(each for each in replica_set.status.conditions if each.type != FAILURE)
     if trouble is not None:
         old = next((each for each in replica_set.status.conditions if each.type == FAILURE), None)
         condition = status.conditions.add(type=FAILURE, status="True", reason=trouble.reason, message=trouble.message)
         condition.lastTransitionTime.CopyFrom(old.lastTransitionTime if old is not None else to_time(now))
     return status, min(waits, default=None)
+
+
+def _available_in(pod: Facts, patience: int, now: float) -> float | None:
+    """Seconds until it is available if it stays ready; 0: it is; None: it is not ready."""
+    if not pod.ready:
+        return None
+    if not patience:
+        return 0.0
+    return None if pod.ready_since is None else max(0.0, pod.ready_since + patience - now)

@@ -12,46 +12,32 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from controllers.places import node_of
-from controllers.podstates import active, ready, ready_since, restarts
+from controllers.podfacts import Facts
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.times import to_seconds
 
-COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
-_MAX_COST = 2**31 - 1
 
 
-def victims(pods: Sequence[Pod], count: int, related: Iterable[Pod], now: float) -> list[Pod]:
+def victims(pods: Sequence[Facts], count: int, related: Iterable[Facts], now: float) -> list[Pod]:
     """`related`: all pods of the same deployment, theirs included; `now` is Unix time."""
-    if count >= len(pods):
-        return list(pods)
-    crowd = Counter(node_of(pod) for pod in related if active(pod))
+    if count >= len(pods) or not count:
+        return [each.pod for each in pods[:count]]
+    crowd = Counter(each.node for each in related if each.active)
 
-    def rank(pod: Pod) -> tuple[object, ...]:
-        since, created = ready_since(pod), to_seconds(pod.metadata.creationTimestamp)
+    def rank(each: Facts) -> tuple[object, ...]:
         return (
-            bool(node_of(pod)),
-            _PHASES.get(pod.status.phase, 0),
-            ready(pod),
-            cost(pod),
-            -crowd[node_of(pod)],
-            _magnitude(now - since) if since is not None else -1,
-            -restarts(pod),
-            _magnitude(now - created),
-            pod.metadata.uid,
+            bool(each.node),
+            _PHASES.get(each.phase, 0),
+            each.ready,
+            each.cost,
+            -crowd[each.node],
+            _magnitude(now - each.ready_since) if each.ready_since is not None else -1,
+            -each.restarts,
+            _magnitude(now - each.created),
+            each.pod.metadata.uid,
         )
 
-    return sorted(pods, key=rank)[:count]
-
-
-def cost(pod: Pod) -> int:
-    """What it would cost to lose it; 0 when it does not say, or says what is no 32-bit number."""
-    text = pod.metadata.annotations.get(COST_ANNOTATION, "")
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(_MAX_COST)) or (digits[0] == "0" and digits != "0"):
-        return 0
-    return int(text) if -_MAX_COST - 1 <= int(text) <= _MAX_COST else 0
+    return [each.pod for each in sorted(pods, key=rank)[:count]]
 
 
 def _magnitude(seconds: float) -> int:

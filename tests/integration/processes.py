@@ -26,7 +26,8 @@ class Component:
         listen = ["--listen", self.address, *["--insecure"] * insecure] if module == "apiserver" else []
         command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self.http, *listen, *arguments]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(dying_with_us(command), stdout=log, stderr=log)
+            environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE)}  # not that of who runs the tests
+            self.process = subprocess.Popen(dying_with_us(command), env=environment, stdout=log, stderr=log)
 
     async def ready(self) -> None:
         """Waits for /readyz."""

@@ -7,6 +7,8 @@ import pytest
 
 from controllers.budgets.controller import DisruptionController
 from controllers.budgets.status import UNCONFIRMED, Scale, status_of
+from controllers.labelled import Labelled, anything
+from controllers.podfacts import FactBook, Facts, facts_of
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.intstr_v1_pb2 import IntOrString
@@ -15,6 +17,7 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetSt
 from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
 from pinnace.api.scalars import STRING
 from pinnace.api.times import to_time
+from pinnace.client.index import Index
 from tests.builders import make_pod
 from tests.workloads import make_deployment, make_replica_set, pod_of, running
 
@@ -33,6 +36,10 @@ def budget(**bounds: int | str) -> PodDisruptionBudget:
 
 def healthy(number: int) -> list[Pod]:
     return [running(pod_of(WEB, f"p{each}")).build() for each in range(number)]
+
+
+def facts(pods: list[Pod]) -> list[Facts]:
+    return [facts_of(pod) for pod in pods]
 
 
 def counts(status: PodDisruptionBudgetStatus) -> tuple[int, int, int, int]:
@@ -54,7 +61,7 @@ def counts(status: PodDisruptionBudgetStatus) -> tuple[int, int, int, int]:
 def test_what_may_go_is_what_is_healthy_beyond_what_must_be(
     bounds: dict[str, int | str], pods: int, expected: tuple[int, int, int, int]
 ) -> None:
-    status, again = status_of(budget(**bounds), healthy(pods), Scale(10), NOW)
+    status, again = status_of(budget(**bounds), facts(healthy(pods)), Scale(10), NOW)
     assert counts(status) == expected
     condition = status.conditions[0]
     allowed = expected[3] > 0
@@ -64,7 +71,7 @@ def test_what_may_go_is_what_is_healthy_beyond_what_must_be(
 
 def test_who_is_not_ready_or_leaves_is_not_healthy() -> None:
     pods = [*healthy(3), pod_of(WEB, "x").node("n").build(), running(pod_of(WEB, "y")).terminating().build()]
-    assert counts(status_of(budget(minAvailable=1), pods, Scale(0), NOW)[0]) == (5, 1, 3, 2)
+    assert counts(status_of(budget(minAvailable=1), facts(pods), Scale(0), NOW)[0]) == (5, 1, 3, 2)
 
 
 def test_whose_eviction_was_granted_counts_as_gone_until_nobody_believes_in_it_any_more() -> None:
@@ -72,7 +79,7 @@ def test_whose_eviction_was_granted_counts_as_gone_until_nobody_believes_in_it_a
     for name, at in (("p0", NOW - 10), ("gone", NOW - 10), ("leaves", NOW - 10), ("p1", NOW - UNCONFIRMED)):
         granted.status.disruptedPods[name].CopyFrom(to_time(at))
     pods = [*healthy(3), running(pod_of(WEB, "leaves")).terminating().build()]
-    status, again = status_of(granted, pods, Scale(0), NOW)
+    status, again = status_of(granted, facts(pods), Scale(0), NOW)
     assert list(status.disruptedPods) == ["p0"]
     assert (status.currentHealthy, status.disruptionsAllowed, again) == (2, 1, UNCONFIRMED - 10)
 
@@ -80,9 +87,9 @@ def test_whose_eviction_was_granted_counts_as_gone_until_nobody_believes_in_it_a
 def test_what_cannot_be_counted_is_not_given_away() -> None:
     before = budget(maxUnavailable=1)
     before.status.disruptionsAllowed = 1
-    status, _ = status_of(before, healthy(3), Scale(0, "found no scale of Job default/j"), NOW)
+    status, _ = status_of(before, facts(healthy(3)), Scale(0, "found no scale of Job default/j"), NOW)
     assert (status.disruptionsAllowed, status.conditions[0].reason) == (0, "SyncFailed")
-    assert status_of(budget(minAvailable=1), healthy(3), Scale(0, "no matter"), NOW)[0].disruptionsAllowed == 2
+    assert status_of(budget(minAvailable=1), facts(healthy(3)), Scale(0, "no matter"), NOW)[0].disruptionsAllowed == 2
 
 
 # --- how many there should be
@@ -102,8 +109,12 @@ async def synced(replica_set: ReplicaSet, pods: list[Pod], **bounds: int | str) 
         written.append(obj)
         return obj
 
-    index = SimpleNamespace(under=lambda key: {pod.metadata.uid: pod for pod in pods})
-    informers = SimpleNamespace(store=lambda resource: stores.get(resource, {}), index=lambda resource, by: index)
+    informers = SimpleNamespace(
+        store=lambda resource: stores.get(resource, {}),
+        index=lambda resource, by: Index(by),
+        labelled=lambda resource: Labelled(anything, pods),
+        facts=FactBook(),
+    )
     client = SimpleNamespace(of=lambda resource: SimpleNamespace(update_status=update_status))
     shared: Any = SimpleNamespace(informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW))
     await DisruptionController(shared).sync("default/b")

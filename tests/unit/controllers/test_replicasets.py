@@ -2,10 +2,12 @@
 
 import pytest
 
+from controllers.podfacts import COST_ANNOTATION, FactBook, Facts, cost, facts_of
 from controllers.replicasets.scaling import BACKOFF_MAX, BURST, MEMORY, plan
 from controllers.replicasets.status import Trouble, status_of
-from controllers.replicasets.victims import COST_ANNOTATION, cost, victims
-from pinnace.api.core_v1_pb2 import Pod
+from controllers.replicasets.victims import victims
+from pinnace.api.verbs_pb2 import DELETED
+from pinnace.client.informer import Delta
 from tests.builders import PodBuilder, make_pod
 from tests.workloads import deleting, make_replica_set, named, pod_of, running
 
@@ -13,8 +15,8 @@ NOW = 10_000.0
 WEB = make_replica_set("web", replicas=3)
 
 
-def pods(*builders: PodBuilder) -> list[Pod]:
-    return [builder.build() for builder in builders]
+def pods(*builders: PodBuilder) -> list[Facts]:
+    return [facts_of(builder.build()) for builder in builders]
 
 
 # --- how many
@@ -27,7 +29,7 @@ def test_what_ends_or_has_ended_is_replaced() -> None:
     assert plan(WEB, own, own, NOW).create == 2
 
 
-def failures(count: int, at: float = NOW) -> list[Pod]:
+def failures(count: int, at: float = NOW) -> list[Facts]:
     return pods(*(pod_of(WEB, f"failed-{number}").created(at).phase("Failed") for number in range(count)))
 
 
@@ -115,12 +117,12 @@ def test_who_is_missed_least_goes_first(first: PodBuilder, then: PodBuilder) -> 
 def test_who_was_restarted_more_often_goes_first() -> None:
     restless = base("x").uid("z").build()
     restless.status.containerStatuses.add(name="c0", restartCount=3)
-    assert victims([base("x").uid("a").build(), restless], 1, [], NOW) == [restless]
+    assert victims([*pods(base("x").uid("a")), facts_of(restless)], 1, [], NOW) == [restless]
 
 
 def test_ages_of_one_magnitude_are_equal_so_that_chance_decides() -> None:
     pair = pods(base("x").created(NOW - 4000).uid("a"), base("x").created(NOW - 3900).uid("b"))
-    assert victims(pair, 1, pair, NOW) == [pair[0]]
+    assert victims(pair, 1, pair, NOW) == [pair[0].pod]
 
 
 @pytest.mark.parametrize(
@@ -161,3 +163,12 @@ def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None
     failure = web.status.conditions[1]
     assert (failure.message, failure.lastTransitionTime.seconds) == ("still", NOW)
     assert [each.type for each in status_of(web, [], None, NOW)[0].conditions] == ["Mine"]
+
+
+def test_facts_are_those_of_the_version_that_is_asked_about() -> None:
+    book, before = FactBook(), pod_of(WEB, "a").build()
+    after = running(pod_of(WEB, "a")).build()
+    assert [each.ready for each in book.of([before, after, before])] == [False, True, False]
+    book.follow([Delta(DELETED, after, after)])
+    [again] = book.of([after])
+    assert again == facts_of(after)

@@ -8,7 +8,7 @@ in-process) passes the same gate and gets the same refusals. Time and chance com
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -56,6 +56,8 @@ from apiserver.storage.committer import Committer
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
 from apiserver.storage.sweeper import Sweeper
+from apiserver.webhooks.admission import WebhookAdmission
+from apiserver.webhooks.webhook import Webhook
 from pinnace.api import authorization_pb2, elections_pb2, tables_pb2, version_pb2
 from pinnace.api.resources import (
     ALL,
@@ -93,6 +95,7 @@ class Assembly:
         tolerations: DefaultTolerations | None = None,
         tracer: Tracer = NO_TRACER,
         kubelets: Kubelets | None = None,
+        webhooks: Sequence[Webhook] = (),
     ) -> None:
         """`seats`: of calls of one object that are at work (see apiserver.flow). `tolerations`: what every pod gets."""
         self._strategies: Mapping[str, Strategy[Any]] = {**STRATEGIES, PODS.plural: PodStrategy(tolerations)}
@@ -120,6 +123,7 @@ class Assembly:
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng)
         admission = self._admission()
+        self._webhooks = WebhookAdmission(webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._bootstrap = Bootstrap(self._stores, self.cacher, clock)
         self.bootstrapped = asyncio.Event()
@@ -224,7 +228,7 @@ class Assembly:
             committer = Expiring(committer, self._storage, self._clock)
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
-        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._tracer)
+        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._tracer)
 
     async def _refresh(self) -> None:
         await self.cacher.fresh(READ_TIMEOUT)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +25,11 @@ from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.measured import Measured
+from apiserver.webhooks.loading import load
+from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, logs, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.http import StatusServer, parse_address
 from pinnace.runtime.tls import TlsFiles
 from pinnace.runtime.tracing import Tracer
@@ -75,6 +79,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=SECONDS,
     help="How long a pod that does not say stays on a node that cannot be reached.",
 )
+@click.option(
+    "--admission-control-config-file", "admission", type=_FILE, help="Webhooks: who else has a say in what is written."
+)
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
 @click.option("--profile-stages", is_flag=True, help="Count CPU time by stage in /metrics, for a few percent of it.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
@@ -103,6 +110,7 @@ def main(
     seats: int,
     not_ready_seconds: int,
     unreachable_seconds: int,
+    admission: Path | None,
     audit: Path | None,
     profile_stages: bool,
     insecure: bool,
@@ -151,6 +159,7 @@ def main(
         tokens_at=token_listen,
         seats=seats,
         tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
+        webhooks=_webhooks(admission, tls),
         audit=audit,
     )
     tracer = flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million)
@@ -172,7 +181,16 @@ class Options:
     tokens_at: str | None
     seats: int
     tolerations: DefaultTolerations
+    webhooks: Sequence[Webhook]
     audit: Path | None
+
+
+def _webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
+    """Raises click's errors."""
+    try:
+        return load(file, tls, metrics.WebhookMeter()) if file is not None else ()
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), param_hint="--admission-control-config-file") from None
 
 
 async def serve(stop: asyncio.Event, options: Options, tracer: Tracer) -> None:
@@ -190,6 +208,7 @@ async def serve(stop: asyncio.Event, options: Options, tracer: Tracer) -> None:
         tolerations=options.tolerations,
         tracer=tracer,
         kubelets=GrpcKubelets(options.kubelet_tls) if options.kubelet_tls is not None or options.tls is None else None,
+        webhooks=options.webhooks,
     )
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
@@ -206,6 +225,8 @@ async def serve(stop: asyncio.Event, options: Options, tracer: Tracer) -> None:
                 part.cancel()
     finally:
         status.stop()
+        for webhook in options.webhooks:
+            await webhook.close()
         await storage.close()
         await asyncio.to_thread(tracer.close)
 

@@ -21,6 +21,7 @@ from apiserver.services.requests import RequestIds
 from apiserver.services.streaming import Kubelets
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
+from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tls import TlsFiles, server_credentials
 from pinnace.runtime.tracing import NO_TRACER, Tracer
@@ -69,6 +70,7 @@ class ApiServer:
         tolerations: DefaultTolerations | None = None,
         tracer: Tracer = NO_TRACER,
         kubelets: Kubelets | None = None,
+        webhooks: Sequence[Webhook] = (),
     ) -> None:
         """The last six are the assembly's."""
         self._clock = clock
@@ -81,6 +83,7 @@ class ApiServer:
             tolerations=tolerations,
             tracer=tracer,
             kubelets=kubelets,
+            webhooks=webhooks,
         )
         self._health = health.HealthServicer()
         self._server = grpc.aio.server(options=OPTIONS)

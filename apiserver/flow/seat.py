@@ -7,6 +7,7 @@ with control.enter(...) as seat:
 """
 
 import asyncio
+from contextvars import ContextVar
 from typing import Protocol, Self
 
 from apiserver.flow.queue import Flow
@@ -77,3 +78,14 @@ class Exempt:
 
 
 EXEMPT = Exempt()
+_OWN: ContextVar[Seat | Exempt] = ContextVar("seat", default=EXEMPT)
+
+
+def sit(seat: Seat | Exempt) -> None:
+    """What the task, and those that it starts, do from now on is done in this seat."""
+    _OWN.set(seat)
+
+
+def stand_up() -> None:
+    """The call waits for somebody outside the server from now on, for as long as that takes: its seat is for others."""
+    _OWN.get().leave()

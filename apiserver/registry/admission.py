@@ -34,3 +34,29 @@ class Admission(Protocol):
     ) -> None:
         """`obj`: as it is to be (None: deleted), `old`: as it is (None: created); neither is changed. Raises Rejected."""
         ...
+
+
+class Change(NamedTuple):
+    """A write that somebody wants. `obj`: as it is to be (None: deleted), `old`: as it is (None: created)."""
+
+    request: Request
+    operation: Operation
+    resource: Resource[Any]
+    obj: Object | None
+    old: Object | None
+
+
+class Webhooks(Protocol):
+    """Those outside the server who have a say. They take their time, and may be asked again about a later version."""
+
+    def concerned(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
+        """Does any of them want to hear of such writes?"""
+        ...
+
+    async def mutate(self, change: Change) -> Any:
+        """The object as they want it, which may be the very one (None: of a delete). Raises Rejected."""
+        ...
+
+    async def validate(self, change: Change) -> None:
+        """Raises Rejected."""
+        ...

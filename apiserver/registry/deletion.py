@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
-from apiserver.registry.mutation import Next, Put, Sign, Version
+from apiserver.registry.mutation import Final, Put, Sign, Version
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import Object, Resource
@@ -42,7 +42,7 @@ def delete_step(
     now: float,
     *,
     emptied: bool = False,
-) -> Next[T]:
+) -> Final[T]:
     """The next state of an object that is to be deleted; `now` in Unix seconds. `emptied`: nothing is in it, if it is a
     namespace."""
     if version is None:

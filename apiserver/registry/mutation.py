@@ -13,7 +13,7 @@ costs no read. What it promises:
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -58,7 +58,17 @@ class Sign(Enum):
     KEEP = "nothing to do: the present state is what was wanted"
 
 
-Next = Put[T] | Literal[Sign.REMOVE, Sign.KEEP]
+Final = Put[T] | Literal[Sign.REMOVE, Sign.KEEP]
+
+
+class Later(NamedTuple, Generic[T]):
+    """Others are to be asked first, which takes time: they are waited for beside those of the other mutations."""
+
+    final: Callable[[], Awaitable[Final[T]]]
+    """Raises Rejected."""
+
+
+Next = Final[T] | Later[T]
 Step = Callable[[Version[T] | None], Next[T]]
 """Raises Rejected. May be called several times, each time with a later version."""
 
@@ -120,6 +130,8 @@ class Mutator(Generic[T]):
         open_: Sequence[_Attempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
             await in_turns(lambda attempt: attempt.advance(dry_run), open_, self._clock)
+            if later := [attempt.wait(dry_run) for attempt in open_ if attempt.later is not None]:
+                await asyncio.gather(*later)
             await self._read([attempt for attempt in open_ if attempt.must_read])
             await self._commit([attempt for attempt in open_ if attempt.write is not None])
             open_ = [attempt for attempt in open_ if attempt.outcome is None]
@@ -186,22 +198,31 @@ def _cached(entry: Entry[T] | None) -> Version[T] | None:
     return None if entry is None else Version(entry.obj, entry.mod_revision, entry.value)
 
 
-class _Attempt(Generic[T]):
-    """One mutation on its way. After `advance` it has an outcome, or must be read, or has a write to commit."""
+def _revision(version: Version[Any] | None) -> int:
+    return 0 if version is None else version.revision
 
-    __slots__ = ("_final", "_uid", "_value", "_version", "must_read", "mutation", "outcome", "write")
+
+class _Attempt(Generic[T]):
+    """One mutation on its way. After `advance`, and `wait` where there is something `later`, it has an outcome, or must be
+    read, or has a write to commit."""
+
+    __slots__ = ("_final", "_refused", "_uid", "_value", "_version", "later", "must_read", "mutation", "outcome", "write")
 
     def __init__(self, mutation: Mutation[T], version: Version[T] | None) -> None:
         self.mutation = mutation
         self._version = version
         self._final = False  # is the version etcd's, or only the cache's?
+        self._refused: Refusal | None = None  # by others, who saw that version
         self._uid, self._value = "", b""
+        self.later: Later[T] | None = None
         self.outcome: Outcome | None = None
         self.write: Write | None = None
         self.must_read = False
 
     def authoritative(self, version: Version[T] | None) -> None:
         """The state as etcd has it."""
+        if self._refused is not None and _revision(version) == _revision(self._version):
+            self.outcome = self._refused  # whom it took time to ask is not asked the same again
         self._version, self._final = version, True
         self.must_read, self.write = False, None
 
@@ -215,11 +236,31 @@ class _Attempt(Generic[T]):
         try:
             step = self.mutation.step(self._version)
         except Rejected as rejected:
-            if self._final:
-                self.outcome = rejected.refusal
-            else:
-                self.must_read = True
+            self._refuse(rejected.refusal)
             return
+        if isinstance(step, Later):
+            self.later = step
+        else:
+            self._take(step, dry_run)
+
+    async def wait(self, dry_run: bool) -> None:
+        assert self.later is not None
+        later, self.later = self.later, None
+        try:
+            step = await later.final()
+        except Rejected as rejected:
+            self._refused = rejected.refusal
+            self._refuse(rejected.refusal)
+        else:
+            self._take(step, dry_run)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if self._final:
+            self.outcome = refusal
+        else:
+            self.must_read = True
+
+    def _take(self, step: Final[T], dry_run: bool) -> None:
         if step is Sign.KEEP and not self._final:
             self.must_read = True
         elif isinstance(step, Put):
@@ -233,7 +274,7 @@ class _Attempt(Generic[T]):
                 self.write = Write(self.mutation.key, None, self._version.revision, self.mutation.guards)
 
     def _store(self, uid: str, value: bytes, dry_run: bool) -> None:
-        expected = 0 if self._version is None else self._version.revision
+        expected = _revision(self._version)
         self._uid, self._value = uid, value
         if dry_run:
             self.committed(expected)

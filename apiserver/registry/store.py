@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 
 from apiserver.auth.user import User
 from apiserver.registry import errors
-from apiserver.registry.admission import Admission, Operation, Request
+from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
 from apiserver.registry.deletion import copy, delete_step, holds_others
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
-from apiserver.registry.mutation import Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
+from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.strategy import Strategy
 from apiserver.uids import new_uid
@@ -52,6 +52,7 @@ class Store(Generic[T]):
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
+        webhooks: Webhooks,
         tracer: Tracer = NO_TRACER,
     ) -> None:
         self.resource = resource
@@ -61,6 +62,7 @@ class Store(Generic[T]):
         self._refresh = refresh
         self._clock = clock
         self._rng = rng
+        self._webhooks = webhooks
         self._tracer = tracer
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Of who patches an object, by its key."""
@@ -68,12 +70,11 @@ class Store(Generic[T]):
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         nameless = [index for index, obj in enumerate(objs) if obj.metadata.generateName and not obj.metadata.name]
         with self._tracer.span("admit"):
-            items = await in_turns(lambda obj: self._creation(obj, by), objs, self._clock)
-            if refused := [index for index, item in enumerate(items) if isinstance(item, Refusal)]:
-                await self._refresh()  # admission looks into the cache, which may have been behind
-                again = await in_turns(lambda index: self._creation(objs[index], by), refused, self._clock)
-                for index, item in zip(refused, again, strict=True):
-                    items[index] = item
+            if self._webhooks.concerned(by, Operation.CREATE, self.resource):
+                refusals = await self._complete_with_webhooks(objs, by)
+            else:
+                refusals = await self._sure(self.complete, objs, by)
+        items = [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
         outcomes = await self.mutate(items, dry_run=by.dry_run)
         for _ in range(NAME_ATTEMPTS - 1):
             nameless = [index for index in nameless if _is_taken(outcomes[index])]
@@ -116,8 +117,76 @@ class Store(Generic[T]):
             done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]
 
+    async def _complete_with_webhooks(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
+        """What is refused, in the order of the objects; None: complete. Webhooks see objects with all defaults, and what they
+        make of them is completed anew."""
+
+        async def amend(obj: T) -> None:
+            amended = await self._webhooks.mutate(Change(by, Operation.CREATE, self.resource, obj, None))
+            if amended is not obj:
+                _keep_identity(amended, obj)
+                amended.metadata.resourceVersion = ""
+                obj.CopyFrom(amended)
+
+        async def approve(obj: T) -> None:
+            await self._webhooks.validate(Change(by, Operation.CREATE, self.resource, obj, None))
+
+        refusals: list[Refusal | None] = [None] * len(objs)
+
+        async def stage(work: Callable[[Sequence[T]], Awaitable[list[Refusal | None]]]) -> None:
+            left = [index for index, refusal in enumerate(refusals) if refusal is None]
+            for index, refusal in zip(left, await work([objs[index] for index in left]), strict=True):
+                refusals[index] = refusal
+
+        await stage(lambda left: self._sure(self._begin, left, by))
+        await stage(lambda left: _together(amend, left))
+        await stage(lambda left: self._sure(self._finish, left, by))
+        await stage(lambda left: _together(approve, left))
+        return refusals
+
+    async def _sure(self, work: Callable[[T, Request], None], objs: Sequence[T], by: Request) -> list[Refusal | None]:
+        """Does the work on each object. What is refused is looked at again: admission looks into the caches, which may have
+        been behind."""
+
+        def attempt(obj: T) -> Refusal | None:
+            try:
+                work(obj, by)
+            except Rejected as rejected:
+                return rejected.refusal
+            return None
+
+        refusals = await in_turns(attempt, objs, self._clock)
+        if refused := [index for index, refusal in enumerate(refusals) if refusal is not None]:
+            await self._refresh()
+            again = await in_turns(attempt, [objs[index] for index in refused], self._clock)
+            for index, refusal in zip(refused, again, strict=True):
+                refusals[index] = refusal
+        return refusals
+
     def complete(self, obj: T, by: Request) -> None:
         """Makes a client's object one of ours: identity, admission, defaults, validation. Raises Rejected."""
+        self._identify(obj)
+        self._finish(obj, by)
+
+    def _begin(self, obj: T, by: Request) -> None:
+        """As much of it as does not depend on whether the object is valid. Raises Rejected."""
+        self._identify(obj)
+        self._default(obj, by)
+
+    def _finish(self, obj: T, by: Request) -> None:
+        """Raises Rejected."""
+        self._default(obj, by)
+        if violations := self.strategy.validate(obj):
+            raise Rejected(errors.invalid(self.resource, obj.metadata.name or obj.metadata.generateName, violations))
+        self._admission.validate(by, Operation.CREATE, self.resource, obj, None)
+
+    def _default(self, obj: T, by: Request) -> None:
+        """May be done again, after somebody has changed the object. Raises Rejected."""
+        self._admission.admit(by, self.resource, obj)
+        self.strategy.prepare_create(obj)
+
+    def _identify(self, obj: T) -> None:
+        """Raises Rejected."""
         metadata = obj.metadata
         if parts_exceeded(obj):
             raise Rejected(errors.too_much(self.resource, metadata.name))
@@ -134,21 +203,9 @@ class Store(Generic[T]):
         metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
         metadata.ClearField("deletionTimestamp")
         metadata.ClearField("deletionGracePeriodSeconds")
-        self._admission.admit(by, self.resource, obj)
-        self.strategy.prepare_create(obj)
-        if violations := self.strategy.validate(obj):
-            raise Rejected(errors.invalid(self.resource, metadata.name or metadata.generateName, violations))
-        self._admission.validate(by, Operation.CREATE, self.resource, obj, None)
 
     def _made_up(self, prefix: str) -> str:
         return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
-
-    def _creation(self, obj: T, by: Request) -> Mutation[T] | Refusal:
-        try:
-            self.complete(obj, by)
-        except Rejected as rejected:
-            return rejected.refusal
-        return self._addition(obj)
 
     def _addition(self, obj: T) -> Mutation[T]:
         """Of an object that is complete."""
@@ -206,12 +263,33 @@ class Store(Generic[T]):
         if expected and expected != str(present.revision):
             raise Rejected(errors.stale(self.resource, name, expected, present.revision))
         new = copy(self.resource, wanted)
+        self._prepare(new, old, operation)
+        if not self._webhooks.concerned(by, operation, self.resource):
+            return self._judged(new, present, by, operation)
+        return Later(lambda: self._after_webhooks(Change(by, operation, self.resource, new, old), present))
+
+    async def _after_webhooks(self, change: Change, present: Version[T]) -> Final[T]:
+        """What becomes of the present version if they agree; what they make of the change is prepared anew."""
+        new: T = await self._webhooks.mutate(change)
+        if new is not change.obj:
+            self._prepare(new, present.obj, change.operation)
+        final = self._judged(new, present, change.request, change.operation)
+        await self._webhooks.validate(change._replace(obj=new))
+        return final
+
+    def _prepare(self, new: T, old: T, operation: Operation) -> None:
         if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
-            violations = self.strategy.validate_status_update(new, old)
         else:
             _keep_identity(new, old)
             self.strategy.prepare_update(new, old)
+
+    def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Final[T]:
+        """What becomes of the present version, if the new one is valid."""
+        old, name = present.obj, present.obj.metadata.name
+        if operation is Operation.UPDATE_STATUS:
+            violations = self.strategy.validate_status_update(new, old)
+        else:
             violations = self.strategy.validate_update(new, old)
         if violations:
             raise Rejected(errors.invalid(self.resource, name, violations))
@@ -232,7 +310,17 @@ class Store(Generic[T]):
         def step(version: Version[T] | None) -> Next[T]:
             if version is not None:
                 self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
-            return delete_step(self.resource, name, request.options, version, self._clock.time(), emptied=emptied)
+            final = delete_step(self.resource, name, request.options, version, self._clock.time(), emptied=emptied)
+            if version is None or not self._webhooks.concerned(by, Operation.DELETE, self.resource):
+                return final
+            change = Change(by, Operation.DELETE, self.resource, None, version.obj)
+
+            async def agreed() -> Final[T]:
+                await self._webhooks.mutate(change)
+                await self._webhooks.validate(change)
+                return final
+
+            return Later(agreed)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
@@ -251,6 +339,19 @@ def single(outcomes: Sequence[Outcome]) -> Stored:
     if isinstance(outcome, Refusal):
         raise Rejected(outcome)
     return outcome
+
+
+async def _together(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:
+    """Asks about each of them at once."""
+
+    async def attempt(obj: T) -> Refusal | None:
+        try:
+            await ask(obj)
+        except Rejected as rejected:
+            return rejected.refusal
+        return None
+
+    return await asyncio.gather(*map(attempt, objs))
 
 
 def _is_taken(outcome: Outcome) -> bool:

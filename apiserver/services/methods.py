@@ -25,7 +25,7 @@ from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import User
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import level_of
-from apiserver.flow.seat import Exempt, Seat
+from apiserver.flow.seat import Exempt, Seat, sit
 from apiserver.flow.width import width_of
 from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
@@ -101,6 +101,7 @@ class Method:
             with self._enter(request, context) as seat:
                 if seat.waits:
                     await seat.taken()
+                sit(seat)
                 await self._authorize(request, context)
                 return _encode(await self._function(request, context))
         except asyncio.CancelledError:

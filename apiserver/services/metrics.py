@@ -75,6 +75,22 @@ FLOW_QUEUED = Gauge("apiserver_flowcontrol_current_inqueue_requests", "Requests 
 FLOW_EXECUTING = Gauge("apiserver_flowcontrol_current_executing_requests", "Requests that have one.", ["priority_level"])
 FLOW_SEATS = Gauge("apiserver_flowcontrol_current_executing_seats", "Seats that are taken.", ["priority_level"])
 FLOW_LIMIT = Gauge("apiserver_flowcontrol_nominal_limit_seats", "Seats of the level itself.", ["priority_level"])
+WEBHOOK_DURATION = Histogram(
+    "apiserver_admission_webhook_admission_duration_seconds",
+    "Time of a question to a webhook.",
+    ["name", "type", "operation", "rejected"],
+    buckets=_BUCKETS,
+)
+WEBHOOK_REJECTED = Counter(
+    "apiserver_admission_webhook_rejection_count",
+    "Writes that a webhook kept from happening: no_error: it said so; calling_webhook_error: it could not be asked.",
+    ["name", "type", "operation", "error_type"],
+)
+WEBHOOK_FAIL_OPEN = Counter(
+    "apiserver_admission_webhook_fail_open_count",
+    "Writes that went on although a webhook could not be asked, because its failurePolicy is Ignore.",
+    ["name", "type"],
+)
 
 
 class _Kind:
@@ -133,6 +149,22 @@ class FlowMeter:
 
     def waited(self, level: str, seconds: float, execute: bool) -> None:
         FLOW_WAIT.labels(level, str(execute).lower()).observe(seconds)
+
+
+class WebhookMeter:
+    """An apiserver.webhooks.webhook.Meter."""
+
+    def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None:
+        WEBHOOK_DURATION.labels(name, kind, operation, str(not allowed).lower()).observe(seconds)
+        if not allowed:
+            WEBHOOK_REJECTED.labels(name, kind, operation, "no_error").inc()
+
+    def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None:
+        WEBHOOK_DURATION.labels(name, kind, operation, str(not ignored).lower()).observe(seconds)
+        if ignored:
+            WEBHOOK_FAIL_OPEN.labels(name, kind).inc()
+        else:
+            WEBHOOK_REJECTED.labels(name, kind, operation, "calling_webhook_error").inc()
 
 
 def show(levels: Mapping[str, Level[Seat]], cacher: Cacher) -> None:

@@ -24,8 +24,8 @@ nothing would be a lie.
       ^---------------- write ----------'
 """
 
+from pinnace.runtime.configuration import ConfigurationError
 from scheduler.config.build import build, check, default_plugins, needs, writes
-from scheduler.config.fields import ConfigurationError
 from scheduler.config.model import Configuration, ProfileConfiguration
 from scheduler.config.parse import parse, with_plugin
 from scheduler.config.write import write

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pinnace.api.resources import Resource
-from scheduler.config.fields import ConfigurationError
+from pinnace.runtime.configuration import ConfigurationError
 from scheduler.config.model import Configuration, ProfileConfiguration
 from scheduler.extenders.extenders import Extenders
 from scheduler.framework import BindPlugin, Handle

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pinnace.api import names
-from scheduler.config.fields import ConfigurationError, duration, fields, flag, items, text
+from pinnace.runtime.configuration import ConfigurationError, duration, fields, flag, items, text
 from scheduler.extenders.configuration import BIND, FILTER, HTTP_TIMEOUT, PREEMPT, PRIORITIZE, ExtenderConfiguration, Tls
 from scheduler.extenders.rpc import METHODS
 

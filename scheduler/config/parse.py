@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
+from pinnace.runtime.configuration import ConfigurationError, fields, items, seconds, text
 from scheduler.config.extenders import parse_extenders
-from scheduler.config.fields import ConfigurationError, fields, items, seconds, text
 from scheduler.config.model import Configuration, ProfileConfiguration, Source, built_in
 from scheduler.config.plugins import resolve, source, usual_weight
 from scheduler.framework.points import Point, takes_part

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.config.fields import ConfigurationError, fields, items, text, weight
+from pinnace.runtime.configuration import ConfigurationError, fields, items, text, weight
 from scheduler.config.model import Source
 from scheduler.framework.loader import PluginLoadError, find
 from scheduler.framework.points import Point, takes_part

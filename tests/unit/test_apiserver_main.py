@@ -26,6 +26,7 @@ from apiserver.main import main
         ),
         (["--insecure", "--tracing-endpoint", "http://nowhere"], '"http://nowhere" is not HOST:PORT'),
         ([], "or serve without TLS with --insecure"),
+        (["--insecure", "--admission-control-config-file", __file__], "--admission-control-config-file"),
         (
             ["--tls-cert-file", __file__, "--client-ca-file", __file__],
             "name --tls-cert-file, --tls-private-key-file and",

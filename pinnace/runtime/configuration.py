@@ -1,4 +1,4 @@
-"""Reading a document field by field: what is wrong is told with its path."""
+"""Reading a configuration file field by field: what is wrong is told with its path."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,68 @@
+"""How a webhook is reached: pinnace.admission.v1.Admission over gRPC.
+
+With TLS the API server shows its own certificate, and the webhook's must be from the authority that the configuration names.
+Files that were renewed are used from the next call on; the connection before them stays for the calls that are under way.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from apiserver.webhooks.configuration import WebhookConfiguration
+from apiserver.webhooks.webhook import WebhookError
+from pinnace.api.admission_pb2 import ReviewRequest, ReviewResponse
+from pinnace.runtime.tls import Renewed, TlsFiles
+
+METHOD = "/pinnace.admission.v1.Admission/Review"
+MAX_ANSWER = 16 << 20
+"""Bytes."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_ANSWER),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+class RpcTransport:
+    def __init__(self, configuration: WebhookConfiguration, own: TlsFiles | None) -> None:
+        """`own`: the server's certificate, and whom it trusts. Raises OSError when the files cannot be used, ValueError when
+        there is nobody to trust."""
+        self._address = configuration.address
+        self._tls = Renewed(_files(configuration, own)) if configuration.tls else None
+        self._channels: list[
+            grpc.aio.Channel
+        ] = []  # the last is in use; made by the first call: it belongs to the running loop
+
+    async def review(self, request: ReviewRequest, timeout: float) -> ReviewResponse:
+        if not self._channels or (self._tls is not None and self._tls.renew()):
+            self._channels = [*self._channels[-1:], self._connect()]
+        call: Any = self._channels[-1].unary_unary(METHOD, ReviewRequest.SerializeToString, ReviewResponse.FromString)
+        try:
+            answer: ReviewResponse | None = await call(request, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise WebhookError(f"code {error.code().name}: {error.details()}") from None
+        if answer is None:  # what gRPC makes of bytes that cannot be read
+            raise WebhookError("its answer is no ReviewResponse")
+        return answer
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+    def _connect(self) -> grpc.aio.Channel:
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self._address, options=_OPTIONS)
+        return grpc.aio.secure_channel(self._address, self._tls.current.for_channel(), options=_OPTIONS)
+
+
+def _files(configuration: WebhookConfiguration, own: TlsFiles | None) -> TlsFiles:
+    if own is not None:
+        return replace(own, ca=configuration.ca or own.ca)
+    if configuration.ca is None:
+        raise ValueError(f"{configuration.name}: clientConfig.caFile: needed, as this server has no authority of its own")
+    return TlsFiles(configuration.ca)

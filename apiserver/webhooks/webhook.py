@@ -1,0 +1,203 @@
+"""One webhook: a question is asked about each change, and those of one moment go together in one message.
+
+    ask --> waiting --next turn of the event loop--> a message of at most MAX_ITEMS --> its answer, or a failure of all in it
+
+Every question ends within the webhook's timeout. A webhook that is slow has its own queue: who does not ask it notices nothing.
+At most MAX_WAITING questions are open; more fail at once.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+from apiserver.registry import errors
+from apiserver.registry.admission import Change, Operation
+from apiserver.registry.errors import Rejected
+from apiserver.registry.extent import parts_exceeded
+from apiserver.registry.patching import patching
+from apiserver.webhooks.configuration import STATUS, WebhookConfiguration
+from pinnace.api import admission_pb2 as pb
+from pinnace.api.status import Code, Refusal, decode
+from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.runtime.clock import Clock
+
+MAX_ITEMS = 500
+MAX_BYTES = 1 << 20
+"""Of one message: a gRPC server takes 4 MiB unless it is told otherwise. One question may be larger."""
+MAX_WAITING = 10_000
+_OPERATIONS = {
+    Operation.CREATE: pb.CREATE,
+    Operation.UPDATE: pb.UPDATE,
+    Operation.UPDATE_STATUS: pb.UPDATE,
+    Operation.DELETE: pb.DELETE,
+}
+
+
+class WebhookError(Exception):
+    """It could not be asked, or did not answer; the message says why."""
+
+
+class Transport(Protocol):
+    async def review(self, request: pb.ReviewRequest, timeout: float) -> pb.ReviewResponse:
+        """Within `timeout` seconds. Raises WebhookError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Meter(Protocol):
+    """Counts. `kind`: "admit" of a mutating webhook, "validating" of the others, as in Kubernetes."""
+
+    def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None: ...
+
+    def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None: ...
+
+
+class _Question(NamedTuple):
+    item: pb.AdmissionRequest
+    answer: asyncio.Future[pb.AdmissionResponse]
+
+
+class Webhook:
+    def __init__(self, configuration: WebhookConfiguration, transport: Transport, meter: Meter, clock: Clock) -> None:
+        self.configuration = configuration
+        self._transport = transport
+        self._meter = meter
+        self._clock = clock
+        self._kind = "admit" if configuration.mutating else "validating"
+        self._numbers = count(1)
+        self._open = 0
+        self._waiting: list[_Question] = []
+        self._calls: set[asyncio.Task[None]] = set()  # the event loop alone would forget them
+
+    async def ask(self, change: Change) -> Any:
+        """The object as the webhook wants it: the very one, if it is none that changes objects. Raises Rejected."""
+        configuration, name = self.configuration, self.configuration.name
+        if change.request.dry_run and not configuration.dry_run:
+            message = f'admission webhook "{name}" does not support dry run'
+            raise Rejected(Refusal(Code.INVALID_ARGUMENT, "BadRequest", message))
+        operation, began = pb.Operation.Name(_OPERATIONS[change.operation]), self._clock.monotonic()
+        try:
+            answer = await self._answer(change)
+        except WebhookError as error:
+            ignored, seconds = configuration.ignore_failures, self._clock.monotonic() - began
+            self._meter.failed(name, self._kind, operation, ignored, seconds)
+            if ignored:
+                return change.obj
+            message = f'Internal error occurred: failed calling webhook "{name}": {error}'
+            raise Rejected(Refusal(Code.INTERNAL, "InternalError", message)) from None
+        self._meter.answered(name, self._kind, operation, answer.allowed, self._clock.monotonic() - began)
+        if not answer.allowed:
+            raise Rejected(self._denial(answer))
+        return self._patched(change, answer) if answer.patch else change.obj
+
+    async def close(self) -> None:
+        for call in self._calls:
+            call.cancel()
+        await self._transport.close()
+
+    async def _answer(self, change: Change) -> pb.AdmissionResponse:
+        if self._open >= MAX_WAITING:
+            raise WebhookError(f"{self._open} questions wait for it already")
+        loop = asyncio.get_running_loop()
+        question = _Question(_item(str(next(self._numbers)), change), loop.create_future())
+        if not self._waiting:
+            loop.call_soon(self._send)
+        self._waiting.append(question)
+        self._open += 1
+        try:
+            async with asyncio.timeout(self.configuration.timeout):
+                return await question.answer
+        except TimeoutError:
+            raise WebhookError(f"no answer within {self.configuration.timeout} s") from None
+        finally:
+            self._open -= 1
+
+    def _send(self) -> None:
+        """Whoever has asked since: those who have not given up."""
+        waiting, self._waiting = self._waiting, []
+        for portion in _portions([question for question in waiting if not question.answer.done()]):
+            call = asyncio.create_task(self._call(portion))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+
+    async def _call(self, questions: Sequence[_Question]) -> None:
+        request = pb.ReviewRequest(items=[question.item for question in questions])
+        try:
+            response = await self._transport.review(request, self.configuration.timeout)
+        except WebhookError as error:
+            for question in questions:
+                _settle(question, error)
+            return
+        answers = {answer.uid: answer for answer in response.items}
+        for question in questions:
+            _settle(question, answers.get(question.item.uid) or WebhookError("its answer lacks the item"))
+
+    def _denial(self, answer: pb.AdmissionResponse) -> Refusal:
+        """In Kubernetes' words (pkg/admission/plugin/webhook/errors of k8s.io/apiserver)."""
+        denied = f'admission webhook "{self.configuration.name}" denied the request'
+        if not answer.status.code:
+            answer.status.code = Code.INVALID_ARGUMENT
+        said = decode(answer.status)
+        explanation = said.message or said.reason
+        message = f"{denied}: {explanation}" if explanation else f"{denied} without explanation"
+        return Refusal(said.code, said.reason or "AdmissionDenied", message, said.violations)
+
+    def _patched(self, change: Change, answer: pb.AdmissionResponse) -> Any:
+        if not self.configuration.mutating or change.obj is None:
+            raise self._misbehaved("it may not patch this")
+        request = PatchRequest(name=change.obj.metadata.name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
+        try:
+            patched = patching(change.resource, request)(change.obj)
+        except Rejected as rejected:
+            raise self._misbehaved(rejected.refusal.message) from None
+        if parts_exceeded(patched):
+            raise self._misbehaved(errors.too_much(change.resource, request.name).message)
+        return patched
+
+    def _misbehaved(self, why: str) -> Rejected:
+        message = f'Internal error occurred: admission webhook "{self.configuration.name}": {why}'
+        return Rejected(Refusal(Code.INTERNAL, "InternalError", message))
+
+
+def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) -> None:
+    if question.answer.done():  # who asked does not wait any more
+        return
+    if isinstance(answer, WebhookError):
+        question.answer.set_exception(answer)
+    else:
+        question.answer.set_result(answer)
+
+
+def _portions(questions: Sequence[_Question]) -> Iterator[Sequence[_Question]]:
+    portion, size = list[_Question](), 0
+    for question in questions:
+        own = question.item.ByteSize()
+        if portion and (len(portion) == MAX_ITEMS or size + own > MAX_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(question)
+        size += own
+    if portion:
+        yield portion
+
+
+def _item(uid: str, change: Change) -> pb.AdmissionRequest:
+    of, user = change.obj or change.old, change.request.user
+    assert of is not None
+    return pb.AdmissionRequest(
+        uid=uid,
+        apiVersion=change.resource.api_version,
+        kind=change.resource.kind,
+        resource=change.resource.plural,
+        subResource=STATUS if change.operation is Operation.UPDATE_STATUS else "",
+        operation=_OPERATIONS[change.operation],
+        namespace=of.metadata.namespace,
+        name=of.metadata.name,
+        username=user.name,
+        groups=user.groups,
+        object=change.obj.SerializeToString() if change.obj is not None else b"",
+        oldObject=change.old.SerializeToString() if change.old is not None else b"",
+        dryRun=change.request.dry_run,
+    )

@@ -1,0 +1,112 @@
+"""An API server without a transport, and webhooks that are functions."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from apiserver.assembly import Assembly
+from apiserver.auth.user import UNSECURED
+from apiserver.registry.admission import Operation
+from apiserver.services.metrics import WebhookMeter
+from apiserver.storage.memory import MemoryStorage
+from apiserver.webhooks.configuration import WebhookConfiguration
+from apiserver.webhooks.webhook import Webhook, WebhookError
+from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse, ReviewRequest, ReviewResponse
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS
+from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.unit.auth.matrix import PATIENCE, Caller
+
+Judge = Callable[[AdmissionRequest], AdmissionResponse]
+
+
+def allow(patch: str = "", **more: Any) -> Judge:
+    return lambda item: AdmissionResponse(uid=item.uid, allowed=True, patch=patch.encode(), **more)
+
+
+def deny(message: str = "", code: int = 0) -> Judge:
+    def judge(item: AdmissionRequest) -> AdmissionResponse:
+        answer = AdmissionResponse(uid=item.uid)
+        answer.status.message, answer.status.code = message, code
+        return answer
+
+    return judge
+
+
+class FakeTransport:
+    """A Transport. `asked`: the messages; it answers while `gate` is open."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.asked: list[ReviewRequest] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.problem: str | None = None
+
+    async def review(self, request: ReviewRequest, timeout: float) -> ReviewResponse:
+        self.asked.append(request)
+        await self.gate.wait()
+        if self.problem is not None:
+            raise WebhookError(self.problem)
+        return ReviewResponse(items=map(self.judge, request.items))
+
+    async def close(self) -> None:
+        return
+
+    @property
+    def items(self) -> list[AdmissionRequest]:
+        return [item for message in self.asked for item in message.items]
+
+
+def webhook(judge: Judge, *operations: Operation, name: str = "a.example.com", **more: Any) -> tuple[Webhook, FakeTransport]:
+    """About pods; about creates, when no operations are named."""
+    concerns = frozenset((operation, PODS) for operation in operations or (Operation.CREATE,))
+    transport = FakeTransport(judge)
+    configuration = WebhookConfiguration(name, "nowhere:1", concerns, **more)
+    return Webhook(configuration, transport, WebhookMeter(), SYSTEM_CLOCK), transport
+
+
+class Server:
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+
+    async def call(self, method: str, **fields: Any) -> bytes:
+        """Raises Rejected."""
+        called = self._assembly.methods[f"/pinnace.v1.{method}"]
+        request: Any = called.parse(b"")
+        options = fields.pop("options", {})
+        for name, value in fields.items():
+            if isinstance(value, list):
+                getattr(request, name).extend(value)
+            elif isinstance(value, str | bytes | int):
+                setattr(request, name, value)
+            else:
+                getattr(request, name).CopyFrom(value)
+        for name, value in options.items():
+            getattr(request.options, name).extend(value)
+        async with asyncio.timeout(PATIENCE):
+            return await called.call(request, Caller(UNSECURED))
+
+    async def create(self, pod: Pod, **fields: Any) -> Pod:
+        return Pod.FromString(await self.call("Pods/Create", object=pod, **fields))
+
+    async def create_batch(self, pods: Iterable[Pod]) -> BatchResponse:
+        return BatchResponse.FromString(await self.call("Pods/CreateBatch", items=[*pods]))
+
+    async def get(self, name: str) -> Pod:
+        return Pod.FromString(await self.call("Pods/Get", namespace="default", name=name))
+
+
+@asynccontextmanager
+async def serving(*webhooks: Webhook, **more: Any) -> AsyncIterator[Server]:
+    assembly = Assembly(MemoryStorage(), webhooks=webhooks, **more)
+    running = asyncio.ensure_future(assembly.run())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await assembly.bootstrapped.wait()
+        yield Server(assembly)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

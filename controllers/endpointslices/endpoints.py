@@ -28,7 +28,7 @@ def grouped(service: Service, pods: Iterable[Pod], zone_of: Callable[[str], str]
 
 
 def endpoint(service: Service, pod: Pod, zone: str) -> Endpoint:
-    made = Endpoint(addresses=[pod.status.podIP], nodeName=pod.spec.nodeName)
+    made = Endpoint(addresses=[pod.status.podIP])
     terminating = pod.metadata.HasField("deletionTimestamp")
     made.conditions.serving = ready(pod)
     made.conditions.terminating = terminating
@@ -39,6 +39,8 @@ def endpoint(service: Service, pod: Pod, zone: str) -> Endpoint:
     )  # fmt: skip
     if pod.spec.hostname and pod.spec.subdomain == service.metadata.name:
         made.hostname = pod.spec.hostname
+    if pod.spec.nodeName:
+        made.nodeName = pod.spec.nodeName
     if zone:
         made.zone = zone
     return made

@@ -36,7 +36,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "line"),
     [
         (["gett", "pods"], 'error: unknown command "gett"; did you mean "get"?'),
-        (["exec", "a", "--", "sh"], 'error: pinnace has no "exec" (yet)'),
+        (["edit", "pod", "a"], 'error: pinnace has no "edit" (yet)'),
         (["xyzzy"], 'error: unknown command "xyzzy"'),
         (["get", "pods", "--wacth"], "error: no such option '--wacth'. Did you mean '--watch'?"),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),

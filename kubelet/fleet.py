@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kubelet import metrics
 from kubelet.faults import Fault, fault_of
+from kubelet.housekeeping import Housekeeping
 from kubelet.nodes import Machine
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
@@ -62,6 +63,7 @@ class Fleet:
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
         self._pods = Pods(client.pods, runtime, self._recorder, local=machine.local, clock=clock, tracer=tracer)
+        self._housekeeping = Housekeeping(self._pods, on_change=self._look_at, clock=clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)
@@ -92,7 +94,7 @@ class Fleet:
         async with asyncio.TaskGroup() as group:
             for activity in (
                 self._session.run(), self._informer.run(), self._watch.run(), self._pods.run(), self._recorder.run(),
-                self._taken.run(), reconciling,
+                self._taken.run(), self._housekeeping.run(), reconciling,
             ):  # fmt: skip
                 group.create_task(activity)
 
@@ -128,7 +130,8 @@ class Fleet:
                 await self._clock.sleep(SESSION_POLL)
                 continue
             try:
-                await self._registrar.make_ready([self._informer.store[name] for name in sorted(touched & self._played)])
+                nodes = [self._informer.store[name] for name in sorted(touched & self._played)]
+                await self._registrar.make_ready(nodes, self._housekeeping.pressures)
             except ApiError:
                 self._touched |= touched
                 raise
@@ -143,10 +146,12 @@ class Fleet:
         played = {name for name, fault in there.items() if fault is None}
         for name in played:
             self._pods.set_node(nodes[name])
+            self._housekeeping.learn(nodes[name])
         if new := played - self._played:
             self._session.add(sorted(new.difference(self._session.nodes)))
         silent = touched - played
         self._session.release(silent)
+        self._housekeeping.forget(silent)
         self._pods.freeze({name for name in silent if there.get(name) is Fault.FROZEN})
         if failed := {name for name in silent if there.get(name) is Fault.FAILED}:
             self._pods.power_off(failed)

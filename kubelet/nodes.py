@@ -9,12 +9,13 @@ taint node.kubernetes.io/not-ready from the API server; it is made Ready (status
 lease is asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from kubelet.addresses import host_ip, pod_cidr
+from kubelet.eviction import CONDITIONS, Kind
 from pinnace.api.core_v1_pb2 import Node, NodeCondition
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.times import to_time
@@ -51,9 +52,12 @@ def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
     return node
 
 
-def needs_status(node: Node, machine: Machine) -> bool:
-    status, ready = node.status, _ready(node)
+def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ()) -> bool:
+    """`pressures`: what it is short of."""
+    status, ready = node.status, _condition(node, "Ready")
     if ready is None or ready.status != "True" or not status.allocatable:
+        return True
+    if any(_is_outdated(node, kind, kind in pressures) for kind in Kind):
         return True
     addresses = [(each.type, each.address) for each in status.addresses]
     return addresses != _addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _port(machine)
@@ -63,11 +67,14 @@ def needs_spec(node: Node, fleet: str) -> bool:
     return node.metadata.labels.get(FLEET_LABEL) != fleet or any(taint.key == NOT_READY_TAINT for taint in node.spec.taints)
 
 
-def with_status(node: Node, machine: Machine, now: float) -> Node:
+def with_status(node: Node, machine: Machine, now: float, pressures: Collection[Kind] = ()) -> Node:
     """A copy that is Ready. A capacity that the node has already, say from `pinnace node add`, is kept."""
     copy = Node()
     copy.CopyFrom(node)
     _set_status(copy, machine, now)
+    for kind in Kind:
+        if _is_outdated(copy, kind, kind in pressures):
+            _set_pressure(copy, kind, kind in pressures, now)
     return copy
 
 
@@ -98,7 +105,7 @@ def _set_status(node: Node, machine: Machine, now: float) -> None:
         if not amounts:
             for resource, amount in fallback.items():
                 amounts[resource].CopyFrom(amount)
-    ready = _ready(node)
+    ready = _condition(node, "Ready")
     if ready is None:
         ready = status.conditions.add(type="Ready")
     if ready.status != "True":
@@ -135,5 +142,30 @@ def _port(machine: Machine) -> int:
     return machine.endpoint.port if machine.endpoint is not None else 0
 
 
-def _ready(node: Node) -> NodeCondition | None:
-    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+def _is_outdated(node: Node, kind: Kind, holds: bool) -> bool:
+    """A condition is reported once there is pressure, and from then on: most nodes never have any. That of a node that was
+    silent has become Unknown."""
+    found = _condition(node, CONDITIONS[kind])
+    return holds if found is None else found.status != str(holds)
+
+
+def _set_pressure(node: Node, kind: Kind, holds: bool, now: float) -> None:
+    """Reasons and messages are Kubernetes'."""
+    found = _condition(node, CONDITIONS[kind]) or node.status.conditions.add(type=CONDITIONS[kind])
+    found.status, (found.reason, found.message) = str(holds), _PRESSURE_WORDS[kind, holds]
+    found.lastTransitionTime.CopyFrom(to_time(now))
+    found.lastHeartbeatTime.CopyFrom(to_time(now))
+
+
+_PRESSURE_WORDS = {
+    (Kind.MEMORY, True): ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    (Kind.MEMORY, False): ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    (Kind.DISK, True): ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    (Kind.DISK, False): ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    (Kind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    (Kind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+}
+
+
+def _condition(node: Node, type_: str) -> NodeCondition | None:
+    return next((condition for condition in node.status.conditions if condition.type == type_), None)

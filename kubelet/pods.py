@@ -23,19 +23,20 @@ Events are recorded for what goes wrong and for what is stopped: a Started event
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
 from kubelet import lifecycle, metrics
 from kubelet.batches import BatchWriter
 from kubelet.delayqueue import DelayQueue
+from kubelet.eviction import EVICTED, Kind, barred, declares_usage
 from kubelet.faults import crashes, rebooted
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.record import Record
 from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
 from kubelet.tracing import PodTraces
-from kubelet.virtualnode import VirtualNode
+from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import DELETED, BatchItem, DeleteRequest
@@ -79,20 +80,18 @@ class Pods:
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        """`local`: see VirtualNode."""
-        self._local = local
+        """`local`: see kubelet.virtualnode."""
         self._traces = PodTraces(clock, tracer)
         self._runtime = runtime
         self._events = events
         self._clock = clock
-        self._nodes: dict[str, VirtualNode] = {}
-        self._frozen: set[str] = set()
-        self._off: set[str] = set()
-        self._booted: set[str] = set()  # their pods have not been brought yet
+        self._nodes = VirtualNodes(local=local)
         self._records: dict[str, Record] = {}
         self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
         self._queue = DelayQueue(clock)
+        self.consuming: set[str] = set()
+        """Nodes that have, or had, pods that declare what they use."""
         runtime.listen(self._queue.add)
         self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
         self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
@@ -120,23 +119,13 @@ class Pods:
 
     def set_node(self, node: Node) -> None:
         """Takes a node into the fleet, or learns what has changed of it."""
-        name = node.metadata.name
-        if (known := self._nodes.get(name)) is not None:
-            known.update(node)
-        else:
-            self._nodes[name] = VirtualNode(node, local=self._local)
-        if name in self._frozen:
-            self._thaw(name)
-        if name in self._off:
-            self._off.discard(name)
-            self._booted.add(name)
+        if self._nodes.set(node):
+            self._thaw(node.metadata.name)
 
     def drop_nodes(self, names: Collection[str]) -> None:
         """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
-        for known in (self._frozen, self._off, self._booted):
-            known.difference_update(names)
-        for name in names:
-            self._nodes.pop(name, None)
+        self._nodes.drop(names)
+        self.consuming.difference_update(names)
         for uid, pod in self._all():
             if pod.spec.nodeName in names:
                 self._forget(uid)
@@ -144,15 +133,14 @@ class Pods:
     def power_off(self, names: Collection[str]) -> None:
         """These nodes lose their power; `set_node` boots them."""
         self.drop_nodes(names)
-        self._off.update(names)
+        self._nodes.power_off(names)
         self._runtime.retain(names, ())
 
     def freeze(self, names: Collection[str]) -> None:
         """These nodes lose their network, if they have power; `set_node` thaws them. Then their pods must be brought again."""
-        self._frozen.update(name for name in names if name in self._nodes)
+        self._nodes.freeze(names)
 
     def _thaw(self, name: str) -> None:
-        self._frozen.discard(name)
         for uid, record in self._records.items():
             if record.pod.spec.nodeName == name:
                 if not record.reported:
@@ -160,12 +148,33 @@ class Pods:
                 elif record.over:
                     self._removals.mark(uid)
 
+    def tenants(self, node: str) -> list[Pod]:
+        """The pods that use something of the node, and are to stay."""
+        found = self._nodes.get(node)
+        records = [self._records[uid] for uid in found.tenants] if found is not None else []
+        return [each.pod for each in records if each.want.grace is None and not (each.state and each.state.ending)]
+
+    def allocatable(self, node: str) -> Mapping[str, int]:
+        found = self._nodes.get(node)
+        return found.allocatable if found is not None else {}
+
+    def press(self, node: str, pressures: Sequence[Kind]) -> None:
+        """What the node is short of from now on; it does not admit everybody then."""
+        self._nodes.press(node, pressures)
+
+    def evict(self, uid: str, message: str) -> None:
+        record = self._records[uid]
+        if record.state is not None:
+            record.state = lifecycle.evict(record.state, EVICTED, message, read(self._clock))
+            self._event(record.pod, "Warning", EVICTED, message)
+            self._queue.add(uid)
+
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
             pod = delta.obj
             uid = pod.metadata.uid
             record = self._records.get(uid)
-            if pod.spec.nodeName in self._frozen:
+            if self._nodes.silences(pod):
                 continue
             if delta.kind == DELETED:
                 self._forget(uid)
@@ -174,8 +183,7 @@ class Pods:
             elif pod.spec.nodeName in self._nodes:
                 self._arriving.pop(uid, None)
                 if lifecycle.accepted(pod):
-                    off = pod.spec.nodeName in self._booted
-                    self._returning[uid] = rebooted(pod, self._clock.time()) if off else pod
+                    self._returning[uid] = rebooted(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
                 else:
                     self._arriving[uid] = pod
                     self._traces.arrived(pod)
@@ -184,10 +192,10 @@ class Pods:
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """These are all the pods of these nodes, and no others are played. Forgets the rest: they are gone from the API."""
         for uid, pod in self._all():
-            if uid not in uids and pod.spec.nodeName not in self._frozen:
+            if uid not in uids and not self._nodes.silences(pod):
                 self._forget(uid)
-        self._runtime.retain(set(nodes) - self._frozen, uids)
-        self._booted.difference_update(nodes)
+        self._runtime.retain(set(nodes) - self._nodes.frozen, uids)
+        self._nodes.settle(nodes)
 
     def _all(self) -> list[tuple[str, Pod]]:
         known = [(uid, record.pod) for uid, record in self._records.items()]
@@ -209,9 +217,14 @@ class Pods:
             self._reports.mark(uid)
         if record.want.grace is not None or record.template.plan.gates:
             self._queue.add(uid)
-        self._crash(uid, pod)
+        self._obey(uid, pod)
 
-    def _crash(self, uid: str, pod: Pod) -> None:
+    def _obey(self, uid: str, pod: Pod) -> None:
+        """What annotations say of a pod that is there."""
+        if not pod.metadata.annotations:
+            return
+        if declares_usage(pod):
+            self.consuming.add(pod.spec.nodeName)
         for container, attempt, code in crashes(pod):
             self._runtime.crash(uid, container, attempt, code, read(self._clock))
             self._queue.add(uid)
@@ -227,7 +240,7 @@ class Pods:
 
     def _vacate(self, record: Record) -> None:
         """The pod uses nothing of its node any more."""
-        if node := self._nodes.get(record.pod.spec.nodeName):
+        if node := self._nodes.of(record.pod):
             node.vacate(record.pod.metadata.uid)
 
     async def _step_all(self) -> None:
@@ -255,9 +268,10 @@ class Pods:
         record.state = lifecycle.adopt(pod, record.template.plan, now)
         if not record.state.phase.final:
             self._runtime.adopt(pod, now)
-            self._crash(uid, pod)
+            self._obey(uid, pod)
             record.containers = self._runtime.observe(uid, now)
-            record.addresses = self._nodes[pod.spec.nodeName].readmit(uid, record.template, pod.status.podIP)
+            if (node := self._nodes.of(pod)) is not None:
+                record.addresses = node.readmit(uid, record.template, pod.status.podIP)
 
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""
@@ -280,18 +294,25 @@ class Pods:
 
     def _admit(self, uid: str, record: Record, now: Instant) -> PodState:
         pod = record.pod
-        node = self._nodes[pod.spec.nodeName]
+        node = self._nodes.of(pod)
+        assert node is not None
+        if bar := barred(pod, self._nodes.pressures(pod)):
+            return self._refuse(uid, EVICTED, bar, now)
         admitted = node.admit(uid, record.template)
         if isinstance(admitted, Refusal):
-            self._runtime.remove(uid)  # what a process has left that was killed before it could report
-            return lifecycle.refuse(admitted.admission_reason, f"Pod was rejected: {admitted.admission_message}", now)
+            return self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
         try:
             self._runtime.prepare(pod, admitted)
         except Unsupported as error:
             node.vacate(uid)
             return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
         record.addresses = admitted
+        self._obey(uid, pod)
         return lifecycle.accept(record.template.plan, now)
+
+    def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
+        self._runtime.remove(uid)  # what a process has left that was killed before it could report
+        return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)
 
     def _carry_out(self, uid: str, record: Record, step: Step, now: Instant) -> bool:
         """False: the actions change nothing about the containers, so another step now would be the same."""
@@ -332,12 +353,12 @@ class Pods:
             self._event(pod, "Warning", "Failed", f"Containers exited: {codes}")
 
     def _event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
-        if pod.spec.nodeName not in self._frozen:
+        if not self._nodes.silences(pod):
             self._events.event(pod, type_, reason, message)
 
     def _report(self, uid: str) -> Pod | None:
         record = self._records.get(uid)
-        return record.report() if record is not None and record.pod.spec.nodeName not in self._frozen else None
+        return record.report() if record is not None and not self._nodes.silences(record.pod) else None
 
     def _reported(self, uid: str, item: BatchItem) -> None:
         record = self._records.get(uid)
@@ -359,7 +380,7 @@ class Pods:
 
     def _removal(self, uid: str) -> DeleteRequest | None:
         record = self._records.get(uid)
-        if record is None or record.pod.spec.nodeName in self._frozen:
+        if record is None or self._nodes.silences(record.pod):
             return None
         metadata = record.pod.metadata
         return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)

@@ -6,10 +6,11 @@ answer was lost.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from kubelet import nodes
+from kubelet.eviction import Kind
 from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.verbs_pb2 import BatchItem
@@ -25,6 +26,10 @@ CHUNK = 500
 """Nodes of one batch call."""
 CONCURRENCY = 16
 """Calls for single nodes that are under way at once."""
+
+
+def no_pressure(node: str) -> Collection[Kind]:
+    return ()
 
 
 class Registrar:
@@ -46,18 +51,19 @@ class Registrar:
             log.info("registered %d of %d nodes", done, len(names))
         await _each(self._take_over(name) for name in existing)
 
-    async def make_ready(self, present: Iterable[Node]) -> None:
+    async def make_ready(self, present: Iterable[Node], pressures: Callable[[str], Collection[Kind]] = no_pressure) -> None:
         """Reports Ready what is not, and frees of the taint what is: a new node takes two passes, because the second write
         needs the version that the first one made. What changes meanwhile is left to the pass that its change causes."""
         unready, held_back = [], []
         for node in present:
-            if nodes.needs_status(node, self._machine):
+            if nodes.needs_status(node, self._machine, pressures(node.metadata.name)):
                 unready.append(node)
             elif nodes.needs_spec(node, self._fleet):
                 held_back.append(node)
         now = self._clock.time()
         for _, chunk in _chunks(unready):
-            items = await self._client.update_status_batch([nodes.with_status(node, self._machine, now) for node in chunk])
+            reports = [nodes.with_status(node, self._machine, now, pressures(node.metadata.name)) for node in chunk]
+            items = await self._client.update_status_batch(reports)
             for item in items:
                 _failed(item, Conflict, NotFound)
         await _each(self._free(node) for node in held_back)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from kubelet import containerstatus
 from kubelet.addresses import Addresses
 from kubelet.containerstatus import Shown, show
+from kubelet.eviction import EVICTED
 from kubelet.lifecycle import Phase, PodState
 from kubelet.runtime import ContainerView, Instant
 from kubelet.template import Template
@@ -45,6 +46,8 @@ def render(
         status.hostIPs.add(ip=addresses.host)
         status.podIPs.add(ip=addresses.pod)
     _clear(status, state.accepted)
+    if state.ending is not None and state.ending.reason == EVICTED:
+        _disrupted(status, state.ending.message, state.ended or state.accepted)
     if state.ready.holds and (running := containerstatus.plainly(template, containers)) is not None:
         status.MergeFromString(
             _all_true(
@@ -59,6 +62,16 @@ def render(
         shown = show(template.plan, state, containers)
         status.MergeFromString(_conditions(state, shown) + containerstatus.encode(pod.metadata, template, state, shown))
     return report
+
+
+def _disrupted(status: PodStatus, message: str, since: Instant) -> None:
+    """The node ends the pod. That somebody else was about to do so does not count any more.
+    Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
+    kept = [each for each in status.conditions if each.type != "DisruptionTarget"]
+    del status.conditions[:]
+    status.conditions.extend(kept)
+    told = status.conditions.add(type="DisruptionTarget", status="True", lastTransitionTime=to_time(since.unix))
+    told.reason, told.message = "TerminationByKubelet", message
 
 
 def _clear(status: PodStatus, accepted: Instant) -> None:

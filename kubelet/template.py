@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kubelet.lifecycle import PodPlan, plan_of
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
-from pinnace.fit import Requests, pod_requests
+from pinnace.fit import Requests, insists, pod_requests
 
 
 class Template(NamedTuple):
@@ -15,6 +15,8 @@ class Template(NamedTuple):
     init_images: tuple[str, ...]
     host_network: bool
     requests: Requests
+    choosy: PodSpec | None
+    """The spec, if it insists on labels of the node."""
 
 
 def template_of(pod: Pod) -> Template:
@@ -34,4 +36,5 @@ def _of_bytes(encoded: bytes) -> Template:
         tuple(container.image for container in pod.spec.initContainers),
         pod.spec.hostNetwork,
         pod_requests(pod),
+        pod.spec if insists(pod.spec) else None,
     )

@@ -1,12 +1,13 @@
 """One node of a fleet: the room that it has, and the addresses that it gives out. No I/O."""
 
 import logging
+from collections.abc import Collection, Mapping
 
 from kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
 from kubelet.template import Template
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.names import is_extended_resource
-from pinnace.fit import Refusal, Requests, Room, allocatable
+from pinnace.fit import Refusal, Requests, Room, allocatable, matches
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +23,24 @@ class VirtualNode:
         except ValueError as error:
             log.warning("node %s: podCIDR: %s; it is ignored", name, error)
             self._addresses = AddressPool(own)
+        self._node = node
         self._room = Room(allocatable(node))
         self._tenants: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
         """The node has changed: perhaps in what it has. Pods that it runs stay."""
+        self._node = node
         self._room.allocatable = allocatable(node)
+
+    @property
+    def allocatable(self) -> Mapping[str, int]:
+        """What its pods may use, by resource name."""
+        return self._room.allocatable
+
+    @property
+    def tenants(self) -> Collection[str]:
+        """The uids of the pods that it counts."""
+        return self._tenants.keys()
 
     def admit(self, uid: str, template: Template) -> Addresses | Refusal:
         """Counts a pod and gives it addresses, or says why it cannot run here. Extended resources that the node knows nothing
@@ -35,6 +48,8 @@ class VirtualNode:
         for refusal in self._room.refusals(template.requests):
             if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource):
                 return refusal
+        if template.choosy is not None and not matches(template.choosy, self._node):
+            return Refusal(labels=True)
         return self._settle(uid, template, "")
 
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:

@@ -32,7 +32,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 """
 
 from kubelet.lifecycle.admission import accept, accepted, adopt, refuse
-from kubelet.lifecycle.advance import advance
+from kubelet.lifecycle.advance import advance, evict
 from kubelet.lifecycle.backoff import comes_back, delay, in_words
 from kubelet.lifecycle.plan import ContainerPlan, PodPlan, plan_of
 from kubelet.lifecycle.state import (
@@ -75,6 +75,7 @@ __all__ = [
     "advance",
     "comes_back",
     "delay",
+    "evict",
     "in_words",
     "plan_of",
     "refuse",

@@ -94,6 +94,13 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     return Step(state, None, (*turn.actions, Remove()) if deleting else tuple(turn.actions))
 
 
+def evict(state: PodState, reason: str, message: str, now: Instant) -> PodState:
+    """The state of a pod that its node ends, without a grace; of one that is over, or ends already, the same state."""
+    if state.phase.final or state.ending is not None:
+        return state
+    return state._replace(ending=Ending(now.monotonic, 0.0, reason, message))
+
+
 def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:
     """The same for the two cases that nearly all steps of nearly all pods are: nothing is there yet, and everything runs. None:
     it is neither."""

@@ -14,10 +14,22 @@ The rules are those of Kubernetes' NodeResourcesFit and NodePorts:
 * Every resource that it asks for must be free on the node; a resource that the node does not have has nothing free.
 * No other pod of the node has the same (protocol, host port) on the same IP; 0.0.0.0 is every IP.
 
-Taints, labels and the like are no matter of fit.
+Which labels a pod insists on (`matches`) is asked apart from that, and taints are no matter of fit.
 """
 
+from pinnace.fit.affinity import insists, matches
 from pinnace.fit.requests import HostPort, Requests, pod_requests
 from pinnace.fit.room import Refusal, Room, allocatable, check, is_terminal
 
-__all__ = ["HostPort", "Refusal", "Requests", "Room", "allocatable", "check", "is_terminal", "pod_requests"]
+__all__ = [
+    "HostPort",
+    "Refusal",
+    "Requests",
+    "Room",
+    "allocatable",
+    "check",
+    "insists",
+    "is_terminal",
+    "matches",
+    "pod_requests",
+]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.quantity import amounts
+from pinnace.fit.affinity import AFFINITY_REASON
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
 
 PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
@@ -18,32 +19,39 @@ def reason_of(resource: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason why a pod does not fit. Without a `resource` it is about host ports."""
+    """One reason why a pod does not fit. Without a `resource` it is about host ports, or about the labels of the node."""
 
     resource: str = ""
     requested: int = 0
     used: int = 0
     capacity: int = 0
+    labels: bool = False
 
     @property
     def reason(self) -> str:
         """As kube-scheduler words it: "Insufficient cpu"."""
+        if self.labels:
+            return AFFINITY_REASON
         return reason_of(self.resource) if self.resource else PORTS_REASON
 
     @property
     def admission_reason(self) -> str:
         """As the kubelet words it in status.reason: "OutOfcpu"."""
-        return f"OutOf{self.resource}" if self.resource else "NodePorts"
+        return f"OutOf{self.resource}" if self.resource else self._predicate
 
     @property
     def admission_message(self) -> str:
         """As the kubelet words it in status.message."""
         if not self.resource:
-            return f"Predicate NodePorts failed: {PORTS_REASON}"
+            return f"Predicate {self._predicate} failed: {self.reason}"
         return (
             f"Node didn't have enough resource: {self.resource}, "
             f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
         )
+
+    @property
+    def _predicate(self) -> str:
+        return "NodeAffinity" if self.labels else "NodePorts"
 
 
 class Room:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
+from pinnace.fit.affinity import AFFINITY_REASON
 from scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -26,7 +27,6 @@ from scheduler.framework import (
 )
 from scheduler.plugins.added_affinity import added_affinity
 
-REASON = "node(s) didn't match Pod's node affinity/selector"
 ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
@@ -48,8 +48,8 @@ class NodeAffinity:
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         unmatched = ~matching_nodes(pod.pod.spec, nodes)
         if self._required is None:
-            return FilterResult.refusing(unmatched, REASON)
-        return FilterResult.coded(np.where(~selected(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, REASON))
+            return FilterResult.refusing(unmatched, AFFINITY_REASON)
+        return FilterResult.coded(np.where(~selected(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, AFFINITY_REASON))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)

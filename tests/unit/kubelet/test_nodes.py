@@ -1,6 +1,7 @@
 from ipaddress import IPv4Address, IPv4Network
 
 from kubelet.addresses import host_ip, pod_cidr
+from kubelet.eviction import Kind
 from kubelet.nodes import Endpoint, Machine, needs_spec, needs_status, new_node, with_spec, with_status
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -84,3 +85,29 @@ def test_the_addresses_of_local_nodes_are_this_machines() -> None:
     internal = {each.type: each.address for each in node.status.addresses}["InternalIP"]
     assert IPv4Address(internal) in IPv4Network(node.spec.podCIDR)
     assert node.status.nodeInfo.containerRuntimeVersion == "process://1"
+
+
+def test_pressure_is_reported_while_it_lasts_and_taken_back_then() -> None:
+    node = new_node("node-7", "fleet", MACHINE, 5_000.0)
+    assert len(node.status.conditions) == 1, "a node that never was under pressure says nothing of it"
+    assert needs_status(node, MACHINE, [Kind.MEMORY])
+    pressed = with_status(node, MACHINE, 6_000.0, [Kind.MEMORY])
+    assert not needs_status(pressed, MACHINE, [Kind.MEMORY])
+    told = {each.type: (each.status, each.reason) for each in pressed.status.conditions}
+    assert told["MemoryPressure"] == ("True", "KubeletHasInsufficientMemory")
+    assert set(told) == {"Ready", "MemoryPressure"}
+
+    assert needs_status(pressed, MACHINE)
+    eased = with_status(pressed, MACHINE, 7_000.0)
+    told = {each.type: (each.status, each.reason) for each in eased.status.conditions}
+    assert told["MemoryPressure"] == ("False", "KubeletHasSufficientMemory")
+
+
+def test_a_node_that_was_silent_reports_its_pressure_again() -> None:
+    node = with_status(new_node("node-7", "fleet", MACHINE, 5_000.0), MACHINE, 6_000.0, [Kind.DISK])
+    for condition in node.status.conditions:
+        condition.status = "Unknown"
+    for pressures, status in (([], "False"), ([Kind.DISK], "True")):
+        again = with_status(node, MACHINE, 7_000.0, pressures)
+        told = {each.type: (each.status, each.lastTransitionTime.seconds) for each in again.status.conditions}
+        assert told == {"Ready": ("True", 7_000), "DiskPressure": (status, 7_000)}

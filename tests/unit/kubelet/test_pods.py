@@ -66,6 +66,7 @@ async def test_a_crashing_container_is_restarted_and_counted(api: FakeApi) -> No
         (make_pod("big").req(memory="33Gi"), "OutOfmemory"),
         (make_pod("big").req(**{"hugepages-2Mi": "2Mi"}), "OutOfhugepages-2Mi"),
         (make_pod("big").host_port(80), "NodePorts"),
+        (make_pod("big").req().node_selector("zone", "a"), "NodeAffinity"),
         (small("big").declare(run_seconds="soon"), "UnexpectedAdmissionError"),
     ],
 )

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinnace.fit.affinity import AFFINITY_REASON
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.config import Configuration, ConfigurationError, check, parse, write
 from scheduler.framework import SKIP
-from scheduler.plugins.node_affinity import ENFORCED, REASON, NodeAffinity
+from scheduler.plugins.node_affinity import ENFORCED, NodeAffinity
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 from tests.unit.scheduler.test_plugins import refusals
@@ -36,8 +37,8 @@ def configuration(args: str) -> Configuration:
     ("pod", "expected"),
     [
         (make_pod("a"), ["", "", ENFORCED]),
-        (make_pod("a").node_selector("zone", "east"), ["", REASON, ENFORCED]),
-        (make_pod("a").node_affinity(("zone", "DoesNotExist", [])), [REASON, REASON, ENFORCED]),
+        (make_pod("a").node_selector("zone", "east"), ["", AFFINITY_REASON, ENFORCED]),
+        (make_pod("a").node_affinity(("zone", "DoesNotExist", [])), [AFFINITY_REASON, AFFINITY_REASON, ENFORCED]),
     ],
 )
 def test_what_is_required_is_required_of_every_pod(pod: PodBuilder, expected: list[str]) -> None:

@@ -1,0 +1,165 @@
+"""Whom a node that is short of something evicts, and whom it does not admit. Pure.
+
+What a container of the fake runtime uses is declared on its pod, as what it does is (kubelet.behaviour); where nothing is
+declared it uses what it requests:
+
+    pinnace.io/memory-usage[.CONTAINER], pinnace.io/ephemeral-storage-usage[.CONTAINER]
+
+A node is short of memory (or disk) when what its pods use is more than its allocatable, from which the eviction threshold is
+taken already. The annotation `pinnace.io/pressure: memory=AMOUNT,disk,pid` says what others use beside them; without an amount
+the node is short until the annotation goes.
+
+The order in which pods go is Kubernetes': first those that use more than they request, then by priority, then by how much more
+they use; for want of process ids by priority alone. Critical pods do not go.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from pinnace.api.core_v1_pb2 import Container, Node, Pod
+from pinnace.api.qos import qos_class
+from pinnace.api.quantity import QuantityError, amount, format_amount
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.wellknown import PRESSURE_ANNOTATION
+
+EVICTED = "Evicted"
+CRITICAL = 2_000_000_000
+"""The priority from which a pod is critical."""
+MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
+_USAGE = "-usage"
+_PREFIX = "pinnace.io/"
+
+
+class Kind(StrEnum):
+    """In the order in which they are relieved. The values are the words of the annotation."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+    PID = "pid"
+
+
+RESOURCES = {Kind.MEMORY: "memory", Kind.DISK: "ephemeral-storage", Kind.PID: "pids"}
+CONDITIONS = {Kind.MEMORY: "MemoryPressure", Kind.DISK: "DiskPressure", Kind.PID: "PIDPressure"}
+THRESHOLD = 100 << 20
+"""Bytes of memory that are to be available: Kubernetes' memory.available<100Mi. Here of disk, too."""
+
+
+class Consumer(NamedTuple):
+    """A pod as eviction sees it: what it uses of one resource, and what it has requested."""
+
+    uid: str
+    priority: int
+    used: int
+    requested: int
+
+
+def shortages(node: Node) -> dict[Kind, int | None]:
+    """What the node is to be short of, and how much of it others use; None: all. What makes no sense is left out."""
+    found: dict[Kind, int | None] = {}
+    for word in node.metadata.annotations.get(PRESSURE_ANNOTATION, "").split(","):
+        name, equals, text = word.partition("=")
+        kind = next((kind for kind in Kind if kind == name), None)
+        if kind is not None:
+            try:
+                found[kind] = amount(RESOURCES[kind], text) if equals else None
+            except QuantityError:
+                continue
+    return found
+
+
+def declares_usage(pod: Pod) -> bool:
+    return any(
+        key.startswith(_PREFIX) and key.partition(".io/")[2].partition(".")[0].endswith(_USAGE)
+        for key in pod.metadata.annotations
+    )
+
+
+def usage(pod: Pod, container: Container, resource: str) -> int:
+    """Bytes that the container uses."""
+    annotations = pod.metadata.annotations
+    common = f"{_PREFIX}{resource}{_USAGE}"
+    text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
+    try:
+        return amount(resource, text) if text else _stated(container.resources.requests, resource)
+    except QuantityError:
+        return _stated(container.resources.requests, resource)
+
+
+def consumer(pod: Pod, kind: Kind) -> Consumer:
+    resource = RESOURCES[kind]
+    used = sum(usage(pod, each, resource) for each in pod.spec.containers)
+    requested = sum(_stated(each.resources.requests, resource) for each in pod.spec.containers)
+    return Consumer(pod.metadata.uid, pod.spec.priority, used, requested)
+
+
+def available(consumers: Iterable[Consumer], capacity: int, others: int) -> int:
+    """Bytes that are left; the node is short of them when these are fewer than THRESHOLD. `capacity`: its allocatable."""
+    return max(0, capacity + THRESHOLD - others - sum(each.used for each in consumers))
+
+
+def victim(kind: Kind, consumers: Iterable[Consumer]) -> str | None:
+    """The uid of the pod that goes first; None: all that there are stay."""
+    candidates = [each for each in consumers if each.priority < CRITICAL]
+    if kind is Kind.PID:
+        return min(candidates, key=lambda each: (each.priority, each.uid)).uid if candidates else None
+    return min(candidates, key=_rank).uid if candidates else None
+
+
+def _rank(each: Consumer) -> tuple[bool, int, int, str]:
+    return each.used <= each.requested, each.priority, each.requested - each.used, each.uid
+
+
+def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
+    """In the kubelet's words. `left`: bytes that are available; None: that is not known."""
+    resource = RESOURCES[kind]
+    words = [f"The node was low on resource: {resource}."]
+    if left is not None:
+        threshold = format_amount(resource, THRESHOLD)
+        words.append(f"Threshold quantity: {threshold}, available: {format_amount(resource, left)}.")
+    if kind is not Kind.PID:
+        for each in pod.spec.containers:
+            used, requested = usage(pod, each, resource), _stated(each.resources.requests, resource)
+            if used > requested:
+                request = format_amount(resource, requested)
+                words.append(
+                    f"Container {each.name} was using {format_amount(resource, used)}, request is {request}, "
+                    f"has larger consumption of {resource}."
+                )
+    return " ".join(words)
+
+
+def over_limit(pod: Pod) -> str:
+    """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not."""
+    resource, limited, total, used = RESOURCES[Kind.DISK], True, 0, 0
+    for each in pod.spec.containers:
+        uses, limit = usage(pod, each, resource), _stated(each.resources.limits, resource)
+        if limit and uses > limit:
+            return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
+        limited, total, used = limited and bool(limit), total + limit, used + uses
+    if limited and used > total:
+        return f"Pod ephemeral local storage usage exceeds the total limit of containers {format_amount(resource, total)}."
+    return ""
+
+
+def barred(pod: Pod, pressures: Sequence[Kind]) -> str:
+    """Why a node under these pressures does not take the pod; empty: it does. Under memory pressure alone it takes those that
+    have requested memory, or tolerate it; critical pods always come."""
+    if not pressures or pod.spec.priority >= CRITICAL:
+        return ""
+    if list(pressures) == [Kind.MEMORY] and (qos_class(pod.spec) != "BestEffort" or _tolerates_memory_pressure(pod)):
+        return ""
+    return f"The node had condition: [{' '.join(CONDITIONS[kind] for kind in pressures)}]."
+
+
+def _tolerates_memory_pressure(pod: Pod) -> bool:
+    return any(
+        each.key in ("", MEMORY_PRESSURE_TAINT) and each.operator == "Exists" and each.effect in ("", "NoSchedule")
+        for each in pod.spec.tolerations
+    )
+
+
+def _stated(amounts: Mapping[str, Quantity], resource: str) -> int:
+    return amount(resource, amounts[resource].string) if resource in amounts else 0

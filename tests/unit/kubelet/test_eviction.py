@@ -1,0 +1,144 @@
+"""Whom a node that is short of something evicts, in which order, and with which words."""
+
+import pytest
+
+from kubelet.eviction import (
+    CRITICAL,
+    THRESHOLD,
+    Consumer,
+    Kind,
+    available,
+    barred,
+    consumer,
+    eviction_message,
+    over_limit,
+    shortages,
+    victim,
+)
+from pinnace.api.wellknown import PRESSURE_ANNOTATION
+from tests.builders import PodBuilder, make_node, make_pod
+
+GI = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", {}),
+        ("memory", {Kind.MEMORY: None}),
+        ("memory=4Gi,disk,pid", {Kind.MEMORY: 4 * GI, Kind.DISK: None, Kind.PID: None}),
+        ("memory=lots,patience,pid", {Kind.PID: None}),
+    ],
+)
+def test_what_a_node_is_told_to_be_short_of(text: str, wanted: dict[Kind, int | None]) -> None:
+    node = make_node("n").build()
+    node.metadata.annotations[PRESSURE_ANNOTATION] = text
+    assert shortages(node) == wanted
+
+
+def order(kind: Kind, *consumers: Consumer) -> list[str]:
+    """In which they go."""
+    left, gone = list(consumers), list[str]()
+    while uid := victim(kind, left):
+        gone.append(uid)
+        left = [each for each in left if each.uid != uid]
+    return gone
+
+
+def test_who_uses_more_than_requested_goes_first_then_low_priority_then_the_excess() -> None:
+    assert order(
+        Kind.MEMORY,
+        Consumer("guaranteed", 0, used=2 * GI, requested=4 * GI),
+        Consumer("modest", -5, used=GI, requested=GI),
+        Consumer("best-effort", 0, used=GI, requested=0),
+        Consumer("greedy", 0, used=3 * GI, requested=GI),
+        Consumer("important", 100, used=9 * GI, requested=GI),
+    ) == ["greedy", "best-effort", "important", "modest", "guaranteed"]
+
+
+def test_process_ids_are_a_matter_of_priority_alone() -> None:
+    high, low = Consumer("high", 10, used=9, requested=0), Consumer("low", 1, used=0, requested=0)
+    assert order(Kind.PID, high, low) == ["low", "high"]
+
+
+def test_critical_pods_never_go() -> None:
+    assert order(Kind.MEMORY, Consumer("critical", CRITICAL, used=9 * GI, requested=0), Consumer("a", 0, 0, 0)) == ["a"]
+
+
+def test_what_is_available() -> None:
+    consumers = [Consumer("a", 0, 3 * GI, 0), Consumer("b", 0, GI, 0)]
+    assert available(consumers, 4 * GI, others=0) == THRESHOLD, "just enough"
+    assert available(consumers, 4 * GI, others=1) == THRESHOLD - 1
+    assert available(consumers, 4 * GI, others=9 * GI) == 0
+
+
+def pod(**declared: str) -> PodBuilder:
+    return make_pod("a").req(memory="1Gi").req(memory="1Gi").declare(**declared)
+
+
+@pytest.mark.parametrize(
+    ("builder", "used"),
+    [
+        (pod(), 2 * GI),
+        (pod(memory_usage="3Gi"), 6 * GI),
+        (pod(memory_usage="3Gi", memory_usage__c1="0"), 3 * GI),
+        (pod(memory_usage="much"), 2 * GI),
+    ],
+)
+def test_what_a_pod_uses_is_declared_or_what_it_requests(builder: PodBuilder, used: int) -> None:
+    found = consumer(builder.build(), Kind.MEMORY)
+    assert (found.used, found.requested) == (used, 2 * GI)
+
+
+def test_the_words_of_an_eviction() -> None:
+    built = pod(memory_usage__c1="3Gi").build()
+    assert eviction_message(built, Kind.MEMORY, GI // 64) == (
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 16Mi. "
+        "Container c1 was using 3Gi, request is 1Gi, has larger consumption of memory."
+    )
+    assert eviction_message(built, Kind.PID, None) == "The node was low on resource: pids."
+
+
+def local(*limits: str) -> PodBuilder:
+    builder = make_pod("a")
+    for limit in limits:
+        builder = builder.container(limits={"ephemeral-storage": limit} if limit else None)
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("builder", "words"),
+    [
+        (local("1Gi").declare(ephemeral_storage_usage="1Gi"), ""),
+        (local("1Gi").declare(ephemeral_storage_usage="2Gi"), 'Container c0 exceeded its local ephemeral storage limit "1Gi".'),
+        (local("1Gi", "").declare(ephemeral_storage_usage__c1="9Gi"), ""),
+        (local("").declare(ephemeral_storage_usage="2Gi"), ""),
+    ],
+)
+def test_limits_of_local_storage(builder: PodBuilder, words: str) -> None:
+    assert over_limit(builder.build()) == words
+
+
+BEST_EFFORT, BURSTABLE = make_pod("a").req(), make_pod("a").req(cpu="1m")
+
+
+@pytest.mark.parametrize(
+    ("builder", "pressures", "words"),
+    [
+        (BEST_EFFORT, (), ""),
+        (BEST_EFFORT, (Kind.MEMORY,), "The node had condition: [MemoryPressure]."),
+        (BURSTABLE, (Kind.MEMORY,), ""),
+        (BURSTABLE, (Kind.DISK,), "The node had condition: [DiskPressure]."),
+        (BURSTABLE, (Kind.MEMORY, Kind.PID), "The node had condition: [MemoryPressure PIDPressure]."),
+        (make_pod("a").req().priority(CRITICAL), (Kind.DISK,), ""),
+    ],
+)
+def test_whom_a_node_under_pressure_takes(builder: PodBuilder, pressures: tuple[Kind, ...], words: str) -> None:
+    assert barred(builder.build(), pressures) == words
+
+
+def test_who_tolerates_memory_pressure_may_come() -> None:
+    built = make_pod("a").req().build()
+    built.spec.tolerations.add(key="node.kubernetes.io/memory-pressure", operator="Exists", effect="NoSchedule")
+    assert not barred(built, [Kind.MEMORY])
+    assert barred(built, [Kind.DISK])

@@ -1,0 +1,140 @@
+"""Nodes that are short of something: what they say, and what becomes of their pods."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
+
+import pytest
+
+from kubelet.eviction import Kind
+from kubelet.housekeeping import HOUSEKEEPING, TRANSITION, Housekeeping
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.wellknown import PRESSURE_ANNOTATION
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+
+class House:
+    """A fleet of one node of 8 GiB, "n", with its housekeeping."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api = api
+        self.changes: list[str] = []
+        self.keeping = Housekeeping(api.fleet, on_change=self._changed, clock=api.clock)
+        self.running = asyncio.create_task(self.keeping.run())
+
+    def _changed(self, nodes: Collection[str]) -> None:
+        self.changes.extend(nodes)
+
+    def tell(self, pressure: str) -> None:
+        """The node's annotation is this from now on."""
+        self.keeping.learn(node(pressure))
+
+    async def create(self, builder: PodBuilder) -> None:
+        self.api.create(builder)
+        await self.api.clock.advance(0.0)
+
+    async def pass_(self, looks: int = 1) -> None:
+        await self.api.clock.advance(HOUSEKEEPING * looks)
+
+    @property
+    def evicted(self) -> list[str]:
+        return [name for name, reason in self.api.events if reason == "Evicted"]
+
+
+def node(pressure: str = "") -> Node:
+    built = make_node("n").capacity(cpu=8, memory="8Gi", pods=20, **{"ephemeral-storage": "8Gi"}).build()
+    if pressure:
+        built.metadata.annotations[PRESSURE_ANNOTATION] = pressure
+    return built
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    api = FakeApi()
+    await api.start_fleet(node())
+    house = House(api)
+    yield house
+    house.running.cancel()
+    with suppress(asyncio.CancelledError):
+        await house.running
+    await api.stop_fleet()
+
+
+def sized(name: str, memory: str = "1Gi") -> PodBuilder:
+    return make_pod(name).req(memory=memory)
+
+
+async def test_one_pod_after_another_goes_until_the_rest_fits(house: House) -> None:
+    for name in "abcd":
+        await house.create(sized(name).priority(ord(name)))
+    house.tell("memory=6Gi")
+    assert house.keeping.pressures("n") == [Kind.MEMORY]
+    await house.pass_()
+    assert house.evicted == ["a"]
+    await house.pass_()
+    assert house.evicted == ["a", "b"]
+    await house.pass_(5)
+    assert house.evicted == ["a", "b"], "what is left fits"
+    status = house.api.pod("a").status
+    assert (status.phase, status.reason) == ("Failed", "Evicted")
+    assert status.message == "The node was low on resource: memory. Threshold quantity: 100Mi, available: 0."
+    target = next(each for each in status.conditions if each.type == "DisruptionTarget")
+    assert (target.status, target.reason, target.message) == ("True", "TerminationByKubelet", status.message)
+
+
+async def test_the_condition_stays_for_a_while_and_then_goes(house: House) -> None:
+    await house.create(sized("a"))
+    house.tell("memory=8Gi")
+    await house.pass_()
+    assert house.evicted == ["a"]
+    await house.api.clock.advance(TRANSITION - HOUSEKEEPING)
+    assert house.keeping.pressures("n") == [Kind.MEMORY]
+    await house.pass_(2)
+    assert house.keeping.pressures("n") == []
+    assert house.changes == ["n"]
+
+
+async def test_a_node_without_pressure_takes_everybody_again(house: House) -> None:
+    house.tell("memory")
+    await house.create(make_pod("early").req())
+    assert house.api.pod("early").status.reason == "Evicted"
+    assert house.api.pod("early").status.message == "Pod was rejected: The node had condition: [MemoryPressure]."
+    house.tell("")
+    await house.create(make_pod("late").req())
+    await house.pass_(2)
+    assert house.api.phases("late") == ["Running"]
+
+
+async def test_pods_that_use_more_than_there_is_bring_pressure_themselves(house: House) -> None:
+    await house.create(sized("good", "4Gi"))
+    await house.create(sized("greedy").declare(memory_usage="6Gi"))
+    await house.pass_(3)
+    assert house.evicted == ["greedy"]
+    assert house.keeping.pressures("n") == [Kind.MEMORY]
+    assert "Container c0 was using 6Gi, request is 1Gi" in house.api.pod("greedy").status.message
+
+
+async def test_a_pod_that_is_above_its_storage_limit_goes_though_the_node_has_room(house: House) -> None:
+    builder = make_pod("a").container(limits={"ephemeral-storage": "1Gi"}).declare(ephemeral_storage_usage="2Gi")
+    await house.create(builder)
+    await house.create(sized("b"))
+    await house.pass_(2)
+    assert house.evicted == ["a"]
+    assert house.keeping.pressures("n") == []
+
+
+async def test_a_pod_that_is_leaving_anyway_is_not_evicted(house: House) -> None:
+    await house.create(sized("leaving").declare(stop_seconds="20"))
+    house.api.delete("leaving")
+    house.tell("memory")
+    await house.pass_(2)
+    assert house.evicted == []
+
+
+async def test_evicted_pods_are_gone_with_their_containers(house: House) -> None:
+    await house.create(sized("a").declare(stop_seconds="60"))
+    house.tell("pid")
+    await house.pass_()
+    assert house.api.phases("a") == ["Running", "Failed"]
+    assert house.api.fleet.tenants("n") == [], "at once, without a grace"

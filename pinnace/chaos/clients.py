@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
@@ -34,8 +34,17 @@ CONTINUE = "continue"
 class _Once(Connection):
     """A connection that never sends a call twice."""
 
-    async def call(self, method: str, request: Message, response: type[R], *, timeout: float = 10.0, retry: bool = True) -> R:
-        return await self._attempt(method, request, response, asyncio.get_running_loop().time() + timeout, False)
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        response: type[R],
+        *,
+        timeout: float = 10.0,
+        retry: bool = True,
+        allowed: Callable[[], bool] | None = None,
+    ) -> R:
+        return await self._attempt(method, request, response, asyncio.get_running_loop().time() + timeout, False, allowed)
 
 
 class RecordingConnection(Connection):
@@ -56,16 +65,23 @@ class RecordingConnection(Connection):
         self._under_way: dict[int, _Attempt] = {}
 
     async def call(
-        self, method: str, request: Message, response: type[R], *, timeout: float = CALL_TIMEOUT, retry: bool = True
+        self,
+        method: str,
+        request: Message,
+        response: type[R],
+        *,
+        timeout: float = CALL_TIMEOUT,
+        retry: bool = True,
+        allowed: Callable[[], bool] | None = None,
     ) -> R:
         server = self._random.choice(self._servers)
         parsed = parse(method)
         if parsed is None:
-            return await server.call(method, request, response, timeout=timeout)
+            return await server.call(method, request, response, timeout=timeout, allowed=allowed)
         number = next(self._ids)
         attempt = self._under_way[number] = _Attempt(self.client, number, server.endpoint, *parsed, request)
         try:
-            answer = await server.call(method, request, response, timeout=min(timeout, CALL_TIMEOUT))
+            answer = await server.call(method, request, response, timeout=min(timeout, CALL_TIMEOUT), allowed=allowed)
         except ApiError as error:
             self._write(number, attempt.failed(error))
             raise

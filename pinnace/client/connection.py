@@ -12,7 +12,7 @@ server says so with RetryInfo), or when its caller declares that repeating does 
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,7 @@ from pinnace.client.errors import (
     Timeout,
     Unauthenticated,
     Unavailable,
+    fenced,
     from_rpc,
     outcome_unknown,
     timed_out,
@@ -136,15 +137,27 @@ class Connection:
         """The server that the next call goes to."""
         return self._peers[self._current].endpoint if self._peers else self._endpoints[0]
 
-    async def call(self, method: str, request: Message, response: type[R], *, timeout: float = 10.0, retry: bool = True) -> R:
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        response: type[R],
+        *,
+        timeout: float = 10.0,
+        retry: bool = True,
+        allowed: Callable[[], bool] | None = None,
+    ) -> R:
         """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
 
         What certainly did not happen is tried again, on the next server, until `timeout`. With `retry`, so is a call whose
-        answer was lost: say so only of reads and of writes that may happen twice.
+        answer was lost: say so only of reads and of writes that may happen twice. `allowed` is asked at the moment in which an
+        attempt is sent: if it may not be, Fenced is raised.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         try:
-            return await self._attempt(method, request, response, deadline, retry)  # most succeed: no machinery for these
+            return await self._attempt(
+                method, request, response, deadline, retry, allowed
+            )  # most succeed: no machinery for these
         except ApiError as error:
             if not _repeatable(error, retry):
                 raise
@@ -161,7 +174,7 @@ class Connection:
             """The first one has been made."""
             if (error := next(told, None)) is not None:
                 raise error
-            return await self._attempt(method, request, response, deadline, retry)
+            return await self._attempt(method, request, response, deadline, retry, allowed)
 
         return await attempts(attempt)
 
@@ -217,12 +230,22 @@ class Connection:
         for peer in known.values():
             await peer.close()
 
-    async def _attempt(self, method: str, request: Message, response: type[R], deadline: float, retry: bool) -> R:
+    async def _attempt(
+        self,
+        method: str,
+        request: Message,
+        response: type[R],
+        deadline: float,
+        retry: bool,
+        allowed: Callable[[], bool] | None,
+    ) -> R:
         try:
             async with asyncio.timeout_at(deadline):
                 peer = await self._connected()
         except TimeoutError:
             raise timed_out(f"no connection to the API server at {', '.join(self._endpoints)} in time") from None
+        if allowed is not None and not allowed():
+            raise fenced(f"{method} is not sent: the term is over")
         remaining = deadline - asyncio.get_running_loop().time()
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, response.FromString)
         sent = call(request, timeout=max(remaining, 0.001), metadata=self._metadata)

@@ -185,6 +185,11 @@ def unavailable(message: str) -> Unavailable:
     return Unavailable(Refusal(Code.UNAVAILABLE, "", message))
 
 
+def fenced(message: str) -> Fenced:
+    """Nothing was sent."""
+    return Fenced(Refusal(Code.FAILED_PRECONDITION, "Fenced", message))
+
+
 def timed_out(message: str) -> Timeout:
     """Nothing was sent."""
     return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", message))

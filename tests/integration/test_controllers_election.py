@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from controllers.controller import Watch, itself
+import pytest
+
+from controllers.controller import Controller, Shared, Watch, itself
 from controllers.manager import ELECTION, Manager
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES
 from pinnace.client.client import Client
+from pinnace.client.errors import Fenced
 
 PATIENCE = 10.0
 
@@ -71,3 +74,30 @@ async def test_the_work_moves_with_the_lead_and_nothing_of_it_stays(client: Clie
         await until_at(replicas[second], "default")
         assert {"default", "late"} <= replicas[second].at  # all that was written before the election, from the beginning
         assert not replicas[first].at
+
+
+async def test_who_comes_to_itself_after_its_term_writes_nothing_more(client: Client) -> None:
+    """In the middle of a look, before it hears that its term is over."""
+    seen: list[Shared] = []
+
+    def build(shared: Shared) -> Sequence[Controller]:
+        seen.append(shared)
+        return [Endless()]
+
+    manager = Manager(client, "a", build)
+    running = asyncio.ensure_future(manager.run())
+    write = seen[0].client.namespaces.create
+    async with asyncio.timeout(PATIENCE):
+        while [each.holder for each in await client.elections.list() if each.name == ELECTION] != ["a"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        while True:
+            with suppress(Fenced):
+                await write(Namespace(metadata=ObjectMeta(name="in-time")))
+                break
+            await asyncio.sleep(0.01)
+    await manager.stop()
+    with pytest.raises(Fenced):
+        await write(Namespace(metadata=ObjectMeta(name="too-late")))
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running

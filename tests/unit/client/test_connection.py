@@ -204,3 +204,17 @@ async def test_a_server_that_takes_no_requests_is_left(serve: Serve, connect: Co
         for _ in range(100):
             await stream.write(much)
     assert connection.endpoint == two.address
+
+
+async def test_no_attempt_is_sent_that_is_not_allowed_any_more(serve: Serve, connect: Connect) -> None:
+    server, asked = await serve(), list[None]()
+    may = iter([True, False])
+
+    async def refuse_first(context: Any) -> None:
+        asked.append(None)
+        await refuse(context, Refusal(Code.UNAVAILABLE, "", "not now", retry_after=0.0))
+
+    answering(server, refuse_first)
+    with pytest.raises(errors.Fenced):
+        await connect(server).call(METHOD, GetRequest(name="a"), Pod, timeout=5.0, allowed=lambda: next(may))
+    assert len(asked) == 1

@@ -10,25 +10,30 @@ from controllers.expectations import Expectations
 from controllers.jobs.counting import FINALIZER, tracked, untracked
 from controllers.jobs.outcome import COMPLETE, FAILURE, SUSPENDED, condition, ended
 from controllers.jobs.plan import plan
-from controllers.ownership import keeper
+from controllers.ownership import keeper, orphans
 from controllers.podcontrol import PodControl
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS, PODS
 from pinnace.api.selectors import from_message
 from pinnace.api.times import to_seconds
+from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import NotFound
+from pinnace.client.informer import Delta
 
 AT_ONCE = 32
 """Pods whose finalizers are removed at once."""
 
 
 def job_of(pod: Pod) -> str:
-    """For an index: "namespace/name" of the job whose finalizer the pod has; empty: it has none."""
-    reference = controller_of(pod)
-    if reference is None or reference.kind != JOBS.kind or not tracked(pod):
+    """For an index, and a key: "namespace/name" of the job whose finalizer the pod has, or `orphans` where it has lost its job;
+    empty: it has no finalizer."""
+    if not tracked(pod):
         return ""
-    return f"{pod.metadata.namespace}/{reference.name}"
+    reference = controller_of(pod)
+    if reference is None:
+        return orphans(pod.metadata.namespace)
+    return f"{pod.metadata.namespace}/{reference.name}" if reference.kind == JOBS.kind else ""
 
 
 class JobController:
@@ -49,7 +54,7 @@ class JobController:
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(JOBS, itself), Watch(PODS, its_controller(JOBS)))
+        return (Watch(JOBS, itself), Watch(PODS, _of_pod))
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)
@@ -74,7 +79,7 @@ class JobController:
         return wanted.again
 
     async def _let_go(self, key: str, job: Job | None) -> None:
-        """Pods of a job that is gone, or has ended, need not be counted any more."""
+        """Pods of a job that is gone, has left them, or has ended need not be counted any more."""
         ends = job is None or ended(job) is not None
         uid = job.metadata.uid if job is not None else ""
         pods = self._tracked.under(key).values()
@@ -123,3 +128,10 @@ class JobController:
             return left
         await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid, propagation="Foreground")
         return None
+
+
+def _of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    """Its job; or, if it has lost that one, those of its namespace that have: nobody else takes their finalizers away."""
+    yield from its_controller(JOBS)(delta)
+    if delta.kind != DELETED and (key := job_of(delta.obj)).endswith("/"):
+        yield key

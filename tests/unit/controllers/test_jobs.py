@@ -1,16 +1,23 @@
 """What a job does about its pods, and that it counts each of them once."""
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from controllers.jobs.controller import JobController
 from controllers.jobs.counting import FINALIZER, counted, failures, successes, untracked
 from controllers.jobs.indexes import index_of, lacking, number, parsed, shown, surplus
 from controllers.jobs.outcome import condition
 from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS
 from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import ADDED
+from pinnace.client.index import Index
+from pinnace.client.informer import Delta
 from tests.workloads import make_job, named, pod_of
 
 NOW = 10_000.0
@@ -177,6 +184,26 @@ def test_each_pod_is_counted_once_wherever_the_controller_dies(seed: int, mode: 
                 del own[uid]
     assert not own
     assert (job.status.succeeded, job.status.failed) == (expected, total - expected)
+
+
+async def test_pods_that_have_lost_their_job_lose_its_finalizer() -> None:
+    """Deleted with --cascade=orphan: nobody else would take it away, and they could never be deleted."""
+    orphan = pod(make_job("j"), "p")
+    del orphan.metadata.ownerReferences[:]
+    written: list[Pod] = []
+
+    async def update(changed: Pod) -> Pod:
+        written.append(changed)
+        return changed
+
+    informers = SimpleNamespace(store=lambda resource: {}, index=lambda resource, by: Index(by, [orphan]))
+    client = SimpleNamespace(pods=SimpleNamespace(update=update), of=lambda resource: None)
+    shared: Any = SimpleNamespace(informers=informers, client=client, clock=None, events=None)
+    controller = JobController(shared)
+    [watch] = [each for each in controller.watches if each.resource is PODS]
+    [key] = watch.keys(Delta(ADDED, orphan, None))
+    await controller.sync(key)
+    assert [list(each.metadata.finalizers) for each in written] == [[]]
 
 
 # --- indexes

@@ -93,6 +93,7 @@ class PodGarbageCollector:
         self._pods = shared.informers.store(PODS)
         self._nodes = shared.informers.store(NODES)
         self._missed: dict[str, float] = {}
+        shared.informers.add_handler(NODES, self._found)
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
@@ -111,6 +112,11 @@ class PodGarbageCollector:
         ]
         raise_first(await in_batches(self._client.delete_batch, requests), but=(NotFound, Conflict))
         return INTERVAL
+
+    def _found(self, deltas: Sequence[Delta[Node]]) -> None:
+        """A node that was there between two looks, or while another one led, has not been missed since the first of them."""
+        for delta in deltas:
+            self._missed.pop(delta.obj.metadata.name, None)
 
 
 def _comes_or_goes(delta: Delta[Any]) -> Sequence[str]:

@@ -3,7 +3,8 @@
     taint --not tolerated--> deleted            tolerated for N seconds --N seconds--> deleted
                                                         '--the taint goes--> stays
 
-The time of a pod begins when the leader first sees the taint, as in Kubernetes: the next leader gives it anew.
+The time of a pod begins when the leader first sees the taint, as in Kubernetes: the next leader gives it anew. It ends with the
+taint whether anybody leads or not, so that one who leads once more does not take a new taint for an old one.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 """
@@ -18,6 +19,7 @@ from controllers.places import finished, node_of
 from controllers.writes import in_batches, raise_first
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint, Toleration
 from pinnace.api.resources import NODES, PODS
+from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.client import delete_request
 from pinnace.client.errors import Conflict, NotFound
 from pinnace.client.informer import Delta
@@ -60,6 +62,7 @@ class TaintEviction:
         self._pods = shared.informers.index(PODS, node_of)
         self._since: dict[str, dict[str, float]] = {}
         """By node and uid: since when each pod's time has run, in monotonic seconds."""
+        shared.informers.add_handler(NODES, self._forget)
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
@@ -69,7 +72,6 @@ class TaintEviction:
         node = self._nodes.get(key)
         taints = evicting(node) if node is not None else []
         if not taints:
-            self._since.pop(key, None)
             return None
         now = self._clock.monotonic()
         before, since = self._since.get(key, {}), dict[str, float]()
@@ -89,6 +91,11 @@ class TaintEviction:
                 doomed.append(pod)
         await self._evict(doomed)
         return min(waits, default=None)
+
+    def _forget(self, deltas: Sequence[Delta[Node]]) -> None:
+        for delta in deltas:
+            if delta.kind == DELETED or not evicting(delta.obj):
+                self._since.pop(delta.obj.metadata.name, None)
 
     async def _evict(self, pods: Sequence[Pod]) -> None:
         """Says why of each, and deletes it."""

@@ -10,7 +10,7 @@ from controllers.controller import Shared
 from controllers.nodelifecycle.eviction import TaintEviction
 from controllers.places import node_of
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.verbs_pb2 import ADDED, BatchItem, DeleteRequest
+from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, DeleteRequest
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
 from tests.builders import make_node, make_pod
@@ -27,6 +27,7 @@ class Cluster:
     pods: Any = None
     """For the controller: this very object."""
     bound: Index[Pod] = field(default_factory=lambda: Index(node_of))
+    handlers: list[Any] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
 
@@ -35,6 +36,9 @@ class Cluster:
 
     def index(self, resource: Any, by: Any) -> Index[Pod]:
         return self.bound
+
+    def add_handler(self, resource: Any, handler: Any) -> None:
+        self.handlers.append(handler)
 
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:
         self.told.append((obj.metadata.name, reason))
@@ -60,6 +64,8 @@ class Cluster:
         for key in keys:
             builder.taint(key, effect="NoExecute")
         self.nodes["n"] = builder.build()
+        for handler in self.handlers:
+            handler([Delta(MODIFIED, self.nodes["n"], None)])
 
 
 @pytest.fixture
@@ -110,6 +116,19 @@ async def test_a_taint_that_goes_and_comes_back_gives_the_time_anew(
     cluster.taint()
     clock.stall(60.0)
     assert await controller.sync("n") is None and cluster.deleted == []
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 5.0 and cluster.deleted == []
+
+
+async def test_a_taint_that_goes_and_comes_back_while_nobody_looks_gives_the_time_anew(
+    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+) -> None:
+    """Another replica leads meanwhile."""
+    cluster.bind("p", 5)
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 5.0
+    cluster.taint()
+    clock.stall(60.0)
     cluster.taint(UNREACHABLE)
     assert await controller.sync("n") == 5.0 and cluster.deleted == []
 

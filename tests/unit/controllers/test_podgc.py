@@ -1,8 +1,16 @@
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from controllers.podgc import QUARANTINE, doomed, failed, missed
-from pinnace.api.core_v1_pb2 import Pod
+from controllers.podgc import QUARANTINE, PodGarbageCollector, doomed, failed, missed
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import NODES
+from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
+from pinnace.client.informer import Delta
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.clock import FakeClock
 
 NOW = 1_000.0
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -65,3 +73,34 @@ def test_what_is_removed_has_failed_unless_it_had_ended_before(phase: str, expec
     assert (condition.status, condition.reason, condition.message) == (
         "True", "DeletionByPodGC", "PodGC: node no longer exists",
     )  # fmt: skip
+
+
+async def test_a_node_that_was_there_while_nobody_looked_is_given_its_time_anew() -> None:
+    """Another replica leads meanwhile."""
+    pod, node, clock = make_pod("p").node("n").build(), make_node("n").build(), FakeClock()
+    nodes, handlers, removed = dict[str, Node](), list[Any](), list[str]()
+
+    async def update_status_batch(pods: Sequence[Pod]) -> list[BatchItem]:
+        return [BatchItem() for _ in pods]
+
+    async def delete_batch(requests: Sequence[DeleteRequest]) -> list[BatchItem]:
+        removed.extend(each.name for each in requests)
+        return [BatchItem() for _ in requests]
+
+    informers = SimpleNamespace(
+        store=lambda resource: nodes if resource is NODES else {"default/p": pod},
+        add_handler=lambda resource, handler: handlers.append(handler),
+    )
+    pods = SimpleNamespace(update_status_batch=update_status_batch, delete_batch=delete_batch)
+    shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(pods=pods), clock=clock)
+    collector = PodGarbageCollector(shared)
+    await collector.sync("pods")
+    for handler in handlers:
+        handler([Delta(ADDED, node, None)])
+        handler([Delta(DELETED, node, node)])
+    clock.stall(QUARANTINE)
+    await collector.sync("pods")
+    assert removed == []
+    clock.stall(QUARANTINE)
+    await collector.sync("pods")
+    assert removed == ["p"]

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubelet.lifecycle import TRANSITIONS, Phase, PodState, Wanted, advance
+from kubelet.lifecycle import TRANSITIONS, Fact, Phase, PodState, Wanted, advance
 from kubelet.runtime import ContainerState, ContainerView, Exit
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
@@ -108,6 +108,8 @@ def test_the_short_way_for_plain_pods_is_the_same_as_the_long_one(data: st.DataO
         running = [ContainerView(name, 0, ContainerState.RUNNING, BEGIN, None, None, None, None) for name in ("c0", "c1")]
         state = advance(want._replace(grace=None), state, running, BEGIN).state
         assert state.phase is Phase.RUNNING
+        if data.draw(st.booleans()):  # as it is adopted, after its node was taken to be unreachable
+            state = state._replace(ready=Fact(False, BEGIN))
     now = BEGIN.after(5)
     assert advance(want, state, views, now) == advance(want._replace(plan=plan._replace(plain=False)), state, views, now)
 

@@ -10,7 +10,7 @@ from controllers.expectations import Expectations
 from controllers.jobs.counting import FINALIZER, tracked, untracked
 from controllers.jobs.outcome import COMPLETE, FAILURE, SUSPENDED, condition, ended
 from controllers.jobs.plan import plan
-from controllers.ownership import keeper, orphans
+from controllers.ownership import keeper
 from controllers.podcontrol import PodControl
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
@@ -26,13 +26,13 @@ AT_ONCE = 32
 
 
 def job_of(pod: Pod) -> str:
-    """For an index, and a key: "namespace/name" of the job whose finalizer the pod has, or `orphans` where it has lost its job;
-    empty: it has no finalizer."""
+    """For an index, and a key: "namespace/name" of the job whose finalizer the pod has, or "namespace/" where it has lost its
+    job; empty: it has no finalizer."""
     if not tracked(pod):
         return ""
     reference = controller_of(pod)
     if reference is None:
-        return orphans(pod.metadata.namespace)
+        return f"{pod.metadata.namespace}/"
     return f"{pod.metadata.namespace}/{reference.name}" if reference.kind == JOBS.kind else ""
 
 

@@ -196,7 +196,9 @@ async def test_pods_that_have_lost_their_job_lose_its_finalizer() -> None:
         written.append(changed)
         return changed
 
-    informers = SimpleNamespace(store=lambda resource: {}, index=lambda resource, by: Index(by, [orphan]))
+    informers = SimpleNamespace(
+        store=lambda resource: {}, index=lambda resource, by: Index(by, [orphan]), labelled=lambda resource, only: None
+    )
     client = SimpleNamespace(pods=SimpleNamespace(update=update), of=lambda resource: None)
     shared: Any = SimpleNamespace(informers=informers, client=client, clock=None, events=None)
     controller = JobController(shared)

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak simulate simulate-bugs check security-table format proto up down bench chaos scenarios compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak simulate simulate-bugs check security-table format proto up down bench chaos scenarios stories compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -22,7 +22,7 @@ demo: setup ## Start a cluster, kill its leading scheduler three times and a kub
 	@$(BIN)/pinnace demo all
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; under five minutes)
-	@$(BIN)/pytest -m 'not compose and not chaos' -n 3 --dist worksteal
+	@$(BIN)/pytest -m 'not compose and not chaos and not stories' -n 3 --dist worksteal
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler
@@ -73,6 +73,9 @@ bench: setup ## Measure (make bench ROW=failover ARGS="--times 20")
 
 chaos: setup ## Break a cluster for three minutes, and judge it (make chaos ARGS="--minutes 60 --seed 7")
 	@$(BIN)/pinnace chaos run $(ARGS)
+
+stories: setup ## Run the tests of what starts clusters: up, down, demo and bench
+	@$(BIN)/pytest -m stories -n 2 tests/integration
 
 chaos-test: setup ## Run the tests that break clusters of real processes: what etcd's troubles do, and chaos itself
 	@$(BIN)/pytest -m chaos tests/integration

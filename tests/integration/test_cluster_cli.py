@@ -17,6 +17,7 @@ from pinnace.cluster import state
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(180)]
 PATIENCE = 20.0
 SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1", "--controllers", "0")
 

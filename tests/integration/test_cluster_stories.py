@@ -13,6 +13,10 @@ import pytest
 
 from pinnace.runtime import procfs
 
+pytestmark = [pytest.mark.stories, pytest.mark.timeout(180)]
+TIMEOUT = 150.0
+"""Seconds that a command may take on a busy machine."""
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -24,7 +28,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def pinnace(environment: dict[str, str], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pinnace.cli.main", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=55, check=False)
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                output, errors = process.communicate(timeout=TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)  # it takes its cluster down with it
+                output, errors = process.communicate()
+                pytest.fail(f"{arguments} took more than {TIMEOUT:g} s:\n{output}\n{errors}")
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     return run
 
@@ -75,6 +86,13 @@ def test_a_demo_that_is_interrupted_leaves_nothing(environment: dict[str, str], 
     assert not list(tmp_path.iterdir()) and not left_in(tmp_path)
 
 
+def test_the_demo_of_a_lost_kubelet(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    ended = pinnace("demo", "node-loss")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("✓") == 4 and "✗" not in ended.stdout
+    assert not list(tmp_path.iterdir()) and not left_in(tmp_path)
+
+
 def test_bench_throughput(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     found = bench(pinnace, "throughput", "--nodes", "20", "--pods", "300", "--save", str(tmp_path / "results"))
     assert found["rate"] > 0 and set(found["stages"]) == {"created", "bound", "running"}
@@ -99,3 +117,13 @@ def test_bench_failover_by_freezing(pinnace: Callable[..., subprocess.CompletedP
 def test_bench_watch(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     found = bench(pinnace, "watch", "--watchers", "10", "--events", "50")
     assert found["runs"][0]["items"] == 500
+
+
+def test_bench_node_loss(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    found = bench(pinnace, "node-loss", "--nodes", "10", "--replicas", "40", "--deployments", "2")
+    assert found["lost_nodes"] == 5 and 0 < found["lost_pods"] < 40
+
+
+def test_bench_scale(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    found = bench(pinnace, "scale", "--nodes", "20", "--pods", "100", "--replicas", "40", "--rest", "1")
+    assert found["fewest_available"] >= 30

@@ -14,6 +14,7 @@ from apiserver.storage.interface import Storage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
+from tests.integration.processes import NOWHERE
 
 PATIENCE = 20.0
 
@@ -92,7 +93,8 @@ class Commands:
                 await process.communicate()
 
     async def _spawn(self, *arguments: str) -> Process:
-        environment = {**os.environ, "PINNACE_SERVER": ",".join(self.servers), "NO_COLOR": "1", **self.environment}
+        ours = {"PINNACE_SERVER": ",".join(self.servers), "PINNACE_CONFIG": str(NOWHERE), "NO_COLOR": "1"}
+        environment = {**os.environ, **ours, **self.environment}
         return await asyncio.create_subprocess_exec(*command(*arguments), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
 
 

@@ -82,7 +82,8 @@ def script(pod: Pod, default: Behaviour) -> Script | None:
     for container in pod.spec.initContainers:
         if container.restartPolicy != "Always":
             own = {field: value for field, value in everybody.items() if field in _OF_INIT} | single.get(container.name, {})
-            named[container.name] = replace(default, **({"run_seconds": 0.0} | own))
+            plain = Behaviour(start_seconds=default.start_seconds, stop_seconds=default.stop_seconds, run_seconds=0.0)
+            named[container.name] = replace(plain, **own)
     return Script(behaviour, named) if everybody or named else None
 
 

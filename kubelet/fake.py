@@ -1,7 +1,8 @@
 """A runtime without processes: containers that only pass through their states, as fast as they are told to.
 
-What a container does is declared by annotations of its pod (kubelet.behaviour). A container that is still there when its grace
-ends is killed: exit code 137 (128 + SIGKILL). Hooks and probes end as declared, whatever they would call; only `sleep` sleeps.
+What a container does is said by stages (kubelet.stages), and by annotations of its pod (kubelet.behaviour). A container that is
+still there when its grace ends is killed: exit code 137 (128 + SIGKILL). Hooks and probes end as declared, whatever they would
+call; only `sleep` sleeps.
 Thousands of containers cost nothing while nothing happens: state is computed when it is looked at.
 """
 
@@ -12,10 +13,12 @@ from kubelet.addresses import Addresses
 from kubelet.behaviour import Behaviour, Script, script
 from kubelet.reported import reported_exit
 from kubelet.runtime import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant, Unsupported, past
+from kubelet.stages import Stages
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
 from pinnace.api.times import to_seconds
 
 KILLED = 137
+NO_STAGES = Stages(())
 
 
 class _Attempt(NamedTuple):
@@ -65,8 +68,10 @@ class _PodSandbox:
 class FakeRuntime:
     """Implements kubelet.runtime.Runtime."""
 
-    def __init__(self, default: Behaviour) -> None:
+    def __init__(self, default: Behaviour, stages: Stages = NO_STAGES) -> None:
+        """`default`: of containers of which neither a stage nor an annotation says something."""
         self._default = default
+        self._stages = stages
         self._unscripted = Script(default, {})
         self._pods: dict[str, _PodSandbox] = {}
 
@@ -74,12 +79,19 @@ class FakeRuntime:
         """Whatever happens is foreseen."""
 
     def prepare(self, pod: Pod, addresses: Addresses) -> None:
-        self._pods[pod.metadata.uid] = _PodSandbox(script(pod, self._default) or self._unscripted)
+        self._pods[pod.metadata.uid] = _PodSandbox(self._script(pod))
+
+    def _script(self, pod: Pod) -> Script:
+        """Raises Unsupported."""
+        behaviour = self._stages.behaviour(pod, self._default)
+        if (declared := script(pod, behaviour)) is not None:
+            return declared
+        return self._unscripted if behaviour is self._default else Script(behaviour, {})
 
     def adopt(self, pod: Pod, now: Instant) -> None:
         """A fake container lives on in the status that was reported of it: one that ran keeps its start and its end."""
         try:
-            sandbox = _PodSandbox(script(pod, self._default) or self._unscripted)
+            sandbox = _PodSandbox(self._script(pod))
         except Unsupported:  # annotations were edited after the pod was accepted
             sandbox = _PodSandbox(self._unscripted)
         self._pods[pod.metadata.uid] = sandbox

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
+from kubelet.fake import NO_STAGES, FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Endpoint, Machine
 from kubelet.process.root import Root
@@ -23,6 +23,8 @@ from kubelet.process.streams import ProcessStreams
 from kubelet.run_log import RunLog, Witnessed
 from kubelet.runtime import Runtime
 from kubelet.server import KubeletServer
+from kubelet.stages import SETS, Stages, StagesError
+from kubelet.stages import load as load_stages
 from kubelet.streams import NoStreams, Streams
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -59,6 +61,9 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     default="fake",
     help="What containers are: pretended; or processes of this machine, which run as the user that the kubelet runs as.",
 )
+@click.option(
+    "--stages", metavar="|".join((*SETS, "FILE")), help="What pretended containers do: see docs/stages.md.  [default: they run]"
+)
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
 @click.option("--listen", metavar="ADDRESS", help="Where to serve logs and exec to API servers.  [default: nowhere]")
 @click.option(
@@ -84,6 +89,7 @@ def main(
     pods: str,
     start_delay: float,
     runtime: str,
+    stages: str | None,
     root_dir: Path | None,
     listen: str | None,
     advertised: str | None,
@@ -112,7 +118,7 @@ def main(
     machine = Machine(capacity, runtime, local=runtime == "process")
     status = _address("--http", http)
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
-    with _runtime(runtime, root_dir, start_delay) as (runs, streams), _run_log(run_log) as witness:
+    with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams), _run_log(run_log) as witness:
         witnessed = Witnessed(runs, witness) if witness else runs
         serving = _serving(listen, advertised, streams) if listen is not None else None
         code = process.run(lambda stop: serve(stop, status, servers, name, own, machine, witnessed, serving, tracer))
@@ -183,10 +189,12 @@ def _address(option: str, text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _runtime(kind: str, folder: Path | None, start_delay: float) -> Iterator[tuple[Runtime, Streams]]:
+def _runtime(kind: str, folder: Path | None, start_delay: float, stages: str | None) -> Iterator[tuple[Runtime, Streams]]:
     if kind == "fake":
-        yield FakeRuntime(Behaviour(start_seconds=start_delay)), NoStreams()
+        yield FakeRuntime(Behaviour(start_seconds=start_delay), _stages(stages)), NoStreams()
         return
+    if stages is not None:
+        raise click.UsageError("--stages say what is pretended: the process runtime runs the containers' commands")
     if folder is None:
         raise click.UsageError("--runtime process needs a folder for its pods: name it with --root-dir")
     try:
@@ -195,6 +203,13 @@ def _runtime(kind: str, folder: Path | None, start_delay: float) -> Iterator[tup
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
     with closing(root):
         yield ProcessRuntime(root), ProcessStreams(root)
+
+
+def _stages(name: str | None) -> Stages:
+    try:
+        return load_stages(name) if name is not None else NO_STAGES
+    except StagesError as error:
+        raise click.BadParameter(f"\n{error}", param_hint="--stages") from None
 
 
 def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:

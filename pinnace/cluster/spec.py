@@ -42,10 +42,14 @@ class ClusterSpec:
     data_dir: Path = field(default_factory=default_data_dir)
     runtime: str = FAKE
     """What the containers of its nodes are."""
+    stages: str = ""
+    """What pretended containers do: a set that kubelets know, or a file. Empty: they run."""
 
     def __post_init__(self) -> None:
         if self.runtime not in (FAKE, PROCESS):
             raise SpecError(f'there is no runtime "{self.runtime}"', hint=f"use --runtime {FAKE} or {PROCESS}")
+        if self.stages and self.runtime != FAKE:
+            raise SpecError("stages say what is pretended, and nothing is", hint=f"use --runtime {FAKE}, or no --stages")
         if self.etcd_members not in (1, 3):
             raise SpecError(f"etcd cannot have {self.etcd_members} members here", hint="use --etcd-members 1 or 3")
         if self.apiservers < 1:
@@ -128,6 +132,7 @@ def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fitting
             "--kubeconfig", str(certificates.configuration(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
             "--runtime", spec.runtime, "--root-dir", str(pods_folder(spec.data_dir) / name), "--listen", address(),
+            *(("--stages", spec.stages) if spec.stages else ()),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
     return [_fitted(plan, fittings) for plan in plans]

@@ -26,6 +26,7 @@ POSITIVE = click.IntRange(min=1)
         pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C takes it down
         pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace down` takes it down
         pinnace up --etcd-members 3 --data-dir /tmp/big
+        pinnace up --stages chaos             # containers crash and hang; see docs/stages.md
         pinnace up --nodes 3 --runtime process # containers run their commands, on this machine: see docs/process-runtime.md
     """,
 )
@@ -42,6 +43,12 @@ POSITIVE = click.IntRange(min=1)
     show_default=True,
     help="What containers are: pretended; or processes of this machine, which run as you.",
 )
+@click.option(
+    "--stages",
+    default="",
+    metavar="SET|FILE",
+    help="What containers pretend to do: fast, realistic, chaos, or a file.",
+)
 @local.data_dir_option
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def up(
@@ -53,6 +60,7 @@ def up(
     apiservers: int,
     etcd_members: int,
     runtime: str,
+    stages: str,
     data_dir: Path | None,
     detach: bool,
 ) -> None:
@@ -63,7 +71,8 @@ def up(
     """
     with local.translated():
         folder = data_dir or default_data_dir()
-        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime)
+        found = str(Path(stages).resolve()) if Path(stages).is_file() else stages  # kubelets run elsewhere
+        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime, found)
         local.run(_up(settings, spec, detach))
 
 

@@ -6,9 +6,10 @@ from contextlib import suppress
 
 from apiserver.registry.validation.pod_status import validate_pod_status
 from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
+from kubelet.fake import NO_STAGES, FakeRuntime
 from kubelet.lifecycle import Phase
 from kubelet.pods import Pods
+from kubelet.stages import Stages
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.times import to_time
@@ -41,12 +42,17 @@ class FakeApi:
         self.fleet: Pods
         self.runtime: FakeRuntime
 
-    async def start_fleet(self, *nodes: Node, default: Behaviour = Behaviour()) -> None:  # noqa: B008 (immutable)
+    async def start_fleet(
+        self,
+        *nodes: Node,
+        default: Behaviour = Behaviour(),  # noqa: B008 (immutable)
+        stages: Stages = NO_STAGES,
+    ) -> None:
         """Starts a kubelet process, which knows nothing but what the API holds. The one before is killed."""
         await self.stop_fleet()
         self.restarts = False
         self._undelivered.clear()
-        self.runtime = FakeRuntime(default)
+        self.runtime = FakeRuntime(default, stages)
         self.fleet = Pods(self, self.runtime, self, clock=self.clock)
         for node in nodes or (make_node("n").build(),):
             self.fleet.set_node(node)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kubelet.lifecycle import Phase
+from kubelet.stages import parse
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -339,3 +340,21 @@ async def test_the_crashes_of_a_container_are_told_once_each(api: FakeApi) -> No
     api.create(small("a").declare(run_seconds="1", exit_code="1"))
     await api.clock.advance(20.0)
     assert api.events == [("a", "BackOff")] * 2
+
+
+async def test_what_stages_say_is_done_and_annotations_have_the_last_word(api: FakeApi) -> None:
+    stage = "{apiVersion: pinnace.io/v1alpha1, kind: Stage, spec: {resourceRef: {kind: Pod}, next: %s, %s}}"
+    exits = stage % ("{exit: {code: 3}}", "delay: {durationMilliseconds: 5000}, selector: {matchLabels: {app: job}}")
+    starts = stage % ("{start: {}}", "delay: {durationMilliseconds: 1000}")
+    await api.start_fleet(stages=parse(f"{exits}\n---\n{starts}", "test.yaml"))
+    api.create(small("job").label("app", "job").restart_policy("Never").init())
+    api.create(small("declared").label("app", "job").restart_policy("Never").declare(run_seconds="60"))
+    api.create(small("other"))
+    await api.clock.advance(0.9)
+    assert {name for name, phase in api.history if phase == "Running"} == set()
+    await api.clock.advance(6.5)
+    assert api.phases("job")[-1] == "Failed", "its init container ends well"
+    (container,) = api.pod("job").status.containerStatuses
+    assert container.state.terminated.exitCode == 3
+    assert api.phases("declared")[-1] == "Running"
+    assert api.phases("other")[-1] == "Running"

@@ -1,0 +1,98 @@
+"""What is wrong with a file of stages is told with its line and its field."""
+
+from pathlib import Path
+
+import pytest
+
+from kubelet.stages import StagesError, load, parse
+
+GOOD = """apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata:
+  name: a
+spec:
+  resourceRef:
+    apiGroup: v1
+    kind: Pod
+  delay:
+    durationMilliseconds: 1000
+  next:
+    exit:
+      code: 1
+"""
+
+
+def test_the_words_of_kwok_are_understood() -> None:
+    (stage,) = parse(GOOD, "good.yaml").stages
+    assert (stage.name, stage.delay, stage.code) == ("a", (1.0, 1.0), 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("kwok.x-k8s.io/v1alpha1", "v1", 'x.yaml:1: apiVersion: "v1" is not supported'),
+        ("kind: Stage", "kind: Steak", 'x.yaml:2: kind: "Steak" is not supported; expected Stage'),
+        ("kind: Pod", "kind: Node", 'x.yaml:8: spec.resourceRef.kind: "Node" is not supported; expected Pod'),
+        ("code: 1", "code: 256", "x.yaml:13: spec.next.exit.code: expected a whole number from 0 to 255"),
+        ("exit:", "explode:", "x.yaml:12: spec.next.explode: not supported"),
+        ("durationMilliseconds: 1000", "durationMilliseconds: soon", "x.yaml:10: spec.delay.durationMilliseconds: expected"),
+        ("durationMilliseconds: 1000", "durationFrom: {}", "x.yaml:10: spec.delay.durationFrom: not supported"),
+        (
+            "durationMilliseconds: 1000",
+            "jitterDurationMilliseconds: -1",
+            "x.yaml:10: spec.delay.jitterDurationMilliseconds: e",
+        ),
+        (
+            "durationMilliseconds: 1000",
+            "durationMilliseconds: 1000\n    jitterDurationMilliseconds: 5",
+            "x.yaml:11: spec.delay.jitterDurationMilliseconds: 5 is less than durationMilliseconds, 1000",
+        ),
+        ("  delay:", "  weight: true\n  delay:", "x.yaml:9: spec.weight: expected a whole number"),
+        (
+            "    exit:\n      code: 1",
+            "    exit: {}\n    start: {}",
+            "x.yaml:11: spec.next: expected exactly one of",
+        ),
+        ("    exit:\n      code: 1", "    ready: {code: 1}", "x.yaml:12: spec.next.ready.code: not supported"),
+        ("    exit:\n      code: 1", "    exit: sometimes", "x.yaml:12: spec.next.exit: expected fields (code)"),
+        ("  next:\n    exit:\n      code: 1\n", "", "x.yaml:5: spec.next: is missing"),
+        (
+            "  delay:",
+            "  selector: {matchExpressions: [{key: .status.phase, operator: Exists}]}\n  delay:",
+            "x.yaml:9: spec.selector.matchExpressions[0].key: not supported",
+        ),
+        (
+            "  delay:",
+            "  selector: {matchExpressions: [{key: .metadata.name, operator: In}]}\n  delay:",
+            "x.yaml:9: spec.selector.matchExpressions[0].values: needed by In and NotIn",
+        ),
+        (
+            "  delay:",
+            "  selector: {matchLabels: {a: 1}}\n  delay:",
+            "x.yaml:9: spec.selector.matchLabels: expected texts",
+        ),
+        (GOOD, "", "x.yaml:1: no stages"),
+        (GOOD, "[]", "x.yaml:1: expected fields"),
+        (GOOD, "a: [", "x.yaml:"),
+    ],
+)
+def test_what_is_wrong_is_told(old: str, new: str, problem: str) -> None:
+    assert old in GOOD
+    with pytest.raises(StagesError) as raised:
+        parse(GOOD.replace(old, new), "x.yaml")
+    assert any(line.startswith(problem) for line in str(raised.value).splitlines()), raised.value
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    text = GOOD.replace("kind: Stage", "kind: Steak") + "---\n" + GOOD.replace("code: 1", "code: -1")
+    with pytest.raises(StagesError) as raised:
+        parse(text, "x.yaml")
+    assert [line.split(" ")[0] for line in str(raised.value).splitlines()] == ["x.yaml:2:", "x.yaml:27:"]
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(StagesError, match=r"No such file or directory; the sets are fast, realistic, chaos"):
+        load(str(tmp_path / "none.yaml"))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(StagesError, match="not a text in UTF-8"):
+        load(str(tmp_path / "binary"))

@@ -1,0 +1,122 @@
+"""What stages say of a pod."""
+
+from collections import Counter
+
+import pytest
+
+from kubelet.behaviour import Behaviour
+from kubelet.stages import SETS, Stages, load, parse
+from pinnace.api.core_v1_pb2 import Pod
+from tests.builders import make_pod
+
+DEFAULT = Behaviour(start_seconds=9.0)
+
+
+def stages(*specs: str) -> Stages:
+    """Each spec in YAML's short form, without the resourceRef."""
+    head = "apiVersion: pinnace.io/v1alpha1\nkind: Stage\nspec: {resourceRef: {kind: Pod}, "
+    return parse("\n---\n".join(f"{head}{spec}}}" for spec in specs), "test.yaml")
+
+
+def numbered(number: int) -> Pod:
+    pod = make_pod("a").build()
+    pod.metadata.uid = f"uid-{number}"
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("next_", "behaviour"),
+    [
+        ("{start: {}}", Behaviour(start_seconds=2.0)),
+        ("{exit: {code: 3}}", Behaviour(start_seconds=9.0, run_seconds=2.0, exit_code=3)),
+        ("{started: {}}", Behaviour(start_seconds=9.0, started_after_seconds=2.0)),
+        ("{ready: {}}", Behaviour(start_seconds=9.0, ready_after_seconds=2.0)),
+        ("{unready: {}}", Behaviour(start_seconds=9.0, unready_after_seconds=2.0)),
+        ("{unhealthy: {}}", Behaviour(start_seconds=9.0, unhealthy_after_seconds=2.0)),
+        ("{stop: {}}", Behaviour(start_seconds=9.0, stop_seconds=2.0)),
+        ("{exit: never}", DEFAULT),
+    ],
+)
+def test_what_comes_next(next_: str, behaviour: Behaviour) -> None:
+    found = stages(f"delay: {{durationMilliseconds: 2000}}, next: {next_}")
+    assert found.behaviour(make_pod("a").build(), DEFAULT) == behaviour
+
+
+JOB = make_pod("job").label("app", "web").declare(mode="odd").build()
+JOB.metadata.ownerReferences.add(kind="Job", name="j", uid="u")
+PLAIN = make_pod("a").build()
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ("{}", True),
+        ("{matchLabels: {app: web}}", True),
+        ("{matchLabels: {app: web, tier: back}}", False),
+        ("{matchAnnotations: {pinnace.io/mode: odd}}", True),
+        ("{matchAnnotations: {pinnace.io/mode: even}}", False),
+        ("""{matchExpressions: [{key: '.metadata.labels["app"]', operator: In, values: [web, api]}]}""", True),
+        ("""{matchExpressions: [{key: '.metadata.labels["app"]', operator: NotIn, values: [web]}]}""", False),
+        ("""{matchExpressions: [{key: '.metadata.labels["tier"]', operator: NotIn, values: [web]}]}""", True),
+        ("""{matchExpressions: [{key: '.metadata.annotations["pinnace.io/mode"]', operator: Exists}]}""", True),
+        ("{matchExpressions: [{key: .spec.priorityClassName, operator: DoesNotExist}]}", True),
+        ("{matchExpressions: [{key: .metadata.name, operator: In, values: [job]}]}", True),
+        ("{matchLabels: {app: web}, matchExpressions: [{key: .metadata.name, operator: In, values: [other]}]}", False),
+    ],
+)
+def test_which_pods_a_stage_is_about(selector: str, selected: bool) -> None:
+    found = stages(f"selector: {selector}, next: {{exit: {{}}}}").behaviour(JOB, DEFAULT)
+    assert (found is not DEFAULT) == selected, "a pod that no stage is about has the default itself"
+
+
+def test_weights_decide_between_stages_of_one_kind() -> None:
+    both = stages(
+        "weight: 80, next: {exit: never}",
+        "weight: 20, next: {exit: {code: 1}}",
+        "weight: 0, next: {exit: {code: 2}}",
+        "delay: {durationMilliseconds: 1000}, next: {start: {}}",
+    )
+    found = [both.behaviour(numbered(number), DEFAULT) for number in range(500)]
+    codes = Counter(each.exit_code for each in found)
+    assert set(codes) == {0, 1}
+    assert 60 < codes[1] < 140
+    assert {each.start_seconds for each in found} == {1.0}, "stages of other kinds go together with them"
+
+
+def test_without_weights_all_are_alike() -> None:
+    both = stages("next: {exit: {code: 1}}", "next: {exit: {code: 2}}")
+    codes = Counter(both.behaviour(numbered(number), DEFAULT).exit_code for number in range(200))
+    assert min(codes[1], codes[2]) > 60
+
+
+def test_jitter_is_between_the_bounds_and_the_same_again_for_the_same_pod() -> None:
+    found = stages("delay: {durationMilliseconds: 1000, jitterDurationMilliseconds: 3000}, next: {start: {}}")
+    delays = [found.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
+    assert all(1.0 <= delay <= 3.0 for delay in delays)
+    assert max(delays) - min(delays) > 1.0
+    assert delays == [found.behaviour(numbered(number), DEFAULT).start_seconds for number in range(100)]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_sets_can_be_read(name: str) -> None:
+    found = load(name)
+    for number in range(50):
+        found.behaviour(numbered(number), DEFAULT)
+
+
+def exits(pod: Pod, name: str) -> set[int | None]:
+    """The codes with which such pods end; None: they do not."""
+    stages, found = load(name), set[int | None]()
+    for number in range(300):
+        pod.metadata.uid = f"uid-{number}"
+        behaviour = stages.behaviour(pod, Behaviour())
+        found.add(None if behaviour.run_seconds is None else behaviour.exit_code)
+    return found
+
+
+def test_what_the_sets_are_about() -> None:
+    assert exits(PLAIN, "fast") == {None}
+    assert exits(JOB, "fast") == {0}
+    assert exits(PLAIN, "realistic") == {None}
+    assert exits(JOB, "realistic") == {0, 1}
+    assert exits(PLAIN, "chaos") == {None, 1, 137}

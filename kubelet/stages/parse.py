@@ -30,6 +30,8 @@ _READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
 """What matchExpressions may ask of a pod, beside its labels and annotations."""
 
 Where = tuple[str | int, ...]
+_MISSING = object()
+"""In the place of a field that is needed, and of which it has been told that it is missing."""
 
 
 class StagesError(Exception):
@@ -86,12 +88,17 @@ class _Reader:
         self._among(whole, ("kind",), ("Stage",))
         metadata = self._fields(whole.get("metadata", {}), ("metadata",), ("name",))
         spec = self._fields(
-            whole.get("spec"), ("spec",), ("resourceRef", "selector", "weight", "delay", "next"), needed=("resourceRef", "next")
+            whole.get("spec", _MISSING),
+            ("spec",),
+            ("resourceRef", "selector", "weight", "delay", "next"),
+            needed=("resourceRef", "next"),
         )
-        reference = self._fields(spec.get("resourceRef", {}), ("spec", "resourceRef"), ("apiGroup", "kind"), needed=("kind",))
+        reference = self._fields(
+            spec.get("resourceRef", _MISSING), ("spec", "resourceRef"), ("apiGroup", "kind"), needed=("kind",)
+        )
         self._among(reference, ("spec", "resourceRef", "kind"), ("Pod",))
         self._among(reference, ("spec", "resourceRef", "apiGroup"), ("v1", ""))
-        what, code, never = self._next(spec.get("next", {}), ("spec", "next"))
+        what, code, never = self._next(spec.get("next", _MISSING), ("spec", "next"))
         return Stage(
             str(metadata.get("name", "")),
             what,
@@ -106,7 +113,8 @@ class _Reader:
         """Exactly one thing: `start: {}`, `exit: {code: 1}`, or `exit: never`."""
         found = self._fields(data, at, tuple(What))
         if len(found) != 1:
-            self._problem(at, f"expected exactly one of {', '.join(What)}")
+            if data is not _MISSING:
+                self._problem(at, f"expected exactly one of {', '.join(What)}")
             return What.START, 0, False
         ((name, value),) = found.items()
         what = What(name)
@@ -157,6 +165,8 @@ class _Reader:
 
     def _fields(self, data: Any, at: Where, allowed: Sequence[str], *, needed: Sequence[str] = ()) -> Mapping[str, Any]:
         """Those that are known."""
+        if data is _MISSING:
+            return {}
         if not isinstance(data, dict):
             self._problem(at, f"expected fields ({', '.join(allowed)})" if allowed else "expected {}")
             return {}

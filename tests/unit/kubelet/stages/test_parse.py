@@ -90,6 +90,12 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     assert [line.split(" ")[0] for line in str(raised.value).splitlines()] == ["x.yaml:2:", "x.yaml:27:"]
 
 
+def test_what_is_missing_is_told_once() -> None:
+    with pytest.raises(StagesError) as raised:
+        parse("kind: Stage\n", "x.yaml")
+    assert str(raised.value).splitlines() == ["x.yaml:1: apiVersion: is missing", "x.yaml:1: spec: is missing"]
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(StagesError, match=r"No such file or directory; the sets are fast, realistic, chaos"):
         load(str(tmp_path / "none.yaml"))

@@ -17,7 +17,7 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.targets import reference
 from pinnace.client.client import delete_request
-from pinnace.client.errors import Exhausted, NotFound, from_status
+from pinnace.client.errors import Conflict, Exhausted, NotFound, from_status
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")
@@ -86,7 +86,8 @@ async def drain(session: Session, node: str, how: How) -> None:
 
 
 async def _evict(session: Session, pods: Sequence[Pod], how: How) -> list[Doomed]:
-    """Until all are, or the command's time is up."""
+    """Until all are, or the command's time is up. Pods that change while they are looked at (they start, say) are asked for
+    again, too."""
     evicted = []
     left = list(pods)
     for pod in left:
@@ -102,7 +103,7 @@ async def _evict(session: Session, pods: Sequence[Pod], how: How) -> list[Doomed
                 error = from_status(outcome.error) if outcome.HasField("error") else None
                 if error is None:
                     evicted.append(Doomed(PODS, metadata.namespace, metadata.name, metadata.uid))
-                elif isinstance(error, Exhausted) and error.retry_after is not None:
+                elif isinstance(error, Exhausted | Conflict) and error.retry_after is not None:
                     refused.append(pod)
                     wait = max(wait, error.retry_after)
                     where = f'pods/"{metadata.name}" -n "{metadata.namespace}"'

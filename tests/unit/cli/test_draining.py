@@ -1,9 +1,21 @@
 """Which pods of a node may go."""
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from apiserver.registry.errors import contended
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.cli.draining import MIRROR_ANNOTATION, How, sort_out
+from pinnace.api.policy_v1_pb2 import Eviction
+from pinnace.api.resources import PODS
+from pinnace.api.status import encode
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.cli import draining
+from pinnace.cli.deleting import Doomed
+from pinnace.cli.draining import MIRROR_ANNOTATION, How, drain, sort_out
+from pinnace.client.client import Listing
 from tests.builders import PodBuilder, make_pod
 from tests.workloads import named
 
@@ -40,3 +52,26 @@ def test_what_would_be_lost_needs_a_word(pod: Pod, how: How, what: str) -> None:
 def test_what_has_ended_may_go() -> None:
     found = sort_out([with_data(make_pod("a").phase("Succeeded")), make_pod("b").phase("Failed").build()], How())
     assert (named(found.evict), found.obstacles) == (["a", "b"], [])
+
+
+async def test_a_pod_that_changes_while_it_is_evicted_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod, outcomes = owned("a").node("n").build(), [[BatchItem(error=encode(contended(PODS, "a")))], [BatchItem()]]
+    gone: list[Doomed] = []
+
+    async def listed(**selected: str) -> Listing[Pod]:
+        return Listing([pod], 1)
+
+    async def evict_batch(evictions: Sequence[Eviction]) -> list[BatchItem]:
+        return outcomes.pop(0)
+
+    async def wait_until_gone(session: Any, evicted: Sequence[Doomed]) -> None:
+        gone.extend(evicted)
+
+    async def at_once(seconds: float) -> None:
+        assert seconds > 0
+
+    monkeypatch.setattr(draining, "wait_until_gone", wait_until_gone)
+    monkeypatch.setattr(draining.asyncio, "sleep", at_once)
+    session: Any = SimpleNamespace(client=SimpleNamespace(pods=SimpleNamespace(list=listed, evict_batch=evict_batch)))
+    await drain(session, "n", How())
+    assert ([each.name for each in gone], outcomes) == (["a"], [])

@@ -18,12 +18,14 @@ CALL_TIMEOUT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """`pid` is 0 when it does not run. `problem` says why it is not ready. `leader`: it holds the election of its kind."""
+    """`http` is where it serves /metrics and /readyz. `pid` is 0 when it does not run. `problem` says why it is not ready.
+    `leader`: it holds the election of its kind."""
 
     component: str
     name: str
     pid: int
     address: str
+    http: str
     ready: bool
     leader: bool
     problem: str = ""
@@ -40,7 +42,7 @@ def _status(record: ProcessRecord, why: str, holders: Mapping[str, str]) -> Proc
     process = running(record)
     leads = holders.get(ELECTIONS.get(record.component, "")) == record.name
     pid = process.pid if process else 0
-    return ProcessStatus(record.component, record.name, pid, record.plan.address, not why, leads, why)
+    return ProcessStatus(record.component, record.name, pid, record.plan.address, record.plan.http, not why, leads, why)
 
 
 async def unready(record: ProcessRecord) -> str:

@@ -48,9 +48,10 @@ def table(found: Sequence[ProcessStatus]) -> str:
             process.name,
             str(process.pid or "-"),
             process.address,
+            process.http,
             "yes" if process.ready else f"no: {process.problem}",
             "leads" if process.leader else "",
         )
         for process in found
     ]
-    return Table(["COMPONENT", "NAME", "PID", "ADDRESS", "READY", "LEADER"]).render(rows)
+    return Table(["COMPONENT", "NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"]).render(rows)

@@ -3,8 +3,8 @@ from dataclasses import replace
 from pinnace.cluster.follow import changes
 from pinnace.cluster.view import ProcessStatus
 
-ZERO = ProcessStatus("scheduler", "scheduler-0", 10, "127.0.0.1:1", ready=True, leader=True)
-ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", ready=True, leader=False)
+ZERO = ProcessStatus("scheduler", "scheduler-0", 10, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True)
+ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", "127.0.0.1:92", ready=True, leader=False)
 
 
 def test_nothing_is_said_when_nothing_changes() -> None:
@@ -32,7 +32,7 @@ def test_readiness_is_told_with_its_reason() -> None:
 
 
 def test_the_elections_of_schedulers_and_controllers_are_told_apart() -> None:
-    controllers = ProcessStatus("controllers", "controllers-0", 12, "127.0.0.1:3", ready=True, leader=True)
+    controllers = ProcessStatus("controllers", "controllers-0", 12, "127.0.0.1:3", "127.0.0.1:93", ready=True, leader=True)
     before = [ZERO, ONE, controllers]
     assert changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["nobody leads, scheduler-0 did before"]
     assert changes(before, [ZERO, ONE, replace(controllers, leader=False)]) == ["nobody leads, controllers-0 did before"]

@@ -29,13 +29,15 @@ def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_the_table_says_who_runs_who_is_ready_and_who_leads() -> None:
     found = [
-        ProcessStatus("scheduler", "scheduler-0", 12, "127.0.0.1:1", ready=True, leader=True),
-        ProcessStatus("scheduler", "scheduler-1", 0, "127.0.0.1:2", ready=False, leader=False, problem="not running"),
+        ProcessStatus("scheduler", "scheduler-0", 12, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True),
+        ProcessStatus(
+            "scheduler", "scheduler-1", 0, "127.0.0.1:2", "127.0.0.1:92", ready=False, leader=False, problem="not running"
+        ),
     ]
     assert [line.split() for line in status_table(found).splitlines()] == [
-        ["COMPONENT", "NAME", "PID", "ADDRESS", "READY", "LEADER"],
-        ["scheduler", "scheduler-0", "12", "127.0.0.1:1", "yes", "leads"],
-        ["scheduler", "scheduler-1", "-", "127.0.0.1:2", "no:", "not", "running"],
+        ["COMPONENT", "NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"],
+        ["scheduler", "scheduler-0", "12", "127.0.0.1:1", "127.0.0.1:91", "yes", "leads"],
+        ["scheduler", "scheduler-1", "-", "127.0.0.1:2", "127.0.0.1:92", "no:", "not", "running"],
     ]
 
 

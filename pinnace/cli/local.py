@@ -55,10 +55,14 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
     return default_data_dir()
 
 
-def write_context(found: config.ClientConfig) -> None:
-    """Lets other commands find the cluster. Raises Failure."""
+def write_context(found: config.ClientConfig) -> str:
+    """Lets other commands find the cluster. The context that was the current one until then, if it is another's, or "". Raises
+    Failure."""
+    name = _context_name(found.data_dir or default_data_dir())
     with _configuration():
-        config.write_context(_context_name(found.data_dir or default_data_dir()), found)
+        before = config.current_context()
+        config.write_context(name, found)
+    return before if before != name else ""
 
 
 def remove_context(data_dir: Path) -> None:

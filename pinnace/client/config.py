@@ -164,6 +164,12 @@ def write_context(
     return path
 
 
+def current_context(*, environ: Mapping[str, str] = os.environ) -> str:
+    """The name of the context that is used when none is named; "" when there is none."""
+    path = config_path(environ)
+    return str(_read(path).get("current-context") or "") if path.exists() else ""
+
+
 def remove_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
     """Removes cluster, user and context `name`, and the file when nothing is left in it; what is not there is no error."""
     path = config_path(environ)

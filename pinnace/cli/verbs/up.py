@@ -67,7 +67,8 @@ def up(
     """Start a local cluster of real processes.
 
     The processes run on their own: they outlive the terminal, and this command when it is killed. Other commands find the
-    cluster by the client configuration, in which it becomes the current context.
+    cluster by the client configuration, in which it becomes the current context, for every terminal; those in which
+    PINNACE_CONFIG names another file have another configuration.
     """
     with local.translated():
         folder = data_dir or default_data_dir()
@@ -81,10 +82,10 @@ async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
     with Steps(settings) as steps:
         await cluster.up(steps, timeout=settings.timeout or START_TIMEOUT)
         try:
-            local.write_context(cluster.config)
+            displaced = local.write_context(cluster.config)
             before = await cluster.status()
             steps.quiet()
-            click.echo(_welcome(cluster, detach))
+            click.echo(_welcome(cluster, detach, displaced))
             if detach:
                 return
             await follow(cluster, before, _tell)
@@ -119,7 +120,8 @@ def example_pods() -> Path | None:
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 
-def _welcome(cluster: Cluster, detach: bool) -> str:
+def _welcome(cluster: Cluster, detach: bool, displaced: str) -> str:
+    """`displaced`: the context that commands used until now, or ""."""
     spec, example = cluster.spec, example_pods()
     commands = [
         ("pinnace status", "its processes, and which of them lead"),
@@ -129,4 +131,15 @@ def _welcome(cluster: Cluster, detach: bool) -> str:
         ("pinnace down" if detach else "Ctrl-C, or pinnace down", "the end"),
     ]
     first = f"The cluster is up: {len(cluster.state.processes)} processes, {spec.nodes:,} nodes. Its folder is {spec.data_dir}"
-    return "\n".join([first, "", *(f"  {command:<40}{purpose}" for command, purpose in commands)])
+    width = max(40, *(len(command) + 2 for command, _ in commands))
+    return "\n".join([first, *_warning(displaced), "", *(f"  {command:<{width}}{purpose}" for command, purpose in commands)])
+
+
+def _warning(displaced: str) -> list[str]:
+    """Who works with another cluster in another terminal works with this one from now on."""
+    if not displaced:
+        return []
+    return [
+        f"Commands in all terminals talk to it now, and no longer to {displaced}: that takes --context {displaced}.",
+        "A terminal whose PINNACE_CONFIG names a file of its own is not concerned.",
+    ]

@@ -116,3 +116,10 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     with pytest.raises(Failure) as failed:
         local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
     assert "PINNACE_CONFIG" in failed.value.report.hint
+
+
+def test_who_makes_a_cluster_the_current_one_learns_which_one_was_it(tmp_path: Path) -> None:
+    one, two = (ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name) for name in ("one", "two"))
+    assert local.write_context(one) == ""
+    assert local.write_context(one) == "", "it was it already"
+    assert local.write_context(two) == f"local:{tmp_path / 'one'}"

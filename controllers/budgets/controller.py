@@ -79,6 +79,8 @@ class DisruptionController:
                 return Scale(0, f"found no scale of {what}, the controller of pod {pod.metadata.name}")
             top = controller_of(replica_set)
             deployment = self._deployments.get(f"{namespace}/{top.name}") if top is not None else None
+            if deployment is not None and top is not None and deployment.metadata.uid != top.uid:
+                deployment = None  # a later one of its name
             owner: ReplicaSet | Deployment = deployment if deployment is not None else replica_set
             sizes[owner.metadata.uid] = owner.spec.replicas
         return Scale(sum(sizes.values()))

@@ -30,7 +30,7 @@ from pinnace.api.resources import (
 from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.client.client import delete_request
-from pinnace.client.errors import NotFound
+from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
 
 _NOT_OURS = (EVENTS, LEASES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
@@ -40,6 +40,8 @@ REMEMBERED = 10_000
 """Owners that are known to be gone."""
 AT_ONCE = 32
 """Dependents of one owner that are made ownerless at once."""
+PATIENCE = 10.0
+"""Seconds for an informer to know of an owner's deletion; of kinds that seldom change it hears after some two seconds."""
 
 
 class GarbageCollector:
@@ -48,6 +50,7 @@ class GarbageCollector:
 
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client
+        self._informers = shared.informers
         self._dependents = Dependents()
         self._stores: Mapping[Resource[Any], Mapping[str, Any]] = {
             resource: shared.informers.store(resource) for resource in WATCHED.values()
@@ -70,8 +73,10 @@ class GarbageCollector:
         metadata = obj.metadata
         try:
             if deleting(metadata, ORPHAN_FINALIZER):
+                await self._know_dependents(obj)
                 await self._orphan(resource, obj)
             elif deleting(metadata, FOREGROUND_FINALIZER):
+                await self._know_dependents(obj)
                 if not self._blocked(obj):
                     await self._free(resource, obj, FOREGROUND_FINALIZER)
             elif metadata.ownerReferences and not metadata.HasField("deletionTimestamp"):
@@ -127,6 +132,13 @@ class GarbageCollector:
         await self._client.of(resource).update(changed)
 
     # --- an owner and its dependents
+
+    async def _know_dependents(self, owner: Object) -> None:
+        """Those that were made before its deletion was asked for, of whatever kind: none may be overlooked. Raises Timeout."""
+        try:
+            await self._informers.wait_for(int(owner.metadata.resourceVersion), PATIENCE, WATCHED.values())
+        except TimeoutError as error:
+            raise timed_out(str(error)) from None
 
     def _blocked(self, owner: Object) -> bool:
         """Does a dependent keep it?"""

@@ -1,15 +1,20 @@
 """What becomes of dependents, and who depends on whom."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from controllers.garbage.collector import GarbageCollector
 from controllers.garbage.dependents import Dependents, Place
 from controllers.garbage.fate import Delete, Fate, Keep, Owner, Release, fate, waits_for, without_owners
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
-from pinnace.api.resources import PODS
+from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
 from tests.builders import make_pod
+from tests.workloads import deleting, make_replica_set, pod_of
 
 STAYS, WAITS, GONE = Owner.STAYS, Owner.WAITS, Owner.GONE
 
@@ -76,3 +81,48 @@ def test_dependents_are_known_by_every_owner_they_have_at_the_moment() -> None:
     assert set(dependents.of("1")) == {"uid-b"} and set(dependents.of("3")) == {"uid-a"}
     dependents.follow(PODS, [Delta(DELETED, second, second)])
     assert not dependents.of("2") and not dependents.of("3")
+
+
+# --- owners that wait for their dependents
+
+
+class LateInformers:
+    """They hear of a pod only while somebody waits for them."""
+
+    def __init__(self, late: Pod) -> None:
+        self.stores: dict[Any, dict[str, Any]] = {}
+        self._late = late
+        self._handlers: dict[Any, Any] = {}
+
+    def store(self, resource: Any) -> dict[str, Any]:
+        return self.stores.setdefault(resource, {})
+
+    def add_handler(self, resource: Any, handler: Any) -> None:
+        self._handlers[resource] = handler
+
+    async def wait_for(self, revision: int, timeout: float, among: object) -> None:
+        metadata = self._late.metadata
+        assert revision > int(metadata.resourceVersion)
+        self.stores[PODS][f"{metadata.namespace}/{metadata.name}"] = self._late
+        self._handlers[PODS]([Delta(ADDED, self._late, None)])
+
+
+async def test_no_dependent_is_overlooked_because_an_informer_is_late() -> None:
+    owner = make_replica_set("web", replicas=1)
+    deleting(owner)
+    owner.metadata.finalizers.append("orphan")
+    owner.metadata.resourceVersion = "9"
+    pod = pod_of(owner, "p").build()
+    pod.metadata.resourceVersion = "8"
+    informers, written = LateInformers(pod), []
+
+    async def update(changed: Any) -> Any:
+        written.append((changed.metadata.name, len(changed.metadata.ownerReferences), list(changed.metadata.finalizers)))
+        return changed
+
+    client = SimpleNamespace(of=lambda resource: SimpleNamespace(update=update), pods=SimpleNamespace(delete_batch=None))
+    shared: Any = SimpleNamespace(client=client, informers=informers)
+    collector = GarbageCollector(shared)
+    informers.stores[REPLICA_SETS]["default/web"] = owner
+    await collector.sync("replicasets default/web")
+    assert written == [("p", 0, []), ("web", 0, [])]

@@ -25,7 +25,12 @@ def one(form: str, item: Item) -> str:
 def many(form: str, items: Sequence[Item]) -> str:
     if form == "name":
         return "".join(one(form, item) for item in items)
-    return dump(form, {"apiVersion": "v1", "items": [to_dict(item[1]) for item in items], "kind": "List", "metadata": {}})
+    return dump(form, listed(items))
+
+
+def listed(items: Sequence[Item]) -> dict[str, Any]:
+    """Several objects as one document: a List."""
+    return {"apiVersion": "v1", "items": [to_dict(item[1]) for item in items], "kind": "List", "metadata": {}}
 
 
 def dump(form: str, value: Mapping[str, Any]) -> str:

@@ -21,9 +21,9 @@ class Sheet(Generic[T]):
         self._view = view
         self._table = Table(view.headers(self._columns), show_headers=headers)
 
-    def render(self, objs: Iterable[T], now: float) -> str:
-        """Lines, each with its newline. `now` in Unix time."""
-        ordered = sorted(objs, key=self._columns.order) if self._columns.order else objs
+    def render(self, objs: Iterable[T], now: float, *, as_given: bool = False) -> str:
+        """Lines, each with its newline, in the kind's own order or as given. `now` in Unix time."""
+        ordered = sorted(objs, key=self._columns.order) if self._columns.order and not as_given else objs
         return self._table.render([self._view.row(self._columns, obj, now) for obj in ordered])
 
 

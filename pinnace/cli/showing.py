@@ -8,12 +8,14 @@ from typing import Any
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.cli import formats
 from pinnace.cli.console import err, is_live, note, out
+from pinnace.cli.forms import Form
+from pinnace.cli.jsonpath import Path
 from pinnace.cli.picture import Picture
 from pinnace.cli.query import Query, fetch, fetch_table
 from pinnace.cli.session import Session
 from pinnace.cli.sheet import Sheet, printed
+from pinnace.cli.sorting import ordered
 from pinnace.cli.targets import Target, reference
 from pinnace.cli.watching import Follower
 from pinnace.client.informer import Delta
@@ -27,10 +29,12 @@ Told = Callable[[Sequence[Delta[Any]]], None]
 class Style:
     """How to show objects."""
 
-    form: str | None
-    """yaml, json or name; None is a table."""
+    form: Form | None
+    """None is a table."""
     view: View
     headers: bool
+    order: Path | None = None
+    """Sorts the objects of each kind; None leaves the order that they have."""
 
     def sheet(self, target: Target) -> Sheet[Any]:
         return Sheet(target.resource, self.view, headers=self.headers)
@@ -41,13 +45,18 @@ async def show(session: Session, query: Query, style: Style) -> None:
     if style.form is None:
         await _show_tables(session, query, style)
         return
-    found = [(target, await fetch(session, query, target)) for target in query.targets]
+    found = [(target, await _fetch(session, query, target, style)) for target in query.targets]
     items = [(target.resource, obj) for target, objs in found for obj in objs]
     asked_for_one = len(found) == 1 and len(found[0][0].names) == 1
     if not asked_for_one:
-        out(formats.many(style.form, items))
+        out(style.form.many(items))
     elif items:
-        out(formats.one(style.form, items[0]))
+        out(style.form.one(items[0]))
+
+
+async def _fetch(session: Session, query: Query, target: Target, style: Style) -> list[Object]:
+    objs = await fetch(session, query, target)
+    return ordered(objs, style.order) if style.order else objs
 
 
 async def _show_tables(session: Session, query: Query, style: Style) -> None:
@@ -61,9 +70,9 @@ async def _show_tables(session: Session, query: Query, style: Style) -> None:
 async def _table(session: Session, query: Query, target: Target, style: Style) -> str:
     """Empty when there are no objects. A list is printed by the server, unless its rows have another order than it gives."""
     view = style.view
-    if target.names or COLUMNS[target.resource.plural].order is not None:
-        objs = await fetch(session, query, target)
-        return style.sheet(target).render(objs, time.time()) if objs else ""
+    if target.names or style.order or COLUMNS[target.resource.plural].order is not None:
+        objs = await _fetch(session, query, target, style)
+        return style.sheet(target).render(objs, time.time(), as_given=style.order is not None) if objs else ""
     table = await fetch_table(session, query, target, metadata=view.namespace or view.labels)
     return printed(table, view, headers=style.headers) if table.rows else ""
 
@@ -146,4 +155,4 @@ class _Appender:
             out(self._sheet.render(objs, time.time()))
             return
         for obj in objs:
-            out(("---\n" if self._form == "yaml" else "") + formats.one(self._form, (self._target.resource, obj)))
+            out(self._form.appended((self._target.resource, obj)))

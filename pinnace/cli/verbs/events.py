@@ -6,6 +6,7 @@ from pinnace.api.resources import EVENTS
 from pinnace.api.selectors import one_of
 from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.forms import chosen
 from pinnace.cli.outcomes import usage
 from pinnace.cli.query import Query
 from pinnace.cli.session import run
@@ -51,7 +52,7 @@ def events(
         fields += [f"involvedObject.kind={resource.kind}", one_of("involvedObject.name", (name,))]
         all_namespaces = all_namespaces or not resource.namespaced
     query = Query.of([EVENTS.plural], all_namespaces=all_namespaces, fields=",".join(fields))
-    style = Style(None if output == "wide" else output, View(wide=output == "wide"), headers=not no_headers)
+    style = Style(chosen(output), View(wide=output == "wide"), headers=not no_headers)
     if watch:
         run(settings, lambda session: session.watch(follow(session, query, style)))
     else:

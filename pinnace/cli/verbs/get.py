@@ -4,6 +4,8 @@ import click
 
 from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.forms import OUTPUTS, chosen
+from pinnace.cli.jsonpath import parse_path
 from pinnace.cli.outcomes import usage
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
@@ -21,6 +23,8 @@ from pinnace.printers.columns import View
         pinnace get pods,nodes                      # several kinds
         pinnace get pods,nodes -l app=web -w        # what there is, then every change
         pinnace get pods --field-selector spec.nodeName=node-0 -o name
+        pinnace get pods -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
+        pinnace get pods -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName --sort-by .spec.nodeName
         pinnace get pods --at-revision 1234         # as they were then
     """,
 )
@@ -29,7 +33,8 @@ from pinnace.printers.columns import View
 @options.selector
 @options.field_selector
 @options.at_revision
-@click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the objects.")
+@click.option("-o", "--output", metavar=OUTPUTS, help="How to show the objects.")
+@click.option("--sort-by", default="", metavar="PATH", help="Sort by what is there, such as .status.startTime.")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
 @click.option("--show-labels", is_flag=True, help="A column with the labels.")
 @click.option("--no-headers", is_flag=True, help="No line of column names.")
@@ -41,11 +46,14 @@ def get(
     field_selector: str,
     at_revision: int | None,
     output: str | None,
+    sort_by: str,
     watch: bool,
     show_labels: bool,
     no_headers: bool,
 ) -> None:
     """Show objects in a table, or as YAML or JSON.
+
+    Templates and paths are kubectl's: https://kubernetes.io/docs/reference/kubectl/jsonpath/ (what is not there is empty).
 
     Kinds: pods, nodes, namespaces, events, priorityclasses, leases, persistentvolumes, persistentvolumeclaims, storageclasses,
     csinodes, services, poddisruptionbudgets, resourcequotas, limitranges, roles, clusterroles, rolebindings,
@@ -54,7 +62,10 @@ def get(
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     view = View(wide=output == "wide", labels=show_labels)
-    style = Style(form=None if output == "wide" else output, view=view, headers=not no_headers)
+    order = parse_path(sort_by) if sort_by else None
+    style = Style(form=chosen(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
+    if watch and order:
+        raise usage("changes come in the order in which they are made", hint="leave out --watch or --sort-by")
     if at_revision is not None and watch:
         raise usage("the past does not change", hint="leave out --watch or --at-revision")
 

@@ -13,6 +13,7 @@ from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.console import out
 from pinnace.cli.faults import SHORTAGES, failing, pressing, recovering
 from pinnace.cli.fleets import fleet_of, free_names, new_node
+from pinnace.cli.forms import chosen
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
@@ -103,7 +104,7 @@ async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None
 def list_(settings: Settings, selector: str, output: str | None) -> None:
     """List the nodes: short for `pinnace get nodes`."""
     query = Query.of([NODES.plural], labels=selector)
-    style = Style(None if output == "wide" else output, View(wide=output == "wide"), headers=True)
+    style = Style(chosen(output), View(wide=output == "wide"), headers=True)
     run(settings, lambda session: show(session, query, style))
 
 

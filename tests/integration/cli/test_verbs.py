@@ -44,6 +44,22 @@ async def test_get_as_documents(pinnace: Commands, client: Client) -> None:
     assert json.loads((await pinnace("get", "nodes", "-o", "json")).out)["items"] == []
 
 
+async def test_get_what_one_asks_for(pinnace: Commands, client: Client) -> None:
+    for name, cpu in (("web-10", "2"), ("web-2", "500m")):
+        await client.pods.create(make_pod(name).req(cpu=cpu).new())
+    done = await pinnace(
+        "get", "pods", "-o", 'jsonpath={range .items[*]}{.metadata.name}{"\\n"}{end}', "--sort-by", ".metadata.name"
+    )
+    assert done.lines == ["web-2", "web-10"]
+    assert (await pinnace("get", "pod/web-2", "-o", "jsonpath={.metadata.name}{.spec.nodeName}")).out == "web-2"
+    by_cpu = "{.spec.containers[0].resources.requests.cpu}"
+    done = await pinnace("get", "pods", "--sort-by", by_cpu, "-o", f"custom-columns=NAME:.metadata.name,CPU:{by_cpu}")
+    assert [line.split() for line in done.lines] == [["NAME", "CPU"], ["web-2", "500m"], ["web-10", "2"]]
+    assert [line.split()[0] for line in (await pinnace("get", "po", "--sort-by", by_cpu)).lines] == ["NAME", "web-2", "web-10"]
+    done = await pinnace("get", "pods", "-o", "jsonpath={.items[*}")
+    assert done.code == 2 and done.errors[0] == 'error: jsonpath: expected "]", not "}" at character 10 of {.items[*}'
+
+
 async def test_the_past(pinnace: Commands, client: Client) -> None:
     first = await client.pods.create(make_pod("a").req(cpu="1").new())
     then = first.metadata.resourceVersion

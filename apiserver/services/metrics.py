@@ -79,7 +79,7 @@ WEBHOOK_DURATION = Histogram(
     "apiserver_admission_webhook_admission_duration_seconds",
     "Time of a question to a webhook.",
     ["name", "type", "operation", "rejected"],
-    buckets=_BUCKETS,
+    buckets=(0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0),
 )
 WEBHOOK_REJECTED = Counter(
     "apiserver_admission_webhook_rejection_count",

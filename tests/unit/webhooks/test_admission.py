@@ -18,7 +18,7 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, PatchRequest
 from tests.builders import PodBuilder, make_pod
 from tests.unit.cacher.world import eventually
-from tests.unit.webhooks.world import Judge, allow, deny, serving, webhook
+from tests.unit.webhooks.world import FakeMeter, Judge, allow, deny, serving, webhook
 
 EVERY = (Operation.CREATE, Operation.UPDATE, Operation.DELETE)
 
@@ -274,3 +274,24 @@ async def test_who_gives_up_is_not_waited_for() -> None:
         await asyncio.wait((creating,))
         transport.gate.set()
         assert (await refused(server.get("a"))).refusal.code is Code.NOT_FOUND
+
+
+async def test_how_it_went_is_counted() -> None:
+    meter = FakeMeter()
+    judging, _ = webhook(lambda item: (deny() if item.name == "b" else allow())(item), *EVERY, meter=meter)
+    async with serving(judging) as server:
+        await server.create(pod("a").new())
+        await refused(server.create(pod("b").new()))
+        await server.call("Pods/Delete", namespace="default", name="a")
+    away, transport = webhook(allow(), meter=meter, mutating=True, ignore_failures=True)
+    broken, of_broken = webhook(allow(), meter=meter)
+    transport.problem = of_broken.problem = "nobody there"
+    async with serving(away, broken) as server:
+        await refused(server.create(pod("a").new()))
+    assert meter.counted == [
+        ("validating", "CREATE", "allowed"),
+        ("validating", "CREATE", "denied"),
+        ("validating", "DELETE", "allowed"),
+        ("admit", "CREATE", "ignored"),
+        ("validating", "CREATE", "failed"),
+    ]

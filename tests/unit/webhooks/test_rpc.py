@@ -8,7 +8,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from apiserver.services.metrics import WebhookMeter
 from apiserver.webhooks.configuration import WebhookConfiguration
 from apiserver.webhooks.loading import load
 from apiserver.webhooks.rpc import METHOD, RpcTransport
@@ -22,7 +21,7 @@ from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import TlsFiles, server_credentials
 from tests.builders import make_pod
 from tests.unit.webhooks.test_admission import refused
-from tests.unit.webhooks.world import serving
+from tests.unit.webhooks.world import FakeMeter, serving
 
 EXAMPLE = Path(__file__).parents[3] / "examples/webhooks/house_rules.yaml"
 
@@ -38,7 +37,7 @@ def house_rules(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_the_example(house_rules: Path) -> None:
-    hooks = load(house_rules, None, WebhookMeter())
+    hooks = load(house_rules, None, FakeMeter())
     async with serving(*hooks) as server:
         ours = Namespace(metadata=ObjectMeta(name="kitchen", labels={"house": "ours"}))
         await server.call("Namespaces/Create", object=ours)
@@ -105,4 +104,4 @@ def test_nobody_to_trust(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(EXAMPLE.read_text().replace("grpc:", "grpcs:"))
     with pytest.raises(ConfigurationError, match=r"x.yaml: house-rules.example.com: clientConfig.caFile: needed"):
-        load(file, None, WebhookMeter())
+        load(file, None, FakeMeter())

@@ -8,7 +8,6 @@ from typing import Any
 from apiserver.assembly import Assembly
 from apiserver.auth.user import UNSECURED
 from apiserver.registry.admission import Operation
-from apiserver.services.metrics import WebhookMeter
 from apiserver.storage.memory import MemoryStorage
 from apiserver.webhooks.configuration import WebhookConfiguration
 from apiserver.webhooks.webhook import Webhook, WebhookError
@@ -60,12 +59,27 @@ class FakeTransport:
         return [item for message in self.asked for item in message.items]
 
 
-def webhook(judge: Judge, *operations: Operation, name: str = "a.example.com", **more: Any) -> tuple[Webhook, FakeTransport]:
+class FakeMeter:
+    """A Meter. `counted`: kind, operation, and how it went."""
+
+    def __init__(self) -> None:
+        self.counted: list[tuple[str, str, str]] = []
+
+    def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None:
+        self.counted.append((kind, operation, "allowed" if allowed else "denied"))
+
+    def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None:
+        self.counted.append((kind, operation, "ignored" if ignored else "failed"))
+
+
+def webhook(
+    judge: Judge, *operations: Operation, name: str = "a.example.com", meter: FakeMeter | None = None, **more: Any
+) -> tuple[Webhook, FakeTransport]:
     """About pods; about creates, when no operations are named."""
     concerns = frozenset((operation, PODS) for operation in operations or (Operation.CREATE,))
     transport = FakeTransport(judge)
     configuration = WebhookConfiguration(name, "nowhere:1", concerns, **more)
-    return Webhook(configuration, transport, WebhookMeter(), SYSTEM_CLOCK), transport
+    return Webhook(configuration, transport, meter or FakeMeter(), SYSTEM_CLOCK), transport
 
 
 class Server:

@@ -157,5 +157,7 @@ class Fleet:
             self._pods.power_off(failed)
         if gone := silent - there.keys():
             self._pods.drop_nodes(gone)
+            if lost := gone & self._played:
+                log.warning("%d nodes, such as %s, are not played any more", len(lost), min(lost))
         self._played = (self._played | played) - silent
         self._watch.follow(self._played)

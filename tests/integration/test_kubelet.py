@@ -125,7 +125,7 @@ async def test_of_two_fleets_with_the_same_nodes_the_newer_one_plays_them(
     await older.ready()
     newer = fleet("newer")
     await newer.ready()
-    await eventually(lambda: "are left to newer" in older.log())
+    await eventually(lambda: "such as node-0, are not played any more" in older.log())
     newer.kill()
     await bind(client, "a", node="node-0")
     await bind(client, "b", node="node-2")  # which only the older one plays; it hears of both pods, in this order

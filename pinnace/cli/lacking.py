@@ -19,6 +19,5 @@ LACKING = {
     "replace": _APPLY,
     "run": "write a manifest of kind Pod and `pinnace apply -f FILE`",
     "top": "`pinnace describe node NAME` shows what the pods of a node request",
-    "wait": "`pinnace get KIND -w --timeout 30s` shows every change; `pinnace delete` waits by itself",
 }
 """Each with a hint."""

@@ -33,6 +33,7 @@ SECTIONS = {
         "scale": "Set how many pods a deployment or a replica set is to have.",
         "rollout": "Follow, undo, pause or restart rollouts of deployments.",
         "label": "Set or remove labels.",
+        "wait": "Wait until objects are as wanted.",
         "events": "Show what happened, oldest first.",
         "logs": "Show what containers write, or the log of a component.",
         "exec": "Run a command in a container.",

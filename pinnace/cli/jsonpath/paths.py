@@ -1,7 +1,7 @@
 """Paths: steps that each lead from some values to others. Pure.
 
-Values are those of JSON: dictionaries, lists, strings, numbers, booleans, None. A step finds any number of them, in
-the order in which they stand. Raises Failure (not found) where kubectl fails too: an index beyond the end, or of what is no list.
+Values are those of JSON: dictionaries, lists, strings, numbers, booleans, None. A step finds any number of them, in the order
+in which they stand. Raises Failure (not found) where kubectl fails too: an index beyond the end, an index of what is no list.
 """
 
 import json

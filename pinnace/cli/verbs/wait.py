@@ -1,0 +1,62 @@
+"""`pinnace wait`: waits until objects are as wanted."""
+
+import click
+
+from pinnace.cli import conditions, options
+from pinnace.cli.command import verb
+from pinnace.cli.outcomes import usage
+from pinnace.cli.query import Query
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.waiting import wait_for
+
+
+@verb(
+    "wait",
+    examples="""
+        pinnace wait --for=condition=Ready pod/a pod/b --timeout 2m
+        pinnace wait --for=condition=Ready=False nodes --all
+        pinnace wait --for=jsonpath='{.status.phase}'=Running pods -l app=web
+        pinnace wait --for=create deployment/web
+        pinnace wait --for=delete pods -l app=web
+    """,
+)
+@options.what
+@options.all_namespaces
+@options.selector
+@options.field_selector
+@click.option("--all", "every", is_flag=True, help="All objects of the kind.")
+@click.option(
+    "--for",
+    "wanted",
+    required=True,
+    metavar="CONDITION",
+    help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete.",
+)
+def wait(
+    settings: Settings,
+    what: tuple[str, ...],
+    all_namespaces: bool,
+    selector: str,
+    field_selector: str,
+    every: bool,
+    wanted: str,
+) -> None:
+    """Wait until objects are as wanted.
+
+    At most 30 s, or --timeout: then the exit code is 6. What is selected is what is there at the beginning; an object that is
+    not there, or that is deleted meanwhile, is an error, unless that is what is waited for.
+    """
+    query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
+    named = [bool(target.names) for target in query.targets]
+    if not (every or selector or field_selector or all(named)):
+        raise usage("which objects?", hint="name them, select them with -l or --field-selector, or say --all")
+    if every and any(named):
+        raise usage("names and --all exclude one another")
+    wanted_of_each = conditions.parse(wanted)
+
+    async def wait_for_all(session: Session) -> None:
+        for target in query.targets:
+            await wait_for(session, query, target, wanted_of_each)
+
+    run(settings, wait_for_all)

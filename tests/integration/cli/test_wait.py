@@ -1,0 +1,52 @@
+"""`pinnace wait`, end to end."""
+
+import asyncio
+
+from pinnace.client.client import Client
+from tests.builders import make_node, make_pod
+from tests.integration.cli.commands import Commands
+
+PHASE = "--for=jsonpath={.status.phase}=Running"
+
+
+async def test_what_is_so_already_and_what_becomes_so(pinnace: Commands, client: Client) -> None:
+    for name in "ab":
+        await client.pods.create(make_pod(name).req(cpu="1").label("app", "web").new())
+    assert (await pinnace("wait", "--for=jsonpath={.status.phase}=Pending", "pods", "--all")).lines == [
+        "pod/a condition met",
+        "pod/b condition met",
+    ]
+    async with pinnace.start("wait", PHASE, "pods", "-l", "app=web") as waiting:
+        for name in "ba":
+            pod = await client.pods.get(name, "default")
+            pod.status.phase = "Running"
+            await client.pods.update_status(pod)
+        assert sorted([await waiting.line(), await waiting.line()]) == ["pod/a condition met", "pod/b condition met"]
+        assert (await waiting.end()).code == 0
+
+
+async def test_what_comes_and_what_goes(pinnace: Commands, client: Client) -> None:
+    async with pinnace.start("wait", "--for=create", "nodes", "n1", "n2") as waiting:
+        for name in ("n1", "n2"):
+            await client.nodes.create(make_node(name).new())
+        done = await waiting.end()
+    assert (done.code, sorted(done.lines)) == (0, ["node/n1 condition met", "node/n2 condition met"])
+    async with pinnace.start("wait", "--for=delete", "node", "n1", "never-there") as waiting:
+        await client.nodes.delete("n1")
+        assert (await waiting.end()).code == 0
+
+
+async def test_ends_that_are_not_good(pinnace: Commands, client: Client) -> None:
+    await client.nodes.create(make_node("n").new())
+    late, missing, none = await asyncio.gather(
+        pinnace("wait", "--for=condition=Never", "node/n", "--timeout", "1s"),
+        pinnace("wait", "--for=condition=Ready=Unknown", "node/nope", "--timeout", "5s"),
+        pinnace("wait", "--for=condition=Ready", "pods", "--all", "--timeout", "5s"),
+    )
+    assert late.code == 6 and "waiting for the condition on node/n" in late.errors[0]
+    assert missing.code == 3 and missing.errors[0] == 'error: nodes "nope" not found'
+    assert none.code == 3 and none.errors[0] == "error: no matching pods found"
+    async with pinnace.start("wait", "--for=condition=Never", "node/n") as waiting:
+        await client.nodes.delete("n")
+        done = await waiting.end()
+    assert done.code == 3 and "node" in done.errors[0]

@@ -36,6 +36,10 @@ class Story:
         self.steps.quiet()
         self._console.print(Text(f"  {text}" if text else "", style=style))
 
+    def moment(self, seconds: float, what: str) -> None:
+        """So long after the start, which is told as "t = 0 ms" and seven spaces: up to ten seconds are aligned."""
+        self.line(f"  + {seconds * 1000:5,.0f} ms   {what}")
+
     def judgement(self, good: bool, what: str, figure: str, width: int = 38) -> None:
         """`width`: of the column before the figures."""
         self.line(f"{'✓' if good else '✗'} {what:<{width}}{figure}", GOOD if good else BAD)

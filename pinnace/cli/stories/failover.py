@@ -66,15 +66,15 @@ async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness,
         await asyncio.wait((recording,))
     pid = cluster.state.find(found.old.holder).pid
     story.line("")
-    story.line(f"t = 0 ms     kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
+    story.line(f"t = 0 ms       kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
     seen = vacancy.seen
     if seen is None:  # the next leader was there already when somebody asked: the history of the election knows more
         seen = end_of_term(await client.elections.history(ELECTION), found)
     for moment in timeline(found, await present_leader(client), seen):
-        story.line(f"  + {moment.at * 1000:3.0f} ms   {moment.what}")
+        story.moment(moment.at, moment.what)
     story.steps.waiting(f"{found.old.holder} to be back")
     await bring_back(cluster, found.old.holder, signal.SIGKILL)
-    story.line(f"             {found.old.holder} is started again, and stands by")
+    story.line(f"               {found.old.holder} is started again, and stands by")
     return found
 
 
@@ -83,7 +83,7 @@ async def _act_for(story: Story, client: Client, deposed: Election) -> bool:
     nodes = await client.nodes.list(page_size=1)
     fenced = await is_fenced(client, deposed, nodes.items[0].metadata.name)
     verdict = "is refused by the fence" if fenced else "was NOT refused"
-    story.line(f"             a bind with the old token {deposed.token} {verdict}", "" if fenced else "bold red")
+    story.line(f"               a bind with the old token {deposed.token} {verdict}", "" if fenced else "bold red")
     return fenced
 
 

@@ -29,21 +29,18 @@ async def node_loss(story: Story, cluster: Cluster, client: Client) -> list[Judg
 
 
 def tell(story: Story, name: str, loss: Loss, wanted: int) -> None:
-    def moment(seconds: float, what: str) -> None:
-        story.line(f"  + {seconds * 1000:5,.0f} ms   {what}")
-
     story.line("")
     story.line(
         f"t = 0 ms       kill -9 {loss.pid}: {name}, with {loss.nodes} nodes and {loss.lost} of the {wanted} pods", "bold"
     )
-    moment(loss.all_unready, f"all {loss.nodes} nodes are NotReady; {loss.fewest} pods serve")
-    moment(loss.first_ended, "the first pod is evicted")
-    moment(loss.all_ended, "the last one is")
-    moment(loss.replaced, f"{wanted} pods serve again, all on other nodes")
+    story.moment(loss.all_unready, f"all {loss.nodes} nodes are NotReady; {loss.fewest} pods serve")
+    story.moment(loss.first_ended, "the first pod is evicted")
+    story.moment(loss.all_ended, "the last one is")
+    story.moment(loss.replaced, f"{wanted} pods serve again, all on other nodes")
     story.line("")
     story.line(f"t = 0 ms       {name} is started again", "bold")
-    moment(loss.ready_again, "its nodes are Ready")
-    moment(loss.cleared, "the pods that it had are gone")
+    story.moment(loss.ready_again, "its nodes are Ready")
+    story.moment(loss.cleared, "the pods that it had are gone")
 
 
 def judge(loss: Loss, wanted: int) -> list[Judgement]:

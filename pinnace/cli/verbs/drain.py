@@ -60,14 +60,15 @@ def drain(
     parse_labels(pod_selector)
     how = How(force, delete_emptydir_data, grace_period if grace_period >= 0 else None, pod_selector)
     query = Query.of([NODES.plural, *(name.removeprefix("node/") for name in nodes)], labels=selector)
-    run(settings, lambda session: _drain_all(session, query, how))
+    run(settings, lambda session: drain_all(session, query, how))
 
 
-async def _drain_all(session: Session, query: Query, how: How) -> None:
-    """All are cordoned before the first is emptied, so that no pod is moved twice."""
+async def drain_all(session: Session, query: Query, how: How) -> None:
+    """All are cordoned before the first is emptied, so that no pod is moved twice; none, when one of them is not there."""
     session.wait_up_to(WAIT)
     client = session.client.of(NODES)
     found: list[Any] = list(await fetch(session, query, query.targets[0]))
+    session.finish()
     for node in found:
         said = await change_one(client, node, marking(unschedulable=True))
         out(f"{reference(NODES, node.metadata.name)} {said}\n")

@@ -1,5 +1,6 @@
 """Which pods of a node may go."""
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +10,21 @@ import pytest
 from apiserver.registry.errors import contended
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.policy_v1_pb2 import Eviction
-from pinnace.api.resources import PODS
+from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.cli import draining
 from pinnace.cli.deleting import Doomed
 from pinnace.cli.draining import MIRROR_ANNOTATION, How, drain, sort_out
+from pinnace.cli.outcomes import ExitCode, Reported
+from pinnace.cli.query import Query
+from pinnace.cli.session import Session
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.drain import drain_all
 from pinnace.client.client import Listing
-from tests.builders import PodBuilder, make_pod
+from pinnace.client.config import ClientConfig
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.cli.fakes import FakeApi
 from tests.workloads import named
 
 
@@ -75,3 +83,15 @@ async def test_a_pod_that_changes_while_it_is_evicted_is_asked_for_again(monkeyp
     session: Any = SimpleNamespace(client=SimpleNamespace(pods=SimpleNamespace(list=listed, evict_batch=evict_batch)))
     await drain(session, "n", How())
     assert ([each.name for each in gone], outcomes) == (["a"], [])
+
+
+async def test_no_node_is_emptied_when_one_of_them_is_not_there() -> None:
+    api = FakeApi()
+    await api.of(NODES).put(make_node("n").build())
+    settings, config, limit = Settings(), ClientConfig(("h:1",)), asyncio.timeout(None)
+    async with limit:
+        session = Session(settings, config, api.client(), limit)
+        with pytest.raises(Reported) as caught:
+            await drain_all(session, Query.of(["nodes", "n", "nope"]), How())
+    assert caught.value.code is ExitCode.NOT_FOUND
+    assert not (await api.of(NODES).get("n")).spec.unschedulable

@@ -12,14 +12,14 @@ cancelled, wherever it waits. Nothing but its informers is left to the next lead
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from controllers.informers import Informers
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import Object, Resource
 from pinnace.client.client import Client
-from pinnace.client.events import Recorder
+from pinnace.client.events import Recorder, Reporter
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import Clock
 
@@ -62,8 +62,18 @@ class Shared:
 
     client: Client
     informers: Informers
-    events: Recorder
+    recorder: Recorder
     clock: Clock
+    component: str
+    """In whose name events are reported."""
+
+    @property
+    def events(self) -> Reporter:
+        return self.recorder.of(self.component)
+
+    def reporting(self, component: str) -> "Shared":
+        """The same for a controller whose events have its own name."""
+        return replace(self, component=component)
 
 
 def key_of(obj: Object) -> str:

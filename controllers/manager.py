@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 ELECTION = "controllers"
 COMPONENT = "controllers"
-"""Who reports their events."""
+"""Who reports the events of those without a name of their own."""
 SYNC_PATIENCE = 5.0
 """Seconds between complaints about informers that are not up to date."""
 
@@ -50,7 +50,7 @@ class Manager:
         self._informers = Informers(client, clock=clock)
         self._events = Recorder(client.events, COMPONENT, name, clock=clock)
         guarded = Client(Guarded(client.connection, lambda: self._candidate.token is not None))
-        self._controllers = build(Shared(guarded, self._informers, self._events, clock))
+        self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))
         self._working: Mapping[str, Working] = {}
         for controller in self._controllers:
             for watch in controller.watches:

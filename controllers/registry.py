@@ -16,15 +16,16 @@ from controllers.replicasets.controller import ReplicaSetController
 
 
 def build(shared: Shared, options: Options) -> Sequence[Controller]:
+    """Those that report events do it under the names of Kubernetes' (their EventSource components)."""
     return [
-        NodeLifecycle(shared, options),
-        TaintEviction(shared),
+        NodeLifecycle(shared.reporting("node-controller"), options),
+        TaintEviction(shared.reporting("taint-eviction-controller")),
         PodGarbageCollector(shared),
         NamespaceController(shared),
         GarbageCollector(shared),
-        ReplicaSetController(shared),
-        DeploymentController(shared),
-        JobController(shared),
+        ReplicaSetController(shared.reporting("replicaset-controller")),
+        DeploymentController(shared.reporting("deployment-controller")),
+        JobController(shared.reporting("job-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
     ]

@@ -38,6 +38,7 @@ DROPPED = Counter("pinnace_client_events_dropped", "Events that were not recorde
 class Alike(NamedTuple):
     """What makes two events one."""
 
+    component: str
     kind: str
     namespace: str
     name: str
@@ -57,20 +58,29 @@ class Tally:
 
 
 class Recorder:
-    """`component` and `instance`: who reports, such as "default-scheduler" and its replica."""
+    """`component` and `instance`: who reports, such as "default-scheduler" and its replica. Of a process with several reporters
+    `of` gives each its own name."""
 
     def __init__(self, client: EventClient, component: str, instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
         self._component = component
         self._clock = clock
-        self._template = _template(component, instance)
+        self._instance = instance
         self._pending: dict[Alike, Tally] = {}
         self._full = asyncio.Event()
 
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
         """`type_` is Normal or Warning; `reason` one CamelCase word; `message` a sentence, without what differs each time."""
+        self.report(self._component, obj, type_, reason, message)
+
+    def of(self, component: str) -> "Reporter":
+        """Reports in the name of that component; what it reports is sent with the rest."""
+        return Reporter(self, component)
+
+    def report(self, component: str, obj: Object, type_: str, reason: str, message: str) -> None:
         metadata = obj.metadata
-        alike = Alike(type(obj).__name__, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
+        kind = type(obj).__name__
+        alike = Alike(component, kind, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
         now = self._clock.time()
         self._count(alike, Tally(1, now, now))
 
@@ -126,24 +136,29 @@ class Recorder:
         log.warning("%d events were not recorded: %s", count, error)
 
     def _message(self, alike: Alike, tally: Tally) -> Event:
-        event = Event()
-        event.CopyFrom(self._template)
+        event = Event(reportingComponent=alike.component, reportingInstance=self._instance)
+        event.source.component, event.source.host = alike.component, self._instance
         event.reason, event.message, event.type, event.count = alike.reason, alike.message, alike.type, tally.count
         event.firstTimestamp.seconds, event.lastTimestamp.seconds = int(tally.first), int(tally.last)
         event.eventTime.CopyFrom(to_micro_time(tally.first))
         metadata, involved = event.metadata, event.involvedObject
         metadata.namespace = alike.namespace or "default"
-        metadata.name = event_name(alike.name, (self._component, *alike))
+        metadata.name = event_name(alike.name, alike)
         involved.kind, involved.namespace, involved.name, involved.uid = alike.kind, alike.namespace, alike.name, alike.uid
         involved.apiVersion = _API_VERSIONS[alike.kind]
         return event
 
 
-def _template(component: str, instance: str) -> Event:
-    """What the events of one reporter have in common."""
-    event = Event(reportingComponent=component, reportingInstance=instance)
-    event.source.component, event.source.host = component, instance
-    return event
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """One of several components that share a recorder."""
+
+    recorder: Recorder
+    component: str
+
+    def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
+        """As Recorder.event."""
+        self.recorder.report(self.component, obj, type_, reason, message)
 
 
 def event_name(name: str, identity: Iterable[str]) -> str:

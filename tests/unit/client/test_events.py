@@ -82,6 +82,16 @@ async def test_an_event_says_what_happened_to_what(server: FakeServer, recorder:
     assert event.firstTimestamp.seconds == event.lastTimestamp.seconds == 1_000_000
 
 
+async def test_each_component_of_a_process_reports_in_its_own_name(server: FakeServer, recorder: Recorder) -> None:
+    sink = Sink(server)
+    for name in ("job-controller", "node-controller"):
+        recorder.of(name).event(POD, "Normal", "Seen", "it was seen")
+    await recorder.flush()
+    assert [each.reportingComponent for each in sink.received] == ["job-controller", "node-controller"]
+    assert [each.source.component for each in sink.received] == ["job-controller", "node-controller"]
+    assert len({each.metadata.name for each in sink.received}) == 2, "they are not one event"
+
+
 async def test_like_events_are_counted(server: FakeServer, recorder: Recorder, clock: FakeClock) -> None:
     sink = Sink(server)
     for _ in range(3):

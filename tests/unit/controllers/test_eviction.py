@@ -40,6 +40,9 @@ class Cluster:
     def add_handler(self, resource: Any, handler: Any) -> None:
         self.handlers.append(handler)
 
+    def of(self, component: str) -> "Cluster":
+        return self
+
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:
         self.told.append((obj.metadata.name, reason))
 
@@ -83,7 +86,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def controller(cluster: Cluster, clock: FakeClock) -> Iterator[TaintEviction]:
     anything: Any = cluster
-    yield TaintEviction(Shared(anything, anything, anything, clock))
+    yield TaintEviction(Shared(anything, anything, anything, clock, "taint-eviction-controller"))
 
 
 async def test_who_tolerates_nothing_goes_at_once_and_is_told_why(cluster: Cluster, controller: TaintEviction) -> None:

@@ -30,6 +30,16 @@ OPTIONS: Sequence[tuple[str, int | str]] = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_REASONS = {
+    Code.INVALID_ARGUMENT: "BadRequest",
+    Code.NOT_FOUND: "NotFound",
+    Code.PERMISSION_DENIED: "Forbidden",
+    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # its runtime has no logs, or runs no commands
+}
+"""Of what a kubelet refuses; anything else is an InternalError.
+
+Source: Kubernetes, apimachinery, pkg/api/errors, NewGenericServerResponse.
+"""
 _NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
 
 
@@ -85,7 +95,8 @@ async def _responses(call: Any, at: Endpoint) -> AsyncIterator[bytes]:
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             raise Rejected(_unavailable(at, error.details() or "it broke the call off")) from None
-        raise Rejected(Refusal(Code(error.code().value[0]), "Kubelet", error.details() or error.code().name)) from None
+        code = Code(error.code().value[0])
+        raise Rejected(Refusal(code, _REASONS.get(code, "InternalError"), error.details() or code.name)) from None
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -16,7 +16,7 @@ class CacheError(Exception):
 
 class Expired(CacheError):
     def __init__(self, oldest: int) -> None:
-        super().__init__(f"the revision is too old: the oldest that is left is {oldest}; list again")
+        super().__init__(f"the revision is too old: the oldest that is left is {oldest}")
         self.oldest = oldest
 
 

@@ -55,8 +55,9 @@ def too_much(resource: Resource[Any], name: str) -> Refusal:
     return Refusal(Code.INVALID_ARGUMENT, "TooLarge", message)
 
 
-def bad_request(message: str) -> Refusal:
-    return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message)
+def bad_request(message: str, hint: str = "") -> Refusal:
+    """`hint`: the way out, where it is not to correct the request."""
+    return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message, metadata=(("hint", hint),) if hint else ())
 
 
 def forbidden(message: str) -> Refusal:

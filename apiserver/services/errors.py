@@ -68,5 +68,5 @@ def not_loaded() -> Refusal:
 
 
 def _expired(oldest: int) -> Refusal:
-    message = f"the resourceVersion is too old, the oldest that is left is {oldest}: list again"
+    message = f"the resourceVersion is too old, the oldest that is left is {oldest}"
     return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))

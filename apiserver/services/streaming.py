@@ -102,7 +102,8 @@ class Streaming:
         """Of the kubelet that has the pod."""
         name = pod.spec.nodeName
         if not name:
-            raise Rejected(errors.bad_request(f"pod {pod.metadata.name} does not have a host assigned"))
+            hint = f"`pinnace describe pod {pod.metadata.name}` says why"
+            raise Rejected(errors.bad_request(f"pod {pod.metadata.name} does not have a host assigned", hint))
         entry = self._nodes.get(NODES.key("", name))
         if entry is None:
             raise Rejected(errors.not_found(NODES, name))

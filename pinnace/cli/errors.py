@@ -49,7 +49,8 @@ def tell(report: Report, where: str = "") -> None:
 
 def tell_lines(report: Report, where: str = "") -> None:
     """Prints what is wrong, without the way out."""
-    first, later = ("error: ", "  ") if not (where or report.speaks) else (f"{where}: ",) * 2 if where else ("", "")
+    place = f"{where}: " if where else ""
+    first, later = (place, place) if report.speaks else (f"error: {place}", "  ")
     for number, line in enumerate(report.lines):
         err((later if number else first) + line)
 

@@ -23,6 +23,7 @@ _HINTS = {
     "ResourceVersionTooLarge": "`pinnace get -o yaml` shows resourceVersions; a revision is there once something is written",
     "NoCandidate": "`pinnace status` shows which processes run; a candidate names itself with --name",
     "OutcomeUnknown": "look with `pinnace get` before you repeat it",
+    "KubeletUnavailable": "`pinnace get nodes` shows which nodes are Ready; those of a kubelet that is down are not",
     "UIDMismatch": "it was deleted and made anew: read it again",
     "OutOfSpace": "delete what is not needed; compact and defragment etcd, then disarm its alarm",
 }
@@ -77,7 +78,7 @@ def _hint(error: errors.ApiError) -> str:
             return "the object was not changed: correct what is named and try again"
         case errors.Expired():
             oldest = dict(error.metadata).get("compactRevision")
-            return f"list again; of the past, revision {oldest} is the oldest that is left" if oldest else "list again"
+            return f"list again; --at-revision reaches back to {oldest}" if oldest else "list again"
         case errors.Timeout():
             return "try again, or give it more time with --timeout"
         case errors.Internal() if error.request_id:

@@ -122,7 +122,7 @@ async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> N
 
     assert (await pinnace("label", "nodes", "n1", "n2", "zone=a")).lines == ["node/n1 labeled", "node/n2 labeled"]
     done = await pinnace("label", "node/n1", "zone=b")
-    assert done.code == 4 and done.errors == ['node/n1: label "zone" is "a" already', "hint: --overwrite replaces it"]
+    assert done.code == 4 and done.errors == ['error: node/n1: label "zone" is "a" already', "hint: --overwrite replaces it"]
     assert (await pinnace("label", "nodes", "-l", "zone=a", "zone-")).lines == ["node/n1 unlabeled", "node/n2 unlabeled"]
     assert (await pinnace("label", "node", "nope", "a=b")).code == 3
 
@@ -220,8 +220,12 @@ async def test_version(pinnace: Commands) -> None:
     assert done.code == 0 and versions["client"] == versions["server"]
 
 
-async def test_logs_of_a_pod_say_where_to_look(pinnace: Commands, client: Client) -> None:
+async def test_logs_of_a_pod_that_is_nowhere_say_where_to_look(pinnace: Commands, client: Client) -> None:
     await client.pods.create(make_pod("a").req(cpu="1").new())
     done = await pinnace("logs", "a")
-    assert (done.code, done.out) == (0, "") and "simulated" in done.err and "pinnace describe pod a" in done.err
+    assert (done.code, done.out) == (5, "")
+    assert done.errors == [
+        "Error from server (BadRequest): pod a does not have a host assigned",
+        "hint: `pinnace describe pod a` says why",
+    ]
     assert (await pinnace("logs", "pod/nope")).code == 3

@@ -2,6 +2,8 @@
 
 import pytest
 
+from apiserver.cacher.errors import Expired
+from apiserver.services.errors import to_refusal
 from pinnace.api.manifest import ManifestError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal, Violation
@@ -65,6 +67,24 @@ def test_a_place_goes_before_every_line(capsys: pytest.CaptureFixture[str]) -> N
     assert report
     tell(report, "pods.yaml:14")
     assert [line.startswith("pods.yaml:14: ") for line in capsys.readouterr().err.splitlines()] == [True, True, True, False]
+
+
+def test_what_is_wrong_with_an_object_is_an_error_too(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(Failure("is already paused").report, "deployment.apps/web")
+    assert capsys.readouterr().err == "error: deployment.apps/web: is already paused\n"
+
+
+def test_the_past_that_is_gone_says_once_to_list_again(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = from_refusal(to_refusal(Expired(42), "List"))
+    assert guarded(lambda: fail(gone), Settings()) == ExitCode.SERVER
+    told = capsys.readouterr().err
+    assert told.count("list again") == 1 and "--at-revision reaches back to 42" in told
+
+
+def test_a_kubelet_that_is_down_is_not_the_server(capsys: pytest.CaptureFixture[str]) -> None:
+    guarded(lambda: fail(error(Code.UNAVAILABLE, "KubeletUnavailable", "the kubelet does not answer")), Settings())
+    hint = capsys.readouterr().err.splitlines()[1]
+    assert "the server" not in hint and "`pinnace get nodes`" in hint
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from apiserver.services.streaming import Endpoint
 from kubelet.server import KubeletServer
 from kubelet.streams import NoStreams, Streams, Unstreamable
 from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse, ExecStart, LogsRequest, LogsResponse
-from pinnace.api.status import Code
+from pinnace.api.status import Code, Refusal
 from pinnace.cluster import certificates
 from pinnace.pki.folder import ADMIN, KUBELET_CLIENT
 from pinnace.runtime.tls import TlsFiles
@@ -79,9 +79,14 @@ def asked(container: str = "c", follow: bool = False) -> LogsRequest:
 
 
 async def refusal(client: GrpcKubelets, at: Endpoint, request: LogsRequest) -> tuple[Code, str]:
+    told = await whole_refusal(client, at, request)
+    return told.code, told.message
+
+
+async def whole_refusal(client: GrpcKubelets, at: Endpoint, request: LogsRequest) -> Refusal:
     with pytest.raises(Rejected) as caught:
         await read(client, at, request)
-    return caught.value.refusal.code, caught.value.refusal.message
+    return caught.value.refusal
 
 
 async def test_only_api_servers_are_served(pki: Path) -> None:
@@ -117,6 +122,13 @@ async def test_what_a_kubelet_refuses_is_told_as_it_is() -> None:
     async with Serving(NoStreams(), None) as at:
         code, message = await refusal(GrpcKubelets(None), at, asked())
         assert (code, "the fake runtime keeps no logs" in message) == (Code.FAILED_PRECONDITION, True)
+
+
+async def test_the_reason_of_a_refusal_is_kubernetes_word_for_its_code() -> None:
+    async with Serving(Echo(), None) as at:
+        assert (await whole_refusal(GrpcKubelets(None), at, LogsRequest())).reason == "BadRequest"
+    async with Serving(NoStreams(), None) as at:
+        assert (await whole_refusal(GrpcKubelets(None), at, asked())).reason == "MethodNotAllowed"
 
 
 async def test_a_kubelet_that_stops_breaks_its_streams_off() -> None:

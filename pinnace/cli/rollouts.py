@@ -28,8 +28,7 @@ def progress(deployment: Deployment) -> Progress:
     if deployment.metadata.generation > status.observedGeneration:
         return Progress("Waiting for deployment spec update to be observed...", False)
     if any(each.type == "Progressing" and each.reason == "ProgressDeadlineExceeded" for each in status.conditions):
-        hint = f"`pinnace describe deployment {name}` and its replica sets say why; `pinnace rollout undo` goes back"
-        raise Failure(f'deployment "{name}" exceeded its progress deadline', hint=hint)
+        raise _late(name)
     waiting = f'Waiting for deployment "{name}" rollout to finish:'
     if status.updatedReplicas < wanted:
         text = f"{waiting} {status.updatedReplicas} out of {wanted} new replicas have been updated..."
@@ -40,6 +39,38 @@ def progress(deployment: Deployment) -> Progress:
     else:
         return Progress(f'deployment "{name}" successfully rolled out', True)
     return Progress(text, False)
+
+
+class Told:
+    """What has been told of one rollout: each step once, whatever comes and goes. Times are of any clock, in seconds.
+
+    Pods that are refused and replaced count as progress for the controller, again and again, so that it never calls the rollout
+    late: here it is, when nothing new has been seen for its progress deadline.
+    """
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self._said = set[str]()
+        self._since = 0.0
+
+    def step(self, deployment: Deployment, now: float) -> tuple[str, bool]:
+        """What is new, or "", and whether it is complete. Raises Failure when the rollout has missed its deadline."""
+        found = progress(deployment)
+        if deployment.metadata.generation != self._generation:
+            self._generation, self._said = deployment.metadata.generation, set()
+        if found.text not in self._said:
+            self._said.add(found.text)
+            self._since = now
+            return found.text, found.done
+        spec = deployment.spec
+        if spec.HasField("progressDeadlineSeconds") and not spec.paused and now - self._since > spec.progressDeadlineSeconds:
+            raise _late(deployment.metadata.name)
+        return "", found.done
+
+
+def _late(name: str) -> Failure:
+    hint = f"`pinnace describe deployment {name}` and its replica sets say why; `pinnace rollout undo` goes back"
+    return Failure(f'deployment "{name}" exceeded its progress deadline', hint=hint)
 
 
 def history(deployment: Deployment, sets: Iterable[ReplicaSet]) -> dict[int, ReplicaSet]:

@@ -68,10 +68,9 @@ async def follow(session: Session, namespace: str, name: str, watch: bool, numbe
     """Prints each step."""
     client = session.client.of(DEPLOYMENTS)
     follower = Follower(client, Selection(namespace, fields=one_of("metadata.name", [name])), note=note)
-    said = ""
+    told = rollouts.Told()
 
     def done() -> bool:
-        nonlocal said
         deployment = next(iter(follower.store.values()), None)
         if deployment is None:
             message = f'deployment "{name}" was deleted'
@@ -79,12 +78,11 @@ async def follow(session: Session, namespace: str, name: str, watch: bool, numbe
         if number and revision(deployment.metadata.annotations) not in (0, number):
             message = f"desired revision ({number}) is different from the running revision "
             raise Failure(message + f"({revision(deployment.metadata.annotations)})", code=ExitCode.CONFLICT)
-        found = rollouts.progress(deployment)
-        if found.text != said:
-            said = found.text
-            out(f"{said}\n")
+        news, complete = told.step(deployment, time.monotonic())
+        if news:
+            out(f"{news}\n")
         session.waiting_for = f'deployment "{name}" to be rolled out'
-        return found.done or not watch
+        return complete or not watch
 
     await client.get(name, namespace)
     await follower.until(done)

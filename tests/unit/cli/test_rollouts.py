@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION
 from pinnace.cli.outcomes import Failure
-from pinnace.cli.rollouts import chosen, history, pause, progress, restart, resume, roll_back, row
+from pinnace.cli.rollouts import Told, chosen, history, pause, progress, restart, resume, roll_back, row
 from tests.workloads import make_deployment, make_replica_set
 
 
@@ -52,6 +52,23 @@ def test_a_rollout_that_has_missed_its_deadline_has_failed() -> None:
     late.status.conditions.add(type="Progressing", reason="ProgressDeadlineExceeded")
     with pytest.raises(Failure, match='deployment "web" exceeded its progress deadline'):
         progress(late)
+
+
+def test_a_rollout_whose_pods_come_and_go_says_each_step_once_and_is_late_at_its_deadline() -> None:
+    told, few, more = Told(), deployment(updated=1), deployment(updated=2)
+    assert [bool(told.step(each, now)[0]) for now, each in enumerate((few, more, few, more))] == [True, True, False, False]
+    assert told.step(few, 601.0) == ("", False), "600 seconds after the last news"
+    with pytest.raises(Failure, match="exceeded its progress deadline"):
+        told.step(more, 601.5)
+    more.metadata.generation = more.status.observedGeneration = 2
+    assert told.step(more, 700.0)[0], "another template is another rollout"
+
+
+def test_a_paused_rollout_is_never_late() -> None:
+    told, paused = Told(), deployment(updated=1)
+    paused.spec.paused = True
+    told.step(paused, 0.0)
+    assert told.step(paused, 10_000.0) == ("", False)
 
 
 def test_the_history_is_of_the_deployments_own_replica_sets_oldest_first() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.cli.describe import (
-    deployments,
     endpointslices,
     jobs,
     limitranges,
+    poddisruptionbudgets,
     replicasets,
     resourcequotas,
     rolebindings,
@@ -25,7 +25,7 @@ DESCRIPTIONS: Mapping[str, Callable[[Any, Sequence[Event], float], Fields]] = {
     resources.ROLE_BINDINGS.plural: rolebindings.describe,
     resources.CLUSTER_ROLE_BINDINGS.plural: rolebindings.describe,
     resources.REPLICA_SETS.plural: replicasets.describe,
-    resources.DEPLOYMENTS.plural: deployments.describe,
+    resources.POD_DISRUPTION_BUDGETS.plural: poddisruptionbudgets.describe,
     resources.JOBS.plural: jobs.describe,
     resources.ENDPOINT_SLICES.plural: endpointslices.describe,
 }

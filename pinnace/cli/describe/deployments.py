@@ -1,19 +1,22 @@
 """All about a deployment.
 
-Source: kubectl, pkg/describe, DeploymentDescriber; the ReplicaSets are `pinnace get rs`.
+Source: kubectl, pkg/describe, DeploymentDescriber.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from pinnace.api.apps_v1_pb2 import Deployment
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.rollouts import bare
 from pinnace.api.scalars import int_or_string
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of, template
-from pinnace.cli.describe.text import Fields, Rows
+from pinnace.cli.describe.text import NONE, Fields, Rows
+from pinnace.cli.rollouts import history
 
 
-def describe(deployment: Deployment, events: Sequence[Event], now: float) -> Fields:
+def describe(deployment: Deployment, sets: Iterable[ReplicaSet], events: Sequence[Event], now: float) -> Fields:
+    """`sets`: of its namespace."""
     spec, status = deployment.spec, deployment.status
     fields = head_of(deployment.metadata, spec.selector)
     fields["Replicas"] = (
@@ -29,5 +32,14 @@ def describe(deployment: Deployment, events: Sequence[Event], now: float) -> Fie
     fields["Pod Template"] = template(spec.template)
     conditions = [(condition.type, condition.status, condition.reason) for condition in status.conditions]
     fields["Conditions"] = Rows(("Type", "Status", "Reason"), conditions)
+    own, template_now = history(deployment, sets).values(), bare(spec.template)
+    new = [each for each in own if bare(each.spec.template) == template_now]
+    fields["OldReplicaSets"] = _created([each for each in own if each not in new])
+    fields["NewReplicaSet"] = _created(new)
     fields["Events"] = events_table(events, now)
     return fields
+
+
+def _created(sets: Sequence[ReplicaSet]) -> str:
+    told = (f"{each.metadata.name} ({each.status.replicas}/{each.spec.replicas} replicas created)" for each in sets)
+    return ", ".join(told) or NONE

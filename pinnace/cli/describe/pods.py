@@ -90,7 +90,8 @@ def _container(container: Container, status: ContainerStatus | None) -> Fields:
     if container.ports:
         fields["Ports"] = ", ".join(f"{p.containerPort}/{p.protocol or 'TCP'}" for p in container.ports)
         fields["Host Ports"] = ", ".join(f"{p.hostPort}/{p.protocol or 'TCP'}" for p in container.ports)
-    fields |= {label: list(words) for label, words in (("Command", container.command), ("Args", container.args)) if words}
+    spoken = (("Command", container.command), ("Args", container.args))
+    fields |= {label: [line for word in words for line in word.split("\n")] for label, words in spoken if words}
     if status is not None:
         fields["State"] = _state(status.state)
         if status.HasField("lastState"):

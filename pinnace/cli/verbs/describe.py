@@ -7,12 +7,12 @@ from typing import Any
 from pinnace.api.codec import to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node
-from pinnace.api.resources import NODE_LEASE_NAMESPACE, NODES, PODS, Object, Resource
+from pinnace.api.resources import DEPLOYMENTS, NODE_LEASE_NAMESPACE, NODES, PODS, REPLICA_SETS, Object, Resource
 from pinnace.api.selectors import one_of
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
-from pinnace.cli.describe import DESCRIPTIONS, generic, nodes, pods
+from pinnace.cli.describe import DESCRIPTIONS, deployments, generic, nodes, pods
 from pinnace.cli.describe.text import Fields, render
 from pinnace.cli.query import AT_ONCE, Query, fetch
 from pinnace.cli.session import Session, run
@@ -67,6 +67,9 @@ async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fiel
     if resource is NODES:
         on_node = await session.client.pods.list(fields=f"spec.nodeName={obj.metadata.name}")
         return nodes.describe(obj, await lease_of(session, obj), on_node.items, events, now)
+    if resource is DEPLOYMENTS:
+        sets = await session.client.of(REPLICA_SETS).list(obj.metadata.namespace)
+        return deployments.describe(obj, sets.items, events, now)
     if resource.plural in DESCRIPTIONS:
         return DESCRIPTIONS[resource.plural](obj, events, now)
     return generic.describe(obj, to_dict(obj), events, now)

@@ -4,10 +4,13 @@ import pytest
 
 from pinnace.api.codec import to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import ContainerStatus, Event, Toleration
-from pinnace.cli.describe import generic, nodes, pods
+from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, Toleration
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.rollouts import REVISION_ANNOTATION
+from pinnace.cli.describe import deployments, generic, nodes, poddisruptionbudgets, pods
 from pinnace.cli.describe.text import Detailed, Fields, Rows, render
 from tests.builders import make_node, make_pod
+from tests.workloads import make_deployment, make_replica_set
 
 NOW = 1_000_000_000.0
 
@@ -88,6 +91,11 @@ def test_a_pod() -> None:
     )
 
 
+def test_an_argument_of_several_lines_is_shown_in_as_many() -> None:
+    lines = text(pods.containers([Container(name="c", args=["-c", "echo a\necho b"])]))
+    assert [line.strip() for line in lines[-3:]] == ["Args:   -c", "echo a", "echo b"]
+
+
 def test_a_pod_that_is_nowhere_yet() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available").build()
     words = [line.split() for line in text(pods.describe(pod, [], NOW))]
@@ -161,3 +169,28 @@ def test_any_other_object() -> None:
     lines = text(generic.describe(lease, to_dict(lease), [], NOW))
     assert lines[:2] == ["Name:               n", "Namespace:          kube-node-lease"]
     assert "  Holder Identity:         fleet-0" in lines and "  Lease Duration Seconds:  40" in lines
+
+
+def test_a_deployment_names_its_replica_sets_old_and_new() -> None:
+    web, sets = make_deployment("web", replicas=3), []
+    for number, image in enumerate(("app:0", "app:1"), 1):
+        each = make_replica_set(f"web-{number}", replicas=number)
+        each.metadata.ownerReferences.add(controller=True, uid=web.metadata.uid)
+        each.metadata.annotations[REVISION_ANNOTATION] = str(number)
+        each.spec.template.CopyFrom(web.spec.template)
+        each.spec.template.spec.containers[0].image = image
+        sets.append(each)
+    fields = deployments.describe(web, [*sets, make_replica_set("other")], [], NOW)
+    assert fields["OldReplicaSets"] == "web-1 (0/1 replicas created)"
+    assert fields["NewReplicaSet"] == "web-2 (0/2 replicas created)"
+    assert deployments.describe(web, [], [], NOW)["NewReplicaSet"] == "<none>"
+
+
+def test_a_disruption_budget_says_how_many_may_go() -> None:
+    budget = PodDisruptionBudget()
+    budget.metadata.name, budget.spec.minAvailable.intVal = "db", 2
+    budget.spec.selector.matchLabels["app"] = "db"
+    budget.status.disruptionsAllowed, budget.status.currentHealthy = 1, 3
+    words = [line.split() for line in text(poddisruptionbudgets.describe(budget, [], NOW))]
+    for wanted in (["Selector:", "app=db"], ["Min", "available:", "2"], ["Allowed", "disruptions:", "1"], ["Current:", "3"]):
+        assert wanted in words, wanted

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
-from pinnace.cli.describe import DESCRIPTIONS
+from pinnace.cli.describe import DESCRIPTIONS, deployments
 from pinnace.cli.describe.text import render
 from pinnace.printers import COLUMNS
 
@@ -27,6 +28,8 @@ def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
 
 def described(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
     obj = from_dict(resource, {"metadata": META} | data)
+    if isinstance(obj, Deployment):
+        return list(render(deployments.describe(obj, [], [], NOW)))
     return list(render(DESCRIPTIONS[resource.plural](obj, [], NOW)))
 
 

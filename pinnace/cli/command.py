@@ -1,7 +1,8 @@
 """The shapes of commands: `Verb`, a command with examples and the global flags, and `LazyGroup`, which imports a verb's module
 only when the verb is used.
 
-The module of verb `x` is `pinnace.cli.verbs.x`, and has the command as its attribute `x` (`node` may be a group).
+The module of verb `x` is `pinnace.cli.verbs.x`, and has the command as its attribute `x` (`node` may be a group); that of `x-y`
+is `x_y`.
 """
 
 import difflib
@@ -108,7 +109,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        found: click.Command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
+        module = module_of(cmd_name)
+        found: click.Command = getattr(import_module(f"{self._package}.{module}"), module)
         return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -129,6 +131,11 @@ class LazyGroup(click.Group):
 
         verbs = [(verb, text) for section in self._sections.values() for verb, text in section.items()]
         return [CompletionItem(verb, help=text) for verb, text in verbs if verb.startswith(incomplete)]
+
+
+def module_of(verb: str) -> str:
+    """The name of a verb's module, and of the command in it."""
+    return verb.replace("-", "_")
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -1,6 +1,6 @@
-"""The little languages of `label` and `taint`: `key=value` sets, `key-` removes. Pure."""
+"""The little languages of `label`, `annotate` and `taint`: `key=value` sets, `key-` removes. Pure."""
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from pinnace.api import names
@@ -12,14 +12,34 @@ OVERWRITE = "--overwrite replaces it"
 
 
 @dataclass(frozen=True, slots=True)
-class LabelEdits:
-    """Labels to set, and keys to remove."""
+class Pairs:
+    """What has keys and values: labels or annotations."""
+
+    one: str
+    done: str
+    """What is said where some were set."""
+    undone: str
+    """What is said where some were only removed."""
+    check_key: Callable[[str], Sequence[str]]
+    check_value: Callable[[str], Sequence[str]]
+    """Each gives what is wrong."""
+
+
+LABELS = Pairs("label", "labeled", "unlabeled", names.label_key, names.label_value)
+ANNOTATIONS = Pairs("annotation", "annotated", "annotated", lambda key: names.label_key(key.lower()), lambda value: ())
+"""As the server judges them: the prefix of an annotation's key may have capitals, its value is any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairEdits:
+    """Labels or annotations to set, and keys to remove."""
 
     set: dict[str, str]
     remove: tuple[str, ...]
+    pairs: Pairs
 
     @classmethod
-    def parse(cls, words: Sequence[str]) -> "LabelEdits":
+    def parse(cls, words: Sequence[str], pairs: Pairs) -> "PairEdits":
         """Raises Failure: usage for a wrong form, invalid for a key or value that cannot be a label's."""
         added: dict[str, str] = {}
         removed: list[str] = []
@@ -31,27 +51,28 @@ class LabelEdits:
             elif equals and key not in added:
                 added[key] = value
             elif equals:
-                raise usage(f'label "{key}" is given twice')
+                raise usage(f'{pairs.one} "{key}" is given twice')
             else:
                 raise usage(f'"{word}": expected KEY=VALUE to set or KEY- to remove')
-            _check(f'label key "{key}"', names.label_key(key))
-            _check(f'label value "{value}"', names.label_value(value))
+            _check(f'{pairs.one} key "{key}"', pairs.check_key(key))
+            _check(f'{pairs.one} value "{value}"', pairs.check_value(value))
         if both := added.keys() & removed:
-            raise usage(f'label "{min(both)}" cannot be set and removed at once')
-        return cls(added, tuple(removed))
+            raise usage(f'{pairs.one} "{min(both)}" cannot be set and removed at once')
+        return cls(added, tuple(removed), pairs)
 
-    def apply(self, labels: MutableMapping[str, str], *, overwrite: bool) -> str:
-        """Changes the labels of one object. Raises Failure (conflict) when one has another value already."""
+    def apply(self, present: MutableMapping[str, str], *, overwrite: bool) -> str:
+        """Changes the labels or annotations of one object. Raises Failure (conflict) when one has another value already."""
         for key, value in self.set.items():
-            if not overwrite and labels.get(key, value) != value:
-                raise Failure(f'label "{key}" is "{labels[key]}" already', hint=OVERWRITE, code=ExitCode.CONFLICT)
-        before = dict(labels)
-        labels.update(self.set)
+            if not overwrite and present.get(key, value) != value:
+                message = f'{self.pairs.one} "{key}" is "{present[key]}" already'
+                raise Failure(message, hint=OVERWRITE, code=ExitCode.CONFLICT)
+        before = dict(present)
+        present.update(self.set)
         for key in self.remove:
-            labels.pop(key, None)
-        if dict(labels) == before:
-            return "not labeled (nothing to change)"
-        return "labeled" if self.set else "unlabeled"
+            present.pop(key, None)
+        if dict(present) == before:
+            return f"not {self.pairs.done} (nothing to change)"
+        return self.pairs.done if self.set else self.pairs.undone
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ _SIMULATED = "`pinnace exec POD -- COMMAND` runs a command in a container, where
 _APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
 
 LACKING = {
-    "annotate": """`pinnace patch KIND NAME -p '{"metadata": {"annotations": {"KEY": "VALUE"}}}'`; null as VALUE removes""",
-    "api-resources": "`pinnace get --help` names the kinds",
     "attach": _SIMULATED,
     "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` whether a server answers",
     "config": "choose a context with --context NAME, or a server with --server HOST:PORT",

@@ -33,10 +33,12 @@ SECTIONS = {
         "scale": "Set how many pods a deployment or a replica set is to have.",
         "rollout": "Follow, undo, pause or restart rollouts of deployments.",
         "label": "Set or remove labels.",
+        "annotate": "Set or remove annotations.",
         "wait": "Wait until objects are as wanted.",
         "events": "Show what happened, oldest first.",
         "logs": "Show what containers write, or the log of a component.",
         "exec": "Run a command in a container.",
+        "api-resources": "Show the kinds of objects.",
     },
     "Nodes and leaders": {
         "cordon": "Keep new pods off nodes.",

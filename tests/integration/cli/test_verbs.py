@@ -125,6 +125,8 @@ async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> N
     assert done.code == 4 and done.errors == ['error: node/n1: label "zone" is "a" already', "hint: --overwrite replaces it"]
     assert (await pinnace("label", "nodes", "-l", "zone=a", "zone-")).lines == ["node/n1 unlabeled", "node/n2 unlabeled"]
     assert (await pinnace("label", "node", "nope", "a=b")).code == 3
+    assert (await pinnace("annotate", "node/n1", "why=it is new", "--overwrite")).lines == ["node/n1 annotated"]
+    assert (await client.nodes.get("n1")).metadata.annotations["why"] == "it is new"
 
 
 async def test_patch(pinnace: Commands, client: Client, tmp_path: Path) -> None:

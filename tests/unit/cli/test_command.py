@@ -7,6 +7,8 @@ import sys
 import click
 import pytest
 
+from pinnace.api.resources import ALL
+from pinnace.cli.command import module_of
 from pinnace.cli.lacking import LACKING
 from pinnace.cli.main import SECTIONS, cli, run
 from pinnace.cli.verbs.node import node
@@ -16,7 +18,8 @@ VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str) -> None:
-    command = getattr(importlib.import_module(f"pinnace.cli.verbs.{verb}"), verb)
+    module = module_of(verb)
+    command = getattr(importlib.import_module(f"pinnace.cli.verbs.{module}"), module)
     assert command.name == verb
     text = command.get_help(click.Context(command, info_name=verb))
     assert VERBS[verb].rstrip(".") in text, "the summary in the list of verbs is the first line of the verb's help"
@@ -51,6 +54,17 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
     captured = capsys.readouterr()
     first, hint = captured.err.splitlines()
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
+
+
+def test_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["api-resources"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"]
+    assert ["deployments", "deploy", "apps/v1", "true", "Deployment"] in rows and len(rows) == len(ALL) + 1
+    assert run(["api-resources", "--namespaced=false", "--api-group", "", "-o", "name"]) == 0
+    assert capsys.readouterr().out.split() == ["namespaces", "nodes", "persistentvolumes"]
+    assert run(["api-resources", "--api-group", "apps", "-o", "name"]) == 0
+    assert capsys.readouterr().out.split() == ["deployments.apps", "replicasets.apps"]
 
 
 def test_what_pinnace_lacks_is_not_there() -> None:

@@ -3,26 +3,37 @@
 import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Taint
-from pinnace.cli.edits import LabelEdits, TaintEdits
+from pinnace.cli.edits import ANNOTATIONS, LABELS, PairEdits, TaintEdits
 from pinnace.cli.outcomes import ExitCode, Failure
 from tests.builders import make_node
 
 
 def test_labels_are_set_and_removed() -> None:
     labels = {"a": "1", "b": "2"}
-    assert LabelEdits.parse(["c=3", "a-"]).apply(labels, overwrite=False) == "labeled"
+    assert PairEdits.parse(["c=3", "a-"], LABELS).apply(labels, overwrite=False) == "labeled"
     assert labels == {"b": "2", "c": "3"}
-    assert LabelEdits.parse(["c-"]).apply(labels, overwrite=False) == "unlabeled"
-    assert LabelEdits.parse(["b=2", "x-"]).apply(labels, overwrite=False) == "not labeled (nothing to change)"
-    assert LabelEdits.parse(["b="]).apply(labels, overwrite=True) == "labeled"
+    assert PairEdits.parse(["c-"], LABELS).apply(labels, overwrite=False) == "unlabeled"
+    assert PairEdits.parse(["b=2", "x-"], LABELS).apply(labels, overwrite=False) == "not labeled (nothing to change)"
+    assert PairEdits.parse(["b="], LABELS).apply(labels, overwrite=True) == "labeled"
     assert labels == {"b": ""}
 
 
 def test_a_label_that_has_another_value_is_left_alone() -> None:
     labels = {"a": "1"}
     with pytest.raises(Failure, match='label "a" is "1" already') as caught:
-        LabelEdits.parse(["b=1", "a=2"]).apply(labels, overwrite=False)
+        PairEdits.parse(["b=1", "a=2"], LABELS).apply(labels, overwrite=False)
     assert caught.value.report.code is ExitCode.CONFLICT and labels == {"a": "1"}
+
+
+def test_annotations_take_any_value() -> None:
+    annotations = {"a": "1"}
+    edits = PairEdits.parse(["Example.com/why=it = what, it is\n" + "x" * 99, "a-"], ANNOTATIONS)
+    assert edits.apply(annotations, overwrite=False) == "annotated"
+    assert annotations == {"Example.com/why": "it = what, it is\n" + "x" * 99}
+    assert PairEdits.parse(["Example.com/why-"], ANNOTATIONS).apply(annotations, overwrite=False) == "annotated"
+    assert not annotations
+    with pytest.raises(Failure, match='annotation key "no key"'):
+        PairEdits.parse(["no key=x"], ANNOTATIONS)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +49,7 @@ def test_a_label_that_has_another_value_is_left_alone() -> None:
 )
 def test_wrong_labels(words: list[str], code: ExitCode) -> None:
     with pytest.raises(Failure) as caught:
-        LabelEdits.parse(words)
+        PairEdits.parse(words, LABELS)
     assert caught.value.report.code is code
 
 

@@ -1,12 +1,22 @@
 """Services: names for sets of pods. Addresses are kept as they come: none are allocated."""
 
+from collections.abc import Sequence
+from typing import Literal
+
 from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.validation.services import validate_service, validate_service_status, validate_service_update
-from pinnace.api.core_v1_pb2 import Service
+from pinnace.api.core_v1_pb2 import Service, ServiceSpec
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.status import Violation
 
 AFFINITY_SECONDS = 10800
+_Field = Literal["externalTrafficPolicy", "allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"]
+_WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
+_OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
+    (_WITH_NODE_PORTS, ("externalTrafficPolicy",)),
+    (("LoadBalancer",), ("allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort")),
+)
+"""What only services of these types may say."""
 
 
 class ServiceStrategy:
@@ -20,6 +30,7 @@ class ServiceStrategy:
 
     def prepare_update(self, obj: Service, old: Service) -> None:
         """Who does not name the address keeps it."""
+        _drop_what_was_of_the_type(obj.spec, old.spec)
         _set_defaults(obj)
         if not obj.spec.clusterIP and obj.spec.type == old.spec.type:
             obj.spec.clusterIP = old.spec.clusterIP
@@ -35,6 +46,20 @@ class ServiceStrategy:
         return validate_service_status(obj)
 
 
+def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
+    """What the old type needed, and the new one must not say: who changes only the type need not take it away, as in Kubernetes
+    (pkg/registry/core/service, dropTypeDependentFields)."""
+    dropped = [field for kind, fields in _OF_TYPES if old.type in kind and spec.type not in kind for field in fields]
+    for field in dropped:
+        if getattr(spec, field) == getattr(old, field):
+            spec.ClearField(field)
+    if old.type in _WITH_NODE_PORTS and spec.type not in _WITH_NODE_PORTS:
+        before = {port.nodePort for port in old.ports}
+        for port in spec.ports:
+            if port.nodePort in before:
+                port.nodePort = 0
+
+
 def _set_defaults(service: Service) -> None:
     spec = service.spec
     spec.type = spec.type or "ClusterIP"
@@ -46,7 +71,7 @@ def _set_defaults(service: Service) -> None:
         if not port.HasField("targetPort") or port.targetPort == IntOrString():
             port.targetPort.intVal = port.port
             port.targetPort.SetInParent()
-    if spec.type in ("NodePort", "LoadBalancer") and not spec.externalTrafficPolicy:
+    if spec.type in _WITH_NODE_PORTS and not spec.externalTrafficPolicy:
         spec.externalTrafficPolicy = "Cluster"
     if spec.type != "ExternalName" and not spec.HasField("internalTrafficPolicy"):
         spec.internalTrafficPolicy = "Cluster"

@@ -1,5 +1,6 @@
-"""IP addresses and ports."""
+"""IP addresses, networks and ports."""
 
+import ipaddress
 import socket
 from contextlib import suppress
 from functools import lru_cache
@@ -13,6 +14,7 @@ from pinnace.api.status import Violation
 MAX_PORT = 65535
 MAX_IP = 45
 """Characters of the longest address: IPv6 that ends like IPv4."""
+MAX_NETWORK = MAX_IP + len("/128")
 
 
 def validate_ip(text: str, path: str, out: list[Violation]) -> None:
@@ -28,6 +30,17 @@ def _is_ip(text: str) -> bool:
             socket.inet_pton(family, text)
             return True
     return False
+
+
+def validate_network(text: str, path: str, out: list[Violation]) -> int:
+    """Which version of IP it is of; 0: it is none."""
+    try:
+        if len(text) > MAX_NETWORK:
+            raise ValueError
+        return ipaddress.ip_network(text, strict=False).version
+    except ValueError:
+        out.append(invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"))
+        return 0
 
 
 def validate_port(port: int, path: str, out: list[Violation]) -> None:

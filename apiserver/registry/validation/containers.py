@@ -1,6 +1,6 @@
 """Containers of a pod: the usual ones, init containers and sidecars."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from apiserver.registry.validation.addresses import validate_port
@@ -26,7 +26,7 @@ _NOT_A_SIDECAR = "may not be set for init containers without restartPolicy=Alway
 class PodContext:
     """What a container's checks need to know of its pod."""
 
-    volumes: frozenset[str]
+    volumes: Mapping[str, bool]
     grace: int
     host_network: bool
 
@@ -86,7 +86,7 @@ def _validate_container(
         validate_env_from(env_from, f"{path}.envFrom", out)
     mounts, devices = container.volumeMounts, container.volumeDevices
     if mounts or devices:
-        validate_mounts(mounts, devices, pod.volumes, path, out)
+        validate_mounts(mounts, devices, pod.volumes, container.securityContext.privileged, path, out)
     if container.HasField("resources"):
         validate_requirements(container.resources, f"{path}.resources", out)
     if policies := container.resizePolicy:

@@ -1,7 +1,6 @@
 """Nodes: taints, amounts, and what an update may not change."""
 
-import ipaddress
-
+from apiserver.registry.validation.addresses import validate_network
 from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
 from apiserver.registry.validation.resources import validate_capacity
 from apiserver.registry.validation.taints import validate_taints
@@ -41,16 +40,14 @@ def validate_node_status(node: Node) -> list[Violation]:
 def _validate_spec(spec: NodeSpec, out: list[Violation]) -> None:
     if taints := spec.taints:
         validate_taints(taints, "spec.taints", out)
-    seen: set[str] = set()
+    seen, versions = set[str](), list[int]()
     for index, network in enumerate(spec.podCIDRs):
-        try:
-            ipaddress.ip_network(network, strict=False)
-        except ValueError:
-            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            out.append(invalid(f"spec.podCIDRs[{index}]", network, detail))
+        versions.append(validate_network(network, f"spec.podCIDRs[{index}]", out))
         if network in seen:
             out.append(duplicate(f"spec.podCIDRs[{index}]", network))
         seen.add(network)
+    if len(versions) > 1 and 0 not in versions and sorted(versions) != [4, 6]:
+        out.append(invalid("spec.podCIDRs", spec.podCIDRs, "may specify no more than one CIDR for each IP family"))
 
 
 def _validate_status(status: NodeStatus, out: list[Violation]) -> None:

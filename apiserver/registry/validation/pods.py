@@ -42,7 +42,7 @@ def validate_spec(spec: PodSpec, out: list[Violation]) -> None:
     if seconds < 0:
         out.append(invalid("spec.terminationGracePeriodSeconds", seconds, NEGATIVE))
     volumes = spec.volumes
-    mountable = validate_volumes(volumes, "spec.volumes", out) if volumes else frozenset[str]()
+    mountable = validate_volumes(volumes, "spec.volumes", out) if volumes else {}
     context = PodContext(mountable, seconds, spec.hostNetwork)
     taken = validate_containers(spec.containers, context, out)
     if init_containers := spec.initContainers:

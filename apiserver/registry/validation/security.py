@@ -1,10 +1,16 @@
 """Security contexts: identities in range, profiles that say what they need."""
 
-from apiserver.registry.validation.violations import between, invalid, required, unsupported
+import re
+
+from apiserver.registry.validation.violations import between, duplicate, invalid, required, unsupported
 from pinnace.api.core_v1_pb2 import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext
 from pinnace.api.status import Violation
 
 MAX_ID = 2**31 - 1
+MAX_SYSCTL = 253
+"""Characters of a name."""
+_SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_is_sysctl = re.compile(_SYSCTL, re.ASCII).fullmatch
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 _PROC_MOUNTS = ("Default", "Unmasked")
 _GROUP_CHANGES = ("Always", "OnRootMismatch")
@@ -29,9 +35,17 @@ def validate_pod_security(context: PodSecurityContext, path: str, out: list[Viol
         _validate_id(group, f"{path}.supplementalGroups[{index}]", out)
     if context.HasField("fsGroupChangePolicy") and context.fsGroupChangePolicy not in _GROUP_CHANGES:
         out.append(unsupported(f"{path}.fsGroupChangePolicy", context.fsGroupChangePolicy, _GROUP_CHANGES))
+    seen: set[str] = set()
     for index, sysctl in enumerate(context.sysctls):
-        if not sysctl.name:
-            out.append(required(f"{path}.sysctls[{index}].name"))
+        where, name = f"{path}.sysctls[{index}].name", sysctl.name
+        if not name:
+            out.append(required(where))
+        elif len(name) > MAX_SYSCTL or not _is_sysctl(name):
+            detail = f"must have at most {MAX_SYSCTL} characters and match regex ^{_SYSCTL}$"
+            out.append(invalid(where, name, detail))
+        elif name in seen:
+            out.append(duplicate(where, name))
+        seen.add(name)
 
 
 def _validate_common(context: SecurityContext | PodSecurityContext, path: str, out: list[Violation]) -> None:

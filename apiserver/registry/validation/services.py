@@ -1,7 +1,6 @@
 """Services: their ports, types and addresses.
 
-Source: pkg/apis/core/validation of Kubernetes 1.36. Left out is what belongs to routing: IP families, node ports' ranges, the
-addresses of load balancers.
+Source: pkg/apis/core/validation of Kubernetes 1.36.
 """
 
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from collections.abc import Sequence
 from apiserver.registry.validation.addresses import validate_ip, validate_port, validate_port_or_name
 from apiserver.registry.validation.labels import validate_labels
 from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
+from apiserver.registry.validation.service_traffic import validate_traffic
 from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
@@ -18,7 +18,6 @@ HEADLESS = "None"
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _AFFINITIES = ("ClientIP", "None")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
-_TRAFFIC = ("Cluster", "Local")
 _MAX_AFFINITY_SECONDS = 86400
 
 
@@ -68,8 +67,7 @@ def _validate_spec(spec: ServiceSpec, out: list[Violation]) -> None:
             out.append(invalid(path, seconds, between(1, _MAX_AFFINITY_SECONDS)))
     for index, address in enumerate(spec.externalIPs):
         validate_ip(address, f"spec.externalIPs[{index}]", out)
-    if spec.HasField("internalTrafficPolicy") and spec.internalTrafficPolicy not in _TRAFFIC:
-        out.append(unsupported("spec.internalTrafficPolicy", spec.internalTrafficPolicy, _TRAFFIC))
+    validate_traffic(spec, out)
 
 
 def _validate_type(spec: ServiceSpec, out: list[Violation]) -> None:

@@ -51,6 +51,13 @@ def copy(obj: Node) -> Node:
                 'spec.podCIDRs[2]: Duplicate value: "10.0.0.0/24"',
             ],
         ),
+        (
+            {"podCIDRs": ["10.0.0.0/24", "10.0.1.0/24"]},
+            [
+                'spec.podCIDRs: Invalid value: ["10.0.0.0/24","10.0.1.0/24"]: may specify no more than one CIDR for each IP '
+                "family"
+            ],
+        ),
     ],
 )
 def test_spec(spec: Data, expected: list[str]) -> None:

@@ -109,6 +109,14 @@ INT32 = "must be between 1 and 2147483647, inclusive"
                 "spec.securityContext.sysctls[0].name: Required value",
             ],
         ),
+        (
+            {"securityContext": {"sysctls": [{"name": name, "value": "1"} for name in ("net/a.b_c", "net/a.b_c", "A")]}},
+            [
+                'spec.securityContext.sysctls[1].name: Duplicate value: "net/a.b_c"',
+                'spec.securityContext.sysctls[2].name: Invalid value: "A": must have at most 253 characters and match regex '
+                r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
+            ],
+        ),
     ],
 )
 def test_spec(spec: dict[str, Any], expected: list[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
-from pinnace.api.names import _NO_1035_LABEL
+from pinnace.api.names import _NO_1035_LABEL, label_key
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, SERVICES
 from tests.unit.registry.objects import Data, created
 
@@ -73,6 +73,50 @@ class TestServices:
                     'spec.ports[0].protocol: Unsupported value: "x": supported values: "SCTP", "TCP", "UDP"',
                 ],
             ),
+            ({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}], "externalTrafficPolicy": "Local"}, []),
+            (
+                {"ports": [{"port": 80, "nodePort": 30080, "appProtocol": "a b"}]},
+                [
+                    f'spec.ports[0].appProtocol: Invalid value: "a b": {label_key("a b")[0]}',
+                    "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+                ],
+            ),
+            (
+                {
+                    "type": "NodePort",
+                    "ports": [{"port": 1, "name": "a", "nodePort": 3}, {"port": 2, "name": "b", "nodePort": 3}],
+                },
+                ["spec.ports[1].nodePort: Duplicate value: 3"],
+            ),
+            (
+                {"loadBalancerSourceRanges": ["x"], "loadBalancerClass": "a/b", "healthCheckNodePort": 3000},
+                [
+                    "spec.loadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
+                    'spec.loadBalancerSourceRanges[0]: Invalid value: "x": must be a valid CIDR value, '
+                    "(e.g. 10.9.8.0/24 or 2001:db8::/64)",
+                    "spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'",
+                    "spec.healthCheckNodePort: Invalid value: 3000: may only be set when `type` is 'LoadBalancer' and "
+                    "`externalTrafficPolicy` is 'Local'",
+                ],
+            ),
+            (
+                {"externalTrafficPolicy": "Local", "internalTrafficPolicy": "x", "trafficDistribution": "y"},
+                [
+                    'spec.internalTrafficPolicy: Unsupported value: "x": supported values: "Cluster", "Local"',
+                    'spec.externalTrafficPolicy: Invalid value: "Local": may only be set for externally-accessible services',
+                    'spec.trafficDistribution: Unsupported value: "y": supported values: "PreferClose", "PreferSameNode", '
+                    '"PreferSameZone"',
+                ],
+            ),
+            (
+                {"ipFamilies": ["IPv4", "IPv5", "IPv4"], "ipFamilyPolicy": "Both"},
+                [
+                    'spec.ipFamilyPolicy: Unsupported value: "Both": supported values: "PreferDualStack", '
+                    '"RequireDualStack", "SingleStack"',
+                    'spec.ipFamilies[1]: Unsupported value: "IPv5": supported values: "IPv4", "IPv6"',
+                    'spec.ipFamilies[2]: Duplicate value: "IPv4"',
+                ],
+            ),
         ],
     )
     def test_spec(self, spec: Data, expected: list[str]) -> None:
@@ -92,6 +136,20 @@ class TestServices:
         assert [str(each) for each in strategy.validate_update(other, old)] == [
             'spec.clusterIP: Invalid value: "10.0.0.2": may not change once set'
         ]
+
+    def test_who_changes_the_type_need_not_take_away_what_belonged_to_it(self) -> None:
+        strategy = STRATEGIES[SERVICES.plural]
+        ports: list[Data] = [{"port": 80, "nodePort": 30080}]
+        old = service(type="LoadBalancer", ports=ports, externalTrafficPolicy="Local", healthCheckNodePort=3000)
+        assert created(SERVICES, old) == []
+        new = service()
+        new.CopyFrom(old)
+        new.spec.type = "ClusterIP"
+        strategy.prepare_update(new, old)
+        assert strategy.validate_update(new, old) == []
+        plain = service()
+        assert created(SERVICES, plain) == []
+        assert new.spec == plain.spec
 
     def test_status(self) -> None:
         strategy = STRATEGIES[SERVICES.plural]

@@ -98,11 +98,38 @@ def test_volumes(volumes: list[Data], expected: list[str]) -> None:
         ),
         (
             {
+                "volumeMounts": [
+                    {"name": "v", "mountPath": "/a", "mountPropagation": "Bidirectional", "recursiveReadOnly": "Enabled"},
+                    {"name": "v", "mountPath": "/b", "readOnly": True, "recursiveReadOnly": "IfPossible"},
+                    {"name": "v", "mountPath": "/c", "recursiveReadOnly": "x"},
+                ]
+            },
+            [
+                f"{C}.volumeMounts[0].mountPropagation: Forbidden: Bidirectional mount propagation is available only to "
+                "privileged containers",
+                f"{C}.volumeMounts[0].recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+                f"{C}.volumeMounts[0].recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not "
+                "specified",
+                f'{C}.volumeMounts[2].recursiveReadOnly: Unsupported value: "x": supported values: "Disabled", "Enabled", '
+                '"IfPossible"',
+            ],
+        ),
+        (
+            {
+                "securityContext": {"privileged": True},
+                "volumeMounts": [{"name": "v", "mountPath": "/a", "mountPropagation": "Bidirectional"}],
+            },
+            [],
+        ),
+        (
+            {
                 "volumeMounts": [{"name": "v", "mountPath": "/a"}],
                 "volumeDevices": [{"name": "v", "devicePath": "/a"}, {"devicePath": "/b"}],
             },
             [
                 f'{C}.volumeDevices[0].devicePath: Invalid value: "/a": must be unique',
+                f'{C}.volumeDevices[0].name: Invalid value: "v": can only use volume source type of PersistentVolumeClaim or '
+                "Ephemeral for block mode",
                 f'{C}.volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts',
                 f"{C}.volumeDevices[1].name: Required value",
             ],

@@ -26,6 +26,7 @@ _BEHIND = {StatusCode.UNAVAILABLE}
 """Of reads: the revision is not reached yet; or, for one who hardly waits, not even known. No other reason counts."""
 _CHANGING = {StatusCode.NOT_FOUND, StatusCode.ABORTED}
 _READING = {StatusCode.OUT_OF_RANGE, *_BEHIND}
+_OF_A_KUBELET = {StatusCode.NOT_FOUND, StatusCode.FAILED_PRECONDITION, *_BEHIND}
 EXPECTED: Mapping[str, set[StatusCode]] = {
     "Create": {StatusCode.ALREADY_EXISTS, StatusCode.NOT_FOUND},
     "Get": {StatusCode.NOT_FOUND, *_BEHIND},
@@ -36,6 +37,9 @@ EXPECTED: Mapping[str, set[StatusCode]] = {
     "Patch": _CHANGING,
     "Delete": _CHANGING,
     "Bind": {StatusCode.FAILED_PRECONDITION, *_CHANGING},
+    "Evict": {StatusCode.FAILED_PRECONDITION, StatusCode.RESOURCE_EXHAUSTED, *_CHANGING},
+    "Logs": _OF_A_KUBELET,
+    "Exec": _OF_A_KUBELET,
     "Transfer": _CHANGING,
 }
 """By the method's name: how its calls may end, beside _ANY."""

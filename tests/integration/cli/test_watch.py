@@ -113,7 +113,7 @@ async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Clien
     for name in ("a", "b"):
         await client.pods.create(pod(name))
     script = " ".join(command("get", "pods", "-w")) + " | head -1; echo ${PIPESTATUS[0]} >&2"
-    environment = {**os.environ, "PINNACE_SERVER": pinnace.servers[1]}
+    environment = {**os.environ, "PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[1]}
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
     assert shell.stdout
     assert (await asyncio.wait_for(shell.stdout.readline(), PATIENCE)).startswith(b"NAME")
@@ -126,7 +126,12 @@ async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Clien
 async def test_a_terminal_is_redrawn_in_place(pinnace: Commands, client: Client) -> None:
     await client.pods.create(pod("a"))
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "PINNACE_SERVER": pinnace.servers[1], "TERM": "xterm"}
+    environment = {
+        **os.environ,
+        "PINNACE_CONFIG": os.devnull + "/nothing",
+        "PINNACE_SERVER": pinnace.servers[1],
+        "TERM": "xterm",
+    }
     words = command("get", "pods", "-w", "--timeout", "2s")
     process = await asyncio.create_subprocess_exec(*words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)

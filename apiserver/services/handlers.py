@@ -122,8 +122,8 @@ def _stream(method: Method, who: Who, ids: RequestIds) -> Any:
 
 
 def _let_go(error: BaseException) -> None:
-    """gRPC keeps the exception with which a call ended, and with its traceback all that the call had, in a cycle that the garbage
-    collector finds much later: a few requests of megabytes, which are hundreds in memory."""
+    """gRPC keeps the exception with which a call ended, and with its traceback all that the call had, in a cycle that the
+    garbage collector finds much later: a few requests of megabytes, which are hundreds in memory."""
     while error.__cause__ is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__

@@ -12,7 +12,10 @@ from tests.unit.scheduler.pod_clients import LatePods, LosingPods, StuckPods
 
 
 def decisions() -> float:
-    return REGISTRY.get_sample_value("scheduler_schedule_attempts_total", {"result": "scheduled"}) or 0.0
+    return (
+        REGISTRY.get_sample_value("scheduler_schedule_attempts_total", {"profile": "default-scheduler", "result": "scheduled"})
+        or 0.0
+    )
 
 
 @pytest.mark.parametrize("lost_on", ["way there", "way back"])

@@ -22,7 +22,7 @@ from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import KUBELET, NODE_PREFIX, shares
 
 PATIENCE = 120.0
-LABEL = "app"
+HASH_LABEL = "pod-template-hash"
 TOLERATED = 1
 """Seconds for which the pods stay on a node that is lost (Kubernetes' default is 300)."""
 _DEPLOYMENT = """
@@ -123,7 +123,7 @@ async def node_loss(bench: Bench, replicas: int, deployments: int, progress: Pro
     cluster, client = bench.cluster, bench.clients[0]
     fleet = cluster.spec.kubelets - 1
     made = [deployment(f"app-{i}", count) for i, (_, count) in enumerate(shares(replicas, deployments))]
-    outage = Outage(nodes_of(cluster, fleet), counts=_of_a_deployment)
+    outage = Outage(nodes_of(cluster, fleet), counts=of_a_deployment)
     async with observing(client, outage) as observer:
         progress.waiting(f"{replicas:,} replicas to serve")
         await deploy(client, made, observer)
@@ -151,5 +151,6 @@ async def node_loss(bench: Bench, replicas: int, deployments: int, progress: Pro
     )
 
 
-def _of_a_deployment(pod: Pod) -> bool:
-    return pod.metadata.labels.get(LABEL, "").startswith("app-")
+def of_a_deployment(pod: Pod) -> bool:
+    """Others may have the labels that a Deployment selects by, but not the one that it gives its pods."""
+    return HASH_LABEL in pod.metadata.labels

@@ -1,6 +1,6 @@
 """Act two: a kubelet dies with half of the nodes under Deployments, their pods move, and it comes back."""
 
-from pinnace.bench.node_loss import Loss, deploy, deployment, lose, nodes_of, observing
+from pinnace.bench.node_loss import Loss, deploy, deployment, lose, nodes_of, observing, of_a_deployment
 from pinnace.bench.outage import Outage
 from pinnace.cli.story import Judgement, Story
 from pinnace.client.client import Client
@@ -14,7 +14,7 @@ UNREADY_WITHIN = 3.0
 
 async def node_loss(story: Story, cluster: Cluster, client: Client) -> list[Judgement]:
     fleet, wanted = cluster.spec.kubelets - 1, len(APPS) * REPLICAS
-    outage = Outage(nodes_of(cluster, fleet), counts=lambda pod: pod.metadata.labels.get("app") in APPS)
+    outage = Outage(nodes_of(cluster, fleet), counts=of_a_deployment)
     story.chapter(
         f"A kubelet dies, and {len(outage.nodes)} nodes with it",
         f"{len(APPS)} Deployments want {REPLICAS} pods each, which stay on a lost node for one second. Again kill -9, and "

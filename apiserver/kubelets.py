@@ -17,6 +17,7 @@ from apiserver.services.streaming import Endpoint
 from pinnace.api.pods_pb2 import ExecRequest, LogsRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.pki.kubelets import SERVER_NAME
+from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import TlsFiles
 
 CONNECT_TIMEOUT = 3.0
@@ -90,17 +91,18 @@ class GrpcKubelets:
 
 async def _responses(call: Any, at: Endpoint) -> AsyncIterator[bytes]:
     try:
-        while (response := await call.read()) is not grpc.aio.EOF:
+        while True:
+            with HeedsCancellation():
+                response = await call.read()
+            if response is grpc.aio.EOF:
+                return
             yield response
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             raise Rejected(_unavailable(at, error.details() or "it broke the call off")) from None
         code = Code(error.code().value[0])
         raise Rejected(Refusal(code, _REASONS.get(code, "InternalError"), error.details() or code.name)) from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
+    except CallCancelled:
         raise Rejected(_unavailable(at, "it broke the call off")) from None
     finally:
         call.cancel()

@@ -37,6 +37,7 @@ from pinnace.client.errors import (
 from pinnace.client.peer import Peer, addresses, host_of
 from pinnace.runtime import chance
 from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 log = logging.getLogger(__name__)
@@ -67,14 +68,13 @@ class Stream(Generic[R]):
         A server that sends nothing for `silence` seconds is left for the next: Unavailable.
         """
         try:
-            async with asyncio.timeout(silence):
-                response = await self._call.read()
+            with HeedsCancellation():
+                async with asyncio.timeout(silence):
+                    response = await self._call.read()
         except TimeoutError:
             self.abandon()
             raise unavailable(f"API server {self.endpoint} fell silent for {silence:.0f} s") from None
-        except asyncio.CancelledError:
-            if _cancelling():
-                raise
+        except CallCancelled:
             raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
         except grpc.aio.AioRpcError as error:
             raise self._connection.failed(self._peer, error) from None
@@ -102,7 +102,7 @@ class Duplex(Stream[R], Generic[Q, R]):
         async with self._writing:
             try:
                 async with asyncio.timeout(patience):
-                    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), HeedsCancellation():
                         await self._call.write(request)
             except TimeoutError:
                 self.abandon()
@@ -131,6 +131,7 @@ class Connection:
         self._metadata = metadata
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
+        self._closed = False
 
     @property
     def endpoint(self) -> str:
@@ -191,6 +192,8 @@ class Connection:
         return Duplex(self, peer, call)
 
     async def close(self) -> None:
+        """Cancels the calls that are under way."""
+        self._closed = True
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
     def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError:
@@ -250,23 +253,27 @@ class Connection:
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, response.FromString)
         sent = call(request, timeout=max(remaining, 0.001), metadata=self._metadata)
         try:
-            answer: R = await sent
+            with HeedsCancellation():
+                answer: R = await sent
+        except CallCancelled:
+            if self._closed:
+                raise asyncio.CancelledError("the connection was closed") from None
+            raise _lost(unavailable(f"the connection to API server {peer.endpoint} was given up"), retry) from None
         except grpc.aio.AioRpcError as error:
             failure = self.failed(peer, error)
             log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
-            if isinstance(failure, Unavailable) and failure.retry_after is None and not retry:
-                raise outcome_unknown(failure) from None
-            raise failure from None
+            raise _lost(failure, retry) from None
         if log.isEnabledFor(logging.DEBUG):
             trailers = dict(await sent.trailing_metadata())
             log.debug("%s at %s: OK, request %s", method, peer.endpoint, trailers.get(REQUEST_ID_KEY, "unknown"))
         return answer
 
 
-def _cancelling() -> bool:
-    """Is it this task that is being cancelled, and not only the call that it waits for?"""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _lost(failure: ApiError, retry: bool) -> ApiError:
+    """What is told of a call that was sent and failed."""
+    if isinstance(failure, Unavailable) and failure.retry_after is None and not retry:
+        return outcome_unknown(failure)
+    return failure
 
 
 def _repeatable(error: BaseException, retry: bool) -> bool:

@@ -73,14 +73,17 @@ async def test_a_flood_is_carried_out_behind_the_calls_of_others(server: Server)
         await elected.wait()
     done, begun = 0, asyncio.Event()
 
-    async def create(number: int) -> None:
-        nonlocal done
-        await mallory.pods.create(make_pod(f"flood-{number}").req(cpu="1m").new())
-        done += 1
-        if done == SEATS:
-            begun.set()
+    numbers = iter(range(FLOOD))
 
-    flood = [asyncio.ensure_future(create(number)) for number in range(FLOOD)]
+    async def create() -> None:
+        nonlocal done
+        for number in numbers:
+            await mallory.pods.create(make_pod(f"flood-{number}").req(cpu="1m").new())
+            done += 1
+            if done == SEATS:
+                begun.set()
+
+    flood = [asyncio.ensure_future(create()) for _ in range(2 * MAX_STREAMS)]
     overtaken: list[int] = []
     async with asyncio.timeout(2 * PATIENCE):
         await begun.wait()

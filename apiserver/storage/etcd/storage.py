@@ -36,6 +36,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
+from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import TlsFiles
 
 QUICK = 0.4
@@ -188,9 +189,10 @@ class EtcdStorage:
 
     async def _ask(self, attempt: Attempt, member: Member, timeout: float) -> Any:
         try:
-            return await attempt(member, timeout)
-        except (asyncio.CancelledError, grpc.aio.UsageError):
-            if self._was_closed():
+            with HeedsCancellation():
+                return await attempt(member, timeout)
+        except (CallCancelled, grpc.aio.UsageError):
+            if self._closed:
                 raise _closed() from None
             raise
 

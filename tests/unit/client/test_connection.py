@@ -122,6 +122,75 @@ async def test_a_create_without_an_answer_is_unknown(serve: Serve, connect: Conn
         await get(connect(server), timeout=0.2, retry=False)
 
 
+async def test_a_call_whose_connection_was_given_up(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the name stands for other addresses now. Nobody has cancelled the caller."""
+    old, new = await serve(), await serve()
+    held = asyncio.Event()
+
+    async def hold(context: Any) -> None:
+        held.set()
+        await hang(context)
+
+    answering(old, hold)
+    answering(new)
+    connection = connect(old)
+    creating = asyncio.ensure_future(get(connection, retry=False))
+    reading = asyncio.ensure_future(get(connection))
+    await held.wait()
+
+    async def moved(endpoint: str) -> list[str]:
+        return [new.address]
+
+    monkeypatch.setattr("pinnace.client.connection.addresses", moved)
+    await old.stop()
+    assert await get(connection) == new.address
+    with pytest.raises(errors.OutcomeUnknown):
+        await creating
+    assert await reading in (old.address, new.address)
+
+
+async def test_closing_cancels_what_is_under_way(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    held = asyncio.Event()
+
+    async def hold(context: Any) -> None:
+        held.set()
+        await hang(context)
+
+    answering(server, hold)
+    connection = connect(server)
+    calling = asyncio.ensure_future(get(connection))
+    await held.wait()
+    await connection.close()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+
+async def test_a_cancellation_is_heard_whenever_it_comes(serve: Serve, connect: Connect) -> None:
+    """Also just as the server refuses, when gRPC forgets it: a candidate that was stopped then went on for ever."""
+    server = await serve()
+    connection = connect(server)
+
+    async def talk() -> None:
+        stream = await connection.duplex("/pinnace.v1.Elections/Nothing", GetRequest, Pod)
+        await stream.write(GetRequest(name="a"))
+        await stream.read(5.0)
+
+    await asyncio.gather(talk(), return_exceptions=True)
+    for turn in range(1500):
+        talking = asyncio.ensure_future(talk())
+        for _ in range(1 + turn % 15):
+            await asyncio.sleep(0)
+        if turn % 2:
+            await asyncio.sleep(turn % 30 * 5e-5)  # the answer comes after some 0.3 to 1 ms
+        if talking.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await talking
+        else:
+            with pytest.raises(errors.ApiError):
+                await talking
+
+
 async def test_survives_a_server_that_is_killed_and_comes_back(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server)

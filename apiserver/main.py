@@ -30,7 +30,7 @@ from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, logs, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
-from pinnace.runtime.http import StatusServer, parse_address
+from pinnace.runtime.http import StatusServer, format_address
 from pinnace.runtime.tls import TlsFiles
 from pinnace.runtime.tracing import Tracer
 
@@ -41,8 +41,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(context_settings={"auto_envvar_prefix": "PINNACE_APISERVER", "show_default": True})
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Who this server is, in logs.")
-@click.option("--listen", default="127.0.0.1:7443", help="Address of the gRPC API.")
-@click.option("--http", default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
+@click.option("--listen", type=flags.address, default="127.0.0.1:7443", help="Address of the gRPC API.")
+@click.option("--http", type=flags.address, default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
 @click.option("--etcd", default="127.0.0.1:2379", help="etcd's client addresses, separated by commas.")
 @credentials
 @kubelet_credentials
@@ -57,7 +57,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-private-key-file", "key", type=_FILE, help="Its key.")
 @click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
 @click.option("--token-auth-file", "tokens", type=_FILE, help='Tokens of people: lines of token,user,uid,"groups".')
-@click.option("--token-listen", metavar="ADDRESS", help="Where to listen to those who send a token instead of a certificate.")
+@click.option("--token-listen", type=flags.address, help="Where to listen to those who send a token instead of a certificate.")
 @click.option(
     "--max-requests-inflight",
     "seats",
@@ -93,11 +93,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=0,
     help="Of a million calls that are part of no trace, how many begin one.",
 )
-@click.option("-v", "--verbose", count=True, help="Log more.")
+@flags.verbose
 def main(
     name: str,
-    listen: str,
-    http: str,
+    listen: tuple[str, int],
+    http: tuple[str, int],
     etcd: str,
     etcd_tls: TlsFiles | None,
     kubelet_tls: TlsFiles | None,
@@ -106,7 +106,7 @@ def main(
     key: Path | None,
     ca: Path | None,
     tokens: Path | None,
-    token_listen: str | None,
+    token_listen: tuple[str, int] | None,
     seats: int,
     not_ready_seconds: int,
     unreachable_seconds: int,
@@ -126,16 +126,6 @@ def main(
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]
     if not endpoints:
         raise click.BadParameter("name at least one address", param_hint="--etcd")
-    try:
-        status = parse_address(http)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--http") from None
-    for option, address in (("--listen", listen), ("--token-listen", token_listen)):
-        try:
-            if address is not None:
-                parse_address(address)  # gRPC takes port 99999 to be 34463
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint=option) from None
     if (tokens is None) != (token_listen is None):
         raise click.UsageError("--token-auth-file and --token-listen go together")
     if insecure:
@@ -148,15 +138,15 @@ def main(
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
     options = Options(
-        listen=listen,
-        http=status,
+        listen=format_address(listen),
+        http=http,
         etcd=tuple(endpoints),
         etcd_tls=etcd_tls,
         compaction_interval=compaction_interval,
         tls=tls,
         kubelet_tls=kubelet_tls,
         tokens=tokens,
-        tokens_at=token_listen,
+        tokens_at=format_address(token_listen) if token_listen is not None else None,
         seats=seats,
         tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
         webhooks=_webhooks(admission, tls),

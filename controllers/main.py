@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import socket
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,26 +12,23 @@ from controllers.nodelifecycle.lifecycle import Options
 from controllers.nodelifecycle.zones import Rates
 from controllers.registry import build
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+from pinnace.client.flags import Servers, servers
 from pinnace.runtime import flags, logs, process
-from pinnace.runtime.http import StatusServer, parse_address
+from pinnace.runtime.http import StatusServer
 
 log = logging.getLogger(__name__)
 
 AMOUNT = click.FloatRange(min=0)
 OPTIONS = Options()
 RATES = OPTIONS.rates
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "PINNACE_CONTROLLERS", "show_default": True})
-@click.option(
-    "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
-)
-@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
-@click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
-@click.option("--http", default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
+@flags.replica
+@servers
+@click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
 @click.option(
     "--node-monitor-grace-period",
     "grace",
@@ -63,12 +58,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="No node of a zone is emptied that is disrupted and has no more nodes.",
 )
 @flags.logging_format
-@click.option("-v", "--verbose", count=True, help="Log more.")
+@flags.verbose
 def main(
     name: str,
-    server: str | None,
-    kubeconfig: Path | None,
-    http: str,
+    servers: Servers,
+    http: tuple[str, int],
     grace: float,
     startup: float,
     logging_format: logs.Format,
@@ -77,16 +71,9 @@ def main(
 ) -> None:
     """Brings the cluster closer to what was asked for. Of several replicas one leads; the others are ready to."""
     logs.configure(name, verbose, logging_format)
-    try:
-        servers = load(server, file=kubeconfig)
-    except ConfigError as error:
-        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
-    try:
-        address = parse_address(http)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--http") from None
+    known = servers()
     options = Options(grace, startup, Rates(**rates))
-    sys.exit(process.run(lambda stop: serve(stop, address, servers, name, options)))
+    sys.exit(process.run(lambda stop: serve(stop, http, known, name, options)))
 
 
 async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: Options) -> None:

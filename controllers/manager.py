@@ -27,6 +27,7 @@ from pinnace.client.client import Client
 from pinnace.client.election import Candidate
 from pinnace.client.events import Recorder
 from pinnace.client.informer import Delta
+from pinnace.client.standby import Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.race import race
@@ -36,8 +37,6 @@ log = logging.getLogger(__name__)
 ELECTION = "controllers"
 COMPONENT = "controllers"
 """Who reports the events of those without a name of their own."""
-SYNC_PATIENCE = 5.0
-"""Seconds between complaints about informers that are not up to date."""
 
 Build = Callable[[Shared], Sequence[Controller]]
 
@@ -58,23 +57,20 @@ class Manager:
         self._candidate = Candidate(
             client.connection, ELECTION, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
         )
+        self._standby = Standby(self._informers, self._candidate)
         self._elected = asyncio.Event()
         self._lost = asyncio.Event()
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        """For /readyz. Ready is who could lead at once; it need not lead."""
-        return {
-            "informers": lambda: None if self._informers.synced else "not synced yet",
-            "election": lambda: self._candidate.healthy,
-        }
+        return self._standby.checks
 
     async def run(self) -> None:
         """Until cancelled. Use `stop` first, for a polite end."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informers.run())
             group.create_task(self._events.run())
-            group.create_task(self._campaign())
+            group.create_task(self._standby.campaign())
             group.create_task(self._lead())
 
     async def stop(self) -> None:
@@ -83,15 +79,6 @@ class Manager:
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._events.flush()
-
-    async def _campaign(self) -> None:
-        """Stands for election once there is something to lead with."""
-        while not self._informers.synced:
-            try:
-                await self._informers.wait_synced(SYNC_PATIENCE)
-            except TimeoutError as error:
-                log.warning("cannot stand for election yet: %s", error)
-        await self._candidate.run()
 
     def _on_elected(self, token: int) -> None:
         self._lost.clear()
@@ -113,7 +100,8 @@ class Manager:
 
     async def _term(self, token: int) -> None:
         """Works until cancelled."""
-        await self._reach(token)
+        if not await self._standby.reached(token):
+            return
         working = {
             each.name: Working(each, lambda: self._candidate.token == token, clock=self._clock) for each in self._controllers
         }
@@ -124,14 +112,6 @@ class Manager:
         async with asyncio.TaskGroup() as group:
             for each in working.values():
                 group.create_task(each.run())
-
-    async def _reach(self, token: int) -> None:
-        """The barrier."""
-        while True:
-            try:
-                return await self._informers.wait_for(token, SYNC_PATIENCE)
-            except TimeoutError as error:
-                log.warning("cannot begin yet: %s", error)
 
     def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
         if (working := self._working.get(controller)) is not None:

@@ -29,15 +29,15 @@ from kubelet.streams import NoStreams, Streams
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+from pinnace.client.flags import Servers, servers
 from pinnace.runtime import flags, logs, process
-from pinnace.runtime.http import StatusServer, parse_address
+from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """The name becomes the value of a label."""
@@ -45,12 +45,11 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 @click.command(context_settings={"auto_envvar_prefix": "PINNACE_KUBELET", "show_default": True})
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of the fleet.")
-@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
-@click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
+@servers
 @click.option("--nodes", default=10, type=click.IntRange(min=0), help="How many nodes the fleet registers.")
 @click.option("--node-prefix", help="Node names are this and a number.  [default: the fleet's name and a dash]")
 @click.option("--first-index", default=0, type=click.IntRange(min=0), help="Number of the first node.")
-@click.option("--http", default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz.")
+@click.option("--http", type=flags.address, default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz.")
 @click.option("--cpu", default="4", help="What a node has.")
 @click.option("--memory", default="32Gi", help="What a node has.")
 @click.option("--pods", default="110", help="How many pods a node runs at most.")
@@ -65,7 +64,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     "--stages", metavar="|".join((*SETS, "FILE")), help="What pretended containers do: see docs/stages.md.  [default: they run]"
 )
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
-@click.option("--listen", metavar="ADDRESS", help="Where to serve logs and exec to API servers.  [default: nowhere]")
+@click.option("--listen", type=flags.address, help="Where to serve logs and exec to API servers.  [default: nowhere]")
 @click.option(
     "--advertise-address",
     "advertised",
@@ -75,15 +74,14 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
 @flags.logging_format
 @flags.tracing_endpoint
-@click.option("-v", "--verbose", count=True, help="Log more.")
+@flags.verbose
 def main(
     name: str,
-    server: str | None,
-    kubeconfig: Path | None,
+    servers: Servers,
     nodes: int,
     node_prefix: str | None,
     first_index: int,
-    http: str,
+    http: tuple[str, int],
     cpu: str,
     memory: str,
     pods: str,
@@ -91,7 +89,7 @@ def main(
     runtime: str,
     stages: str | None,
     root_dir: Path | None,
-    listen: str | None,
+    listen: tuple[str, int] | None,
     advertised: str | None,
     run_log: Path | None,
     logging_format: logs.Format,
@@ -108,20 +106,16 @@ def main(
     )  # what the fleet holds lives long: the default looks through all of it for every 700 objects
     if not FLEET_NAME.fullmatch(name):
         raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
-    try:
-        servers = load(server, file=kubeconfig)
-    except ConfigError as error:
-        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
+    known = servers()
     prefix = f"{name}-" if node_prefix is None else node_prefix
     own = [f"{prefix}{index}" for index in range(first_index, first_index + nodes)]
     capacity = {resource: _quantity(resource, text) for resource, text in (("cpu", cpu), ("memory", memory), ("pods", pods))}
     machine = Machine(capacity, runtime, local=runtime == "process")
-    status = _address("--http", http)
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
     with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams), _run_log(run_log) as witness:
         witnessed = Witnessed(runs, witness) if witness else runs
         serving = _serving(listen, advertised, streams) if listen is not None else None
-        code = process.run(lambda stop: serve(stop, status, servers, name, own, machine, witnessed, serving, tracer))
+        code = process.run(lambda stop: serve(stop, http, known, name, own, machine, witnessed, serving, tracer))
     sys.exit(code)
 
 
@@ -176,16 +170,9 @@ async def serve(
         await asyncio.to_thread(tracer.close)
 
 
-def _serving(listen: str, advertised: str | None, streams: Streams) -> Serving:
-    host, port = _address("--listen", listen)
+def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) -> Serving:
+    host, port = listen
     return Serving(streams, host.strip("[]"), port, advertised)
-
-
-def _address(option: str, text: str) -> tuple[str, int]:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 @contextmanager

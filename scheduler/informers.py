@@ -46,11 +46,11 @@ class Informers:
         for informer in self._all.values():
             await informer.wait_synced(timeout)
 
-    async def wait_for(self, token: int, timeout: float) -> None:
-        """Returns when everything is known that earlier leaders wrote before the election with this token. Raises TimeoutError;
-        `timeout` is for each informer."""
+    async def wait_for(self, revision: int, timeout: float) -> None:
+        """Returns when everything is known that leaders wrote up to `revision`. Raises TimeoutError; `timeout` is for each
+        informer."""
         for informer in self._written:
-            await informer.wait_for(token, timeout)
+            await informer.wait_for(revision, timeout)
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         """One informer's store. Raises KeyError."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,11 @@ from pathlib import Path
 import click
 
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+from pinnace.client.flags import Servers, servers
 from pinnace.runtime import flags, logs, process
-from pinnace.runtime.http import StatusServer, parse_address
+from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tracing import Tracer
 from scheduler import config, metrics
 from scheduler.scheduler import Scheduler
@@ -25,12 +25,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "PINNACE_SCHEDULER", "show_default": True})
+@flags.replica
+@servers
 @click.option(
-    "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
+    "--http",
+    type=flags.address,
+    default="127.0.0.1:7481",
+    help="Address of /metrics, /livez, /readyz, /debug/queue and /debug/cache.",
 )
-@click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
-@click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
-@click.option("--http", default="127.0.0.1:7481", help="Address of /metrics, /livez, /readyz, /debug/queue and /debug/cache.")
 @click.option(
     "--config",
     "file",
@@ -54,12 +56,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
 @flags.logging_format
 @flags.tracing_endpoint
-@click.option("-v", "--verbose", count=True, help="Log more.")
+@flags.verbose
 def main(
     name: str,
-    server: str | None,
-    kubeconfig: Path | None,
-    http: str,
+    servers: Servers,
+    http: tuple[str, int],
     file: Path | None,
     plugins: Sequence[str],
     written: Path | None,
@@ -80,16 +81,9 @@ def main(
     if written is not None:
         written.write_text(config.write(configuration))
         return
-    try:
-        servers = load(server, file=kubeconfig)
-    except ConfigError as error:
-        raise click.UsageError(f"{error}\nhint: {error.hint}") from None
-    try:
-        address = parse_address(http)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--http") from None
+    known = servers()
     tracer = flags.tracer(tracing_endpoint, "scheduler", name)
-    sys.exit(process.run(lambda stop: serve(stop, address, servers, name, configuration, tracer)))
+    sys.exit(process.run(lambda stop: serve(stop, http, known, name, configuration, tracer)))
 
 
 async def serve(

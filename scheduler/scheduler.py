@@ -24,6 +24,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.election import Candidate
 from pinnace.client.informer import Delta
+from pinnace.client.standby import Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.tracing import NO_TRACER, Tracer
@@ -59,8 +60,6 @@ SLICE = 0.005
 HANDOVER = 0.3
 """Seconds for which a leader that has resigned keeps quiet, before it tidies up: it and the next one share processors and API
 servers."""
-SYNC_PATIENCE = 5.0
-"""Seconds between complaints about informers that are not up to date."""
 IDLE = 60.0
 """Seconds after which an idle loop looks again; it is woken for all it knows of."""
 
@@ -98,6 +97,7 @@ class Scheduler:
         self._candidate = Candidate(
             client.connection, config.election, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
         )
+        self._standby = Standby(self._informers, self._candidate)
         self._cycles: dict[str, BindingCycle] = {}
         """By uid, of the pods whose bind is not known to have ended."""
         self._elected = asyncio.Event()
@@ -108,11 +108,7 @@ class Scheduler:
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        """For /readyz. Ready is who could lead at once; it need not lead."""
-        return {
-            "informers": lambda: None if self._informers.synced else "not synced yet",
-            "election": lambda: self._candidate.healthy,
-        }
+        return self._standby.checks
 
     def pending(self) -> Mapping[str, int]:
         """Pods that wait, by queue."""
@@ -132,7 +128,7 @@ class Scheduler:
             async with asyncio.TaskGroup() as group:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
                     group.create_task(part.run())
-                group.create_task(self._campaign())
+                group.create_task(self._standby.campaign())
                 group.create_task(self._lead())
         finally:
             await self._extenders.close()
@@ -149,15 +145,6 @@ class Scheduler:
 
     # --- the election
 
-    async def _campaign(self) -> None:
-        """Stands for election once there is something to lead with."""
-        while not self._informers.synced:
-            try:
-                await self._informers.wait_synced(SYNC_PATIENCE)
-            except TimeoutError as error:
-                log.warning("cannot stand for election yet: %s", error)
-        await self._candidate.run()
-
     def _on_elected(self, token: int) -> None:
         self._elected.set()
 
@@ -170,22 +157,11 @@ class Scheduler:
         self._reporter.drop()
         self._look_again()
 
-    async def _reached(self, token: int) -> bool:
-        """The barrier: waits until everything is known that earlier leaders wrote; False when the term is over meanwhile."""
-        while self._candidate.token == token:
-            try:
-                await self._informers.wait_for(token, SYNC_PATIENCE)
-            except TimeoutError as error:
-                log.warning("cannot begin yet: %s", error)
-            else:
-                return self._candidate.token == token
-        return False
-
     async def _lead(self) -> None:
         while True:
             await self._elected.wait()
             token = self._candidate.token
-            if token is None or not await self._reached(token):
+            if token is None or not await self._standby.reached(token):
                 await asyncio.sleep(0)  # the term is over; `_on_lost` is on its way
                 continue
             self._settle_earlier_terms()

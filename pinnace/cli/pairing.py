@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, MutableMapping, Sequence
 
+import click
+
 from pinnace.api.resources import Object
+from pinnace.cli import options
 from pinnace.cli.changing import change_each
 from pinnace.cli.edits import PairEdits, Pairs
 from pinnace.cli.outcomes import usage
@@ -10,16 +13,28 @@ from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 
-WORDS = "KIND NAME... | KIND/NAME...  KEY=VALUE... KEY-..."
-"""What both take."""
+_ARGUMENTS = (
+    click.argument("words", nargs=-1, metavar="KIND NAME... | KIND/NAME...  KEY=VALUE... KEY-..."),
+    options.all_namespaces,
+    options.selector,
+    click.option("--all", "every", is_flag=True, help="All objects of the kind."),
+    click.option("--overwrite", is_flag=True, help="Replace values that are there."),
+)
+
+
+def arguments(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds those of `edit` to a command."""
+    for argument in reversed(_ARGUMENTS):
+        command = argument(command)
+    return command
 
 
 def edit(
     settings: Settings,
-    words: Sequence[str],
     pairs: Pairs,
     of: Callable[[Object], MutableMapping[str, str]],
     *,
+    words: Sequence[str],
     all_namespaces: bool,
     selector: str,
     every: bool,

@@ -1,10 +1,24 @@
 """Options that all components have."""
 
+import socket
+
 import click
 
 from pinnace.runtime.http import parse_address
 from pinnace.runtime.tracing import Tracer, connect
 
+
+def address(text: str) -> tuple[str, int]:
+    """The type of an option: HOST:PORT, as a pair."""
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+replica = click.option(
+    "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
+)
 logging_format = click.option(
     "--logging-format",
     type=click.Choice(["text", "json"]),
@@ -16,6 +30,7 @@ tracing_endpoint = click.option(
     metavar="HOST:PORT",
     help="An OTLP collector (gRPC, without TLS) that is sent traces.  [default: none]",
 )
+verbose = click.option("-v", "--verbose", count=True, help="Log more.")
 
 
 def tracer(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:

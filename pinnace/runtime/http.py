@@ -30,6 +30,11 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def format_address(address: tuple[str, int]) -> str:
+    """The inverse of parse_address."""
+    return f"{address[0]}:{address[1]}"
+
+
 class StatusServer:
     """Binds at construction (raises OSError), serves from `start` until `stop`. `address` is host:port with the real port."""
 

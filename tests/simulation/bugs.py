@@ -35,9 +35,9 @@ from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.election import Term
 from pinnace.client.informer import Informer
+from pinnace.client.standby import Standby
 from pinnace.runtime.silence import Silence
 from scheduler.cache.cache import Cache
-from scheduler.scheduler import Scheduler
 
 
 class Surgery(ExitStack):
@@ -390,7 +390,7 @@ def _assumed_pods_expire(surgery: Surgery) -> None:
 def _no_barrier(surgery: Surgery) -> None:
     """A new leader begins before its informers have seen the binds of its predecessors."""
 
-    async def reached(self: Any, revision: int) -> bool:
-        return bool(await original(self, min(revision, 1)))
+    async def reached(self: Standby, token: int) -> bool:
+        return True
 
-    original = surgery.replace(Scheduler, "_reached", reached)
+    surgery.replace(Standby, "reached", reached)

@@ -1,11 +1,10 @@
 """`pinnace annotate`: sets and removes annotations."""
 
-import click
+from typing import Any
 
-from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.edits import ANNOTATIONS
-from pinnace.cli.pairing import WORDS, edit
+from pinnace.cli.pairing import arguments, edit
 from pinnace.cli.settings import Settings
 
 
@@ -17,22 +16,7 @@ from pinnace.cli.settings import Settings
         pinnace annotate pods -l app=web note-                 # remove
     """,
 )
-@click.argument("words", nargs=-1, metavar=WORDS)
-@options.all_namespaces
-@options.selector
-@click.option("--all", "every", is_flag=True, help="All objects of the kind.")
-@click.option("--overwrite", is_flag=True, help="Replace values that are there.")
-def annotate(
-    settings: Settings, words: tuple[str, ...], all_namespaces: bool, selector: str, every: bool, overwrite: bool
-) -> None:
+@arguments
+def annotate(settings: Settings, **chosen: Any) -> None:
     """Set or remove annotations."""
-    edit(
-        settings,
-        words,
-        ANNOTATIONS,
-        lambda obj: obj.metadata.annotations,
-        all_namespaces=all_namespaces,
-        selector=selector,
-        every=every,
-        overwrite=overwrite,
-    )
+    edit(settings, ANNOTATIONS, lambda obj: obj.metadata.annotations, **chosen)

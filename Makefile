@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak simulate simulate-bugs check security-table format proto up down bench chaos scenarios stories compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos scenarios stories compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ fuzz: setup ## Send malformed, huge and hostile messages to an API server (make 
 
 fuzz-explore: setup ## Grow the fuzzer's corpus, guided by coverage (make fuzz-explore FOR=60 SEED=1)
 	@$(BIN)/python -m tests.fuzz.explore --seconds $(or $(FOR),60) --seed $(or $(SEED),1)
+
+model: setup ## Check the model of the election, all states within small bounds (larger ones: .venv/bin/python -m tests.model --large)
+	@$(BIN)/python -m tests.model
 
 simulate: setup ## Simulate clusters, one for each seed (make simulate SEEDS=10000 FIRST=0; replay: .venv/bin/python -m tests.simulation --seed N -v)
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)

@@ -1,6 +1,7 @@
 """What all tests share: free ports, and real etcd processes that end with the test run."""
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -28,6 +29,12 @@ READY_TIMEOUT = 20.0
 # What a shell runs in its background ignores SIGINT, and so does all that this starts: the programs under test shall hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of tests are made of stays: garbage collections, which stop everything, need not look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 free_port = Ports().next

@@ -59,7 +59,7 @@ def judge(shot: Shot, answer: Answer, method: MethodDescriptor | None) -> list[s
     """What is wrong with the answer."""
     if answer.seconds > shot.deadline + MARGIN:
         return [f"the answer took {answer.seconds:.1f} s, with a deadline of {shot.deadline:g} s"]
-    if answer.code is None:
+    if answer.code is None or _turned_away(answer):
         return []
     if answer.code not in _expected(shot, method):
         return [f"{answer.code.name} is no answer of this method's: {answer.message[:300]}"]
@@ -94,6 +94,12 @@ def _explained(shot: Shot, answer: Answer) -> list[str]:
     if answer.code is StatusCode.UNAVAILABLE and refusal.reason != "CacheBehind" and not hurried:
         return [f"UNAVAILABLE for {refusal.reason}: {refusal.message[:300]}"]
     return []
+
+
+def _turned_away(answer: Answer) -> bool:
+    """Whoever sends more than a busy server keeps waiting is told when to come again."""
+    refusal = answer.refusal
+    return refusal is not None and refusal.reason == "TooManyRequests" and refusal.retry_after is not None
 
 
 def _heavy(shot: Shot) -> bool:

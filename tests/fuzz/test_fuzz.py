@@ -77,6 +77,10 @@ def test_what_must_not_be_is_told(sent: Shot, answer: Answer, problem: str) -> N
         (shot("Get"), refused(StatusCode.NOT_FOUND, reason="NotFound")),
         (shot("List"), refused(StatusCode.UNAVAILABLE, reason="CacheBehind")),
         (shot("Create"), refused(StatusCode.INVALID_ARGUMENT, Violation("spec", "no"))),
+        (
+            shot("Create"),
+            Answer(StatusCode.UNAVAILABLE, 0.1, "no", Refusal(Code.UNAVAILABLE, "TooManyRequests", "no", retry_after=1)),
+        ),
         (shot("Get", deadline=0.1), Answer(StatusCode.DEADLINE_EXCEEDED, 0.1)),
         (shot("CreateBatch"), items(Code.ALREADY_EXISTS)),
         (shot("Watch"), Answer(None, 0.1)),

@@ -9,7 +9,13 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.hunt import hunt
 
 SEEDS = 80
-BEGIN = {"assumed-pods-expire": 40, "list-of-two-snapshots": 12, "status-goes-backward": 14}
+BEGIN = {
+    "assumed-pods-expire": 40,
+    "bind-twice": 8,
+    "informer-resumes-too-late": 18,
+    "list-of-two-snapshots": 12,
+    "status-goes-backward": 14,
+}
 """Where the search begins, when the first seed that finds a bug comes late."""
 FOUND_FAST = (
     "bind-without-fence",

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,12 +13,14 @@ from apiserver.storage.interface import Storage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
+from tests.integration.cli.forkserver import Forked, ForkServer
 from tests.integration.processes import NOWHERE
 
 PATIENCE = 20.0
 
 
 def command(*arguments: str) -> tuple[str, ...]:
+    """For a shell, or another program, to start."""
     return (sys.executable, "-m", "pinnace.cli.main", *arguments)
 
 
@@ -43,7 +44,7 @@ class Done:
 class Running:
     """A command that goes on."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Forked) -> None:
         self._process = process
 
     async def line(self) -> str:
@@ -63,8 +64,7 @@ class Running:
         out, err = await asyncio.wait_for(self._process.communicate(), PATIENCE)
         return Done(self._process.returncode or 0, out.decode(), err.decode())
 
-    async def _read(self, stream: asyncio.StreamReader | None) -> str:
-        assert stream is not None
+    async def _read(self, stream: asyncio.StreamReader) -> str:
         line = await asyncio.wait_for(stream.readline(), PATIENCE)
         assert line, f"the command ended: {await self.end()}"
         return line.decode().rstrip("\n")
@@ -75,11 +75,12 @@ class Commands:
     """Runs `pinnace` with these API servers. `environment` is added to that of the tests."""
 
     servers: Sequence[str]
+    forkserver: ForkServer
     environment: Mapping[str, str] = field(default_factory=dict)
 
     async def __call__(self, *arguments: str, stdin: str = "") -> Done:
-        process = await self._spawn(*arguments)
-        out, err = await asyncio.wait_for(process.communicate(stdin.encode()), PATIENCE)
+        process = await self._spawn(*arguments, stdin=stdin)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
         return Done(process.returncode or 0, out.decode(), err.decode())
 
     @asynccontextmanager
@@ -89,13 +90,12 @@ class Commands:
             yield Running(process)
         finally:
             if process.returncode is None:
-                process.kill()
+                process.send_signal(signal.SIGKILL)
                 await process.communicate()
 
-    async def _spawn(self, *arguments: str) -> Process:
+    async def _spawn(self, *arguments: str, stdin: str = "") -> Forked:
         ours = {"PINNACE_SERVER": ",".join(self.servers), "PINNACE_CONFIG": str(NOWHERE), "NO_COLOR": "1"}
-        environment = {**os.environ, **ours, **self.environment}
-        return await asyncio.create_subprocess_exec(*command(*arguments), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment)
+        return await self.forkserver.run(arguments, {**os.environ, **ours, **self.environment}, stdin.encode())
 
 
 class Server:

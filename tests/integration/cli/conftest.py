@@ -1,6 +1,6 @@
 """An API server in this process, commands and a client."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -8,6 +8,7 @@ from apiserver.storage.memory import MemoryStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.integration.cli.commands import Commands, Server
+from tests.integration.cli.forkserver import ForkServer
 
 
 @pytest.fixture
@@ -19,9 +20,16 @@ async def server() -> AsyncIterator[str]:
     await server.stop()
 
 
+@pytest.fixture(scope="session")
+def forkserver() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def pinnace(server: str) -> Commands:
-    return Commands([server])
+def pinnace(server: str, forkserver: ForkServer) -> Commands:
+    return Commands([server], forkserver)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pinnace.client.client import Client
 from tests.builders import make_pod
 from tests.conftest import free_port
 from tests.integration.cli.commands import Commands
+from tests.integration.cli.forkserver import ForkServer
 
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: app}]}}"
 
@@ -133,9 +134,9 @@ async def test_files_that_cannot_be_read(pinnace: Commands, tmp_path: Path) -> N
     assert (await pinnace("apply", "-f", str(tmp_path))).code == 2
 
 
-async def test_no_server(tmp_path: Path) -> None:
+async def test_no_server(tmp_path: Path, forkserver: ForkServer) -> None:
     ports = free_port(), free_port()
-    nobody = Commands([f"127.0.0.1:{port}" for port in ports])
+    nobody = Commands([f"127.0.0.1:{port}" for port in ports], forkserver)
     for words in (["get", "pods"], ["apply", "-f", "-"], ["leader", "-w"]):
         done = await nobody(*words, stdin=POD)
         assert done.code == 6 and not done.out
@@ -144,7 +145,7 @@ async def test_no_server(tmp_path: Path) -> None:
         )
         assert "`pinnace up`" in done.errors[1] and "--server" in done.errors[1]
     assert (await nobody("version")).code == 0
-    lost = Commands([], {"XDG_CONFIG_HOME": str(tmp_path), "PINNACE_CONFIG": ""})
+    lost = Commands([], forkserver, {"XDG_CONFIG_HOME": str(tmp_path), "PINNACE_CONFIG": ""})
     done = await lost("get", "pods")
     assert done.code == 6 and "no cluster to talk to" in done.errors[0] and "`pinnace up`" in done.errors[1]
     assert (await lost("get", "pods", "--server", "a:b")).code == 2

@@ -13,6 +13,7 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import PATIENCE, Commands, Server, command
+from tests.integration.cli.forkserver import ForkServer
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ async def servers() -> AsyncIterator[list[Server]]:
 
 
 @pytest.fixture
-def pinnace(servers: list[Server]) -> Commands:
-    return Commands([server.address for server in servers])
+def pinnace(servers: list[Server], forkserver: ForkServer) -> Commands:
+    return Commands([server.address for server in servers], forkserver)
 
 
 @pytest.fixture
@@ -57,8 +58,8 @@ async def test_the_present_state_then_changes_until_interrupted(pinnace: Command
         assert (done.code, done.out, done.err.strip()) == (130, "", "")
 
 
-async def test_a_watch_survives_its_server_and_says_so(servers: list[Server], client: Client) -> None:
-    both = Commands([server.address for server in servers])
+async def test_a_watch_survives_its_server_and_says_so(servers: list[Server], client: Client, forkserver: ForkServer) -> None:
+    both = Commands([server.address for server in servers], forkserver)
     async with both.start("get", "pods", "-w", "-o", "name") as watch:
         await client.pods.create(pod("a"))
         assert await watch.line() == "pod/a"
@@ -77,10 +78,12 @@ async def test_a_watch_survives_its_server_and_says_so(servers: list[Server], cl
         assert lost.startswith("note: connection lost (") and again.startswith("note: connected again")
 
 
-async def test_several_kinds_at_once_through_the_loss_of_a_server(servers: list[Server], client: Client) -> None:
+async def test_several_kinds_at_once_through_the_loss_of_a_server(
+    servers: list[Server], client: Client, forkserver: ForkServer
+) -> None:
     """Each kind goes on where it was, on the other server."""
     await client.pods.create(pod("a"))
-    both = Commands([server.address for server in servers])
+    both = Commands([server.address for server in servers], forkserver)
     async with both.start("get", "pods,nodes", "-w", "--no-headers") as watch:
         assert (await watch.line()).split()[:2] == ["pod/a", "0/1"]
         await client.nodes.create(make_node("n").new())

@@ -27,7 +27,7 @@ class Forked:
     """One command. Its streams are read to their end here; what it is to read, it has from the start."""
 
     def __init__(
-        self, pid: int, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader, told: asyncio.StreamReader
+        self, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader, told: asyncio.StreamReader, pid: int
     ) -> None:
         self.stdout = stdout
         self.stderr = stderr

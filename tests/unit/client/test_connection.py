@@ -13,7 +13,7 @@ from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import errors
 from pinnace.client.connection import Connection
-from pinnace.client.peer import addresses
+from pinnace.client.peer import Peer, addresses
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, lose, refuse, unavailable
 
@@ -122,31 +122,34 @@ async def test_a_create_without_an_answer_is_unknown(serve: Serve, connect: Conn
         await get(connect(server), timeout=0.2, retry=False)
 
 
-async def test_a_call_whose_connection_was_given_up(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the name stands for other addresses now. Nobody has cancelled the caller."""
-    old, new = await serve(), await serve()
-    held = asyncio.Event()
+async def test_a_call_whose_channel_was_closed(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another caller does, to show a new certificate, or when a name stands for other addresses. Nobody has cancelled this
+    one."""
+    peers: list[Peer] = []
+
+    class Known(Peer):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            peers.append(self)
+
+    monkeypatch.setattr("pinnace.client.connection.Peer", Known)
+    server = await serve()
+    held = asyncio.Semaphore(0)
 
     async def hold(context: Any) -> None:
-        held.set()
+        held.release()
         await hang(context)
 
-    answering(old, hold)
-    answering(new)
-    connection = connect(old)
+    answering(server, hold, hold)
+    connection = connect(server)
     creating = asyncio.ensure_future(get(connection, retry=False))
     reading = asyncio.ensure_future(get(connection))
-    await held.wait()
-
-    async def moved(endpoint: str) -> list[str]:
-        return [new.address]
-
-    monkeypatch.setattr("pinnace.client.connection.addresses", moved)
-    await old.stop()
-    assert await get(connection) == new.address
+    for _ in range(2):
+        await held.acquire()
+    await peers[0].close()
     with pytest.raises(errors.OutcomeUnknown):
         await creating
-    assert await reading in (old.address, new.address)
+    assert await reading == server.address
 
 
 async def test_closing_cancels_what_is_under_way(serve: Serve, connect: Connect) -> None:

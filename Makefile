@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
+# What Python has compiled it may keep, whatever the environment says: dozens of processes start here.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos scenarios stories compose-test compose-bench clean

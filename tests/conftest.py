@@ -21,7 +21,9 @@ from pinnace.cluster.etcd import EtcdBinary, EtcdMember, EtcdTls, etcd_command, 
 from pinnace.cluster.ports import Ports
 
 # How fast a busy machine makes examples says nothing about the code.
-hypothesis.settings.register_profile("pinnace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "pinnace", max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("pinnace")
 
 READY_TIMEOUT = 20.0

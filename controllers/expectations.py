@@ -13,8 +13,8 @@ from typing import Any
 
 from controllers.informers import Informers
 from pinnace.api.resources import Resource
-from pinnace.client.client import ResourceClient
 from pinnace.client.errors import timed_out
+from pinnace.client.resource import ResourceClient
 
 PATIENCE = 10.0
 """Seconds for an informer to show a write; it takes milliseconds. Then it is looked at again, after the key's back-off."""

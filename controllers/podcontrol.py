@@ -13,8 +13,8 @@ from controllers.ownership import refers_to
 from controllers.writes import BATCH
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
 from pinnace.api.resources import PODS, Object, Resource
-from pinnace.client.client import Outcomes, delete_request
 from pinnace.client.errors import ApiError, Conflict, NotFound, OutcomeUnknown, from_status
+from pinnace.client.resource import Outcomes, delete_request
 
 T = TypeVar("T")
 

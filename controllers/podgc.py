@@ -22,9 +22,9 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import MODIFIED
-from pinnace.client.client import delete_request
 from pinnace.client.errors import Conflict, NotFound
 from pinnace.client.informer import Delta
+from pinnace.client.resource import delete_request
 
 INTERVAL = 20.0
 """Seconds between two looks."""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from pinnace.client.client import Outcomes
 from pinnace.client.errors import ApiError, from_status
+from pinnace.client.resource import Outcomes
 
 T = TypeVar("T")
 

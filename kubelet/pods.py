@@ -40,9 +40,9 @@ from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import DELETED, BatchItem, DeleteRequest
-from pinnace.client.client import delete_request
 from pinnace.client.errors import from_status
 from pinnace.client.informer import Delta
+from pinnace.client.resource import delete_request
 from pinnace.fit import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer

@@ -14,8 +14,8 @@ from kubelet.eviction import Kind
 from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.client import ResourceClient
 from pinnace.client.errors import AlreadyExists, Conflict, NotFound, from_status
+from pinnace.client.resource import ResourceClient
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)

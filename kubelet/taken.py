@@ -13,8 +13,8 @@ from typing import Protocol
 
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
-from pinnace.client.client import Listing
 from pinnace.client.errors import ApiError
+from pinnace.client.resource import Listing
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise

@@ -29,9 +29,9 @@ from pinnace.api.resources import (
 )
 from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from pinnace.client.client import delete_request
 from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
+from pinnace.client.resource import delete_request
 
 _NOT_OURS = (EVENTS, LEASES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 """What goes by itself, and what gives permissions: that is for administrators, unlike in Kubernetes."""

@@ -20,9 +20,9 @@ from controllers.writes import in_batches, raise_first
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint, Toleration
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.client.client import delete_request
 from pinnace.client.errors import Conflict, NotFound
 from pinnace.client.informer import Delta
+from pinnace.client.resource import delete_request
 
 _REASON, _MESSAGE = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
 

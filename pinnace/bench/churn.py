@@ -16,8 +16,9 @@ from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.bench import workload
 from pinnace.bench.errors import BenchError
 from pinnace.bench.load import Load
-from pinnace.client.client import Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.errors import from_status
+from pinnace.client.resource import delete_request
 
 INTERVAL = 0.1
 DELETED_AT_ONCE = 50

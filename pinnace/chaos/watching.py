@@ -16,9 +16,9 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.chaos.journal import Journal
 from pinnace.check.facts import digest
 from pinnace.check.history import Told, Word
-from pinnace.client.client import ResourceClient, WatchBatch
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Expired
+from pinnace.client.resource import ResourceClient, WatchBatch
 from pinnace.runtime.tls import TlsFiles
 
 T = TypeVar("T", bound=Object)

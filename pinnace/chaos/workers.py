@@ -11,8 +11,9 @@ from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.client import Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, NotFound, from_status
+from pinnace.client.resource import delete_request
 
 LOAD, CONTESTED = "load", "contested"
 """Namespaces: of the pods that are scheduled and run, and of the objects that only Rivals write."""

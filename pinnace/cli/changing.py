@@ -10,8 +10,8 @@ from pinnace.cli.outcomes import Failure
 from pinnace.cli.query import AT_ONCE, Query, fetch
 from pinnace.cli.session import Session
 from pinnace.cli.targets import reference
-from pinnace.client.client import ResourceClient
 from pinnace.client.errors import ApiError, Conflict
+from pinnace.client.resource import ResourceClient
 
 T = TypeVar("T", bound=Object)
 

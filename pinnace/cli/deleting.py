@@ -14,8 +14,8 @@ from pinnace.cli.session import Session
 from pinnace.cli.table import one_line
 from pinnace.cli.targets import reference
 from pinnace.cli.watching import Follower, Selection
-from pinnace.client.client import delete_request
 from pinnace.client.errors import ApiError, Conflict, NotFound, from_status
+from pinnace.client.resource import delete_request
 
 BATCHED = (PODS, NODES)
 """Resources whose services delete many objects in one call."""

@@ -16,8 +16,8 @@ from pinnace.cli.deleting import BATCH, Doomed, wait_until_gone
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.targets import reference
-from pinnace.client.client import delete_request
 from pinnace.client.errors import Conflict, Exhausted, NotFound, from_status
+from pinnace.client.resource import delete_request
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")

@@ -16,9 +16,9 @@ from typing import Generic, TypeVar
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.client.client import ResourceClient
 from pinnace.client.errors import Conflict, Expired, Unavailable
 from pinnace.client.informer import Delta, difference
+from pinnace.client.resource import ResourceClient
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 

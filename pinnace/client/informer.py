@@ -21,8 +21,8 @@ from typing import Generic, TypeVar
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
-from pinnace.client.client import ResourceClient
 from pinnace.client.errors import ApiError, Expired
+from pinnace.client.resource import ResourceClient
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise

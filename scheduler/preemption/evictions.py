@@ -17,8 +17,8 @@ from typing import Protocol
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.client.client import delete_request
 from pinnace.client.errors import ApiError, Conflict, NotFound, Unavailable, from_status
+from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo

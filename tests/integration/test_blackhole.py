@@ -10,8 +10,8 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import GetRequest, WatchRequest
 from pinnace.client import errors
-from pinnace.client.client import ResourceClient
 from pinnace.client.informer import Informer
+from pinnace.client.resource import ResourceClient
 from tests.unit.client.fakeserver import FakeServer, WatchScript, connect, events
 
 FOUND_WITHIN = 5.0

@@ -13,8 +13,9 @@ from controllers.registry import build
 from pinnace.api.core_v1_pb2 import Namespace, Pod, Service
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import SERVICES
-from pinnace.client.client import Client, ResourceClient
+from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
+from pinnace.client.resource import ResourceClient
 from tests.builders import make_pod
 
 PATIENCE = 10.0

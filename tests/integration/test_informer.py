@@ -13,9 +13,10 @@ from apiserver.storage.interface import Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client import errors
-from pinnace.client.client import Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.resource import delete_request
 from tests.builders import make_pod
 from tests.conftest import EtcdServer, free_port
 

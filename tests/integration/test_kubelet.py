@@ -10,7 +10,8 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.client.client import Client, ResourceClient
+from pinnace.client.client import Client
+from pinnace.client.resource import ResourceClient
 from tests.builders import make_node, make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component

@@ -14,9 +14,10 @@ from pinnace.api.resources import STORAGE_CLASSES
 from pinnace.api.status import decode
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, PatchRequest
-from pinnace.client.client import Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Conflict, Invalid, NotFound
+from pinnace.client.resource import delete_request
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import Server
 

@@ -10,9 +10,10 @@ from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod, ResourceQuota
 from pinnace.api.resources import RESOURCE_QUOTAS
-from pinnace.client.client import Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden, Unavailable, from_status
+from pinnace.client.resource import delete_request
 from tests.builders import make_pod
 from tests.conftest import EtcdServer, wipe
 from tests.integration.conftest import Start

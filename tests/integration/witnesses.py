@@ -11,11 +11,12 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import FENCE_ANNOTATION
-from pinnace.client.client import Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import from_status
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.resource import delete_request
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION, ETCD
 from tests.builders import make_pod

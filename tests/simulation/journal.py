@@ -9,8 +9,8 @@ from pinnace.api.resources import PODS, Resource
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.check.facts import PodFacts, digest, digest_of, facts_of
 from pinnace.check.history import Compaction, Record, Stored, Told, Word
-from pinnace.client.client import ResourceClient
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.resource import ResourceClient
 from pinnace.runtime.clock import Clock
 
 _WORDS: Mapping[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from pinnace.chaos.workers import LOAD, pod
-from pinnace.client.client import Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
+from pinnace.client.resource import delete_request
 
 TRICKLE, INTERVAL = 2, 0.01
 """Pods a call, and seconds between calls: the resolution of a gap in which nobody binds."""

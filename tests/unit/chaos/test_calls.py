@@ -10,8 +10,8 @@ from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
 from pinnace.chaos.calls import answered, asked, outcome_of, parse
 from pinnace.check.facts import digest
 from pinnace.check.history import Item, Outcome
-from pinnace.client.client import delete_request
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
+from pinnace.client.resource import delete_request
 from tests.builders import make_pod
 
 KEY = "/registry/pods/default/a"

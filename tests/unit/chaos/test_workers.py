@@ -12,8 +12,8 @@ from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.chaos.adversary import succeeded
 from pinnace.chaos.load import LIVE, OWNERS, unwell
 from pinnace.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod
-from pinnace.client.client import Listing
 from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
+from pinnace.client.resource import Listing
 
 GONE = Refusal(Code.NOT_FOUND, "NotFound", "no such pod")
 

@@ -12,8 +12,9 @@ from pinnace.api.resources import Resource
 from pinnace.api.selectors import parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
-from pinnace.client.client import Client, Listing, Outcomes, WatchBatch
+from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, from_refusal
+from pinnace.client.resource import Listing, Outcomes, WatchBatch
 
 Log = list[tuple[int, WatchEventType, Any]]
 

@@ -7,8 +7,8 @@ import pytest
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resources import NODES
 from pinnace.cli.changing import ATTEMPTS, change_one
-from pinnace.client.client import ResourceClient
 from pinnace.client.errors import Conflict, NotFound
+from pinnace.client.resource import ResourceClient
 from tests.builders import make_node
 from tests.unit.cli.fakes import STALE, FakeApi
 

@@ -21,8 +21,8 @@ from pinnace.cli.query import Query
 from pinnace.cli.session import Session
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.drain import drain_all
-from pinnace.client.client import Listing
 from pinnace.client.config import ClientConfig
+from pinnace.client.resource import Listing
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.cli.fakes import FakeApi
 from tests.workloads import named

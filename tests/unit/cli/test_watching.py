@@ -11,9 +11,9 @@ from pinnace.api.resources import PODS
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.cli.watching import Follower, Selection
-from pinnace.client.client import ResourceClient
 from pinnace.client.errors import Forbidden, Unavailable
 from pinnace.client.informer import Delta
+from pinnace.client.resource import ResourceClient
 from tests.builders import make_pod
 from tests.unit.cli.fakes import DOWN, FakeApi, FakeResource, refusal
 

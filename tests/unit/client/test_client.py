@@ -21,8 +21,9 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.client import errors
-from pinnace.client.client import MODIFY_ATTEMPTS, Client, delete_request
+from pinnace.client.client import Client
 from pinnace.client.errors import from_status
+from pinnace.client.resource import MODIFY_ATTEMPTS, delete_request
 from tests.builders import make_pod
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, WatchScript, events, lose, refuse
@@ -124,7 +125,7 @@ async def test_a_watch_that_the_server_ends_is_an_error(server: FakeServer, clie
 async def test_a_watch_leaves_a_server_that_falls_silent(
     server: FakeServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinnace.client.client.WATCH_SILENCE", 0.05)
+    monkeypatch.setattr("pinnace.client.resource.WATCH_SILENCE", 0.05)
     server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, WatchScript([]).answer)
     with pytest.raises(errors.Unavailable, match="silent"):
         async with asyncio.timeout(5.0):

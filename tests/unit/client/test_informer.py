@@ -10,9 +10,9 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import WatchEventType, WatchRequest
-from pinnace.client.client import ResourceClient
 from pinnace.client.connection import Connection
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.resource import ResourceClient
 from tests.builders import make_node, make_pod
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, WatchScript, events, unavailable

@@ -13,8 +13,8 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.client.client import Listing
 from pinnace.client.errors import OutcomeUnknown, Timeout, outcome_unknown, unavailable
+from pinnace.client.resource import Listing
 from tests.builders import make_pod
 from tests.workloads import make_replica_set
 

@@ -9,8 +9,8 @@ from kubelet.podwatch import GATHER, PodWatch
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.client.client import WatchBatch
 from pinnace.client.informer import Delta
+from pinnace.client.resource import WatchBatch
 from tests.builders import make_pod
 from tests.clock import FakeClock
 

@@ -7,8 +7,8 @@ import pytest
 from kubelet.taken import INTERVAL, Taken
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.client.client import Listing
 from pinnace.client.errors import unavailable
+from pinnace.client.resource import Listing
 from tests.clock import FakeClock
 
 

@@ -14,8 +14,8 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
-from pinnace.client.client import WatchBatch
 from pinnace.client.errors import ApiError, from_refusal, unavailable
+from pinnace.client.resource import WatchBatch
 from pinnace.fit import is_terminal
 
 

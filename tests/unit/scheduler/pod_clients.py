@@ -8,9 +8,10 @@ from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.client import PodClient, WatchBatch
+from pinnace.client.client import PodClient
 from pinnace.client.connection import Connection
 from pinnace.client.errors import unavailable
+from pinnace.client.resource import WatchBatch
 
 
 class HeldPods(PodClient):

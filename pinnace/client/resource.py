@@ -1,0 +1,297 @@
+"""The client of one resource, generic over the table of resources.
+
+Every method raises ApiError. Writes that may not be repeated raise OutcomeUnknown when their answer was lost: creates, binds,
+patches, updates without a resourceVersion, deletes without a uid or of a collection. A write that is safe to repeat was perhaps
+carried out by an attempt whose answer was lost, and then reports a Conflict or NotFound of its own making: read to learn which.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.resources import DEFAULT_NAMESPACE, Object, Resource
+from pinnace.api.selectors import one_of
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import (
+    BatchItem,
+    BatchResponse,
+    DeleteBatchRequest,
+    DeleteCollectionRequest,
+    DeleteRequest,
+    GetRequest,
+    ListRequest,
+    PatchRequest,
+    WatchEventType,
+    WatchRequest,
+)
+from pinnace.client.connection import Connection, Stream
+from pinnace.client.errors import Conflict, Expired, NotFound, unavailable
+
+T = TypeVar("T", bound=Object)
+
+Outcomes: TypeAlias = list[BatchItem]
+"""One item for each of the request, in order: `item.HasField("error")`, see errors.from_status."""
+
+LIST_ATTEMPTS = 3
+"""How often a paged list begins anew when its snapshot has expired between two pages."""
+MODIFY_ATTEMPTS = 10
+WATCH_SILENCE = 15.0
+"""Seconds without even a bookmark (servers send one every five) after which a watch counts as broken."""
+EXACT = "Exact"
+"""resourceVersionMatch: the state at that revision, and no later one."""
+_DRY_RUN = ["All"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A snapshot: the objects as they were at one revision. A watch from `resource_version` misses nothing."""
+
+    items: list[T]
+    resource_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBatch(Generic[T]):
+    """Whole revisions of changes, in order. Without events it is a bookmark.
+
+    `resource_version`: everything up to it has been told; resume from there. 0: a part of the initial state, more follows.
+    The objects belong to one parsed message: do not change them.
+    """
+
+    events: list[tuple[WatchEventType, T]]
+    resource_version: int
+
+
+class ResourceClient(Generic[T]):
+    """The standard verbs of one resource. `namespace` is ignored for cluster-scoped resources.
+
+    With `at`, `get` and `list` show the state of exactly that revision. They raise Expired when it is compacted, Invalid
+    (reason ResourceVersionTooLarge) when it has not been yet.
+    """
+
+    def __init__(self, connection: Connection, resource: Resource[T], at: int = 0) -> None:
+        self.resource = resource
+        self._connection = connection
+        self._at = at
+
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
+        request = self._object_request("Create", obj, dry_run)
+        return await self._call_for_object("Create", request, retry=False)
+
+    async def create_batch(self, objs: Sequence[T]) -> Outcomes:
+        """At most 1,000 objects."""
+        return await self._batch("CreateBatch", self.resource.request("Create", "BatchRequest")(items=objs), retry=False)
+
+    async def get(self, name: str, namespace: str = "") -> T:
+        if self._at:
+            return await self._get_past(name, namespace or DEFAULT_NAMESPACE)
+        return await self._call_for_object("Get", GetRequest(namespace=namespace, name=name), retry=True)
+
+    async def list(
+        self, namespace: str = "", *, labels: str = "", fields: str = "", page_size: int = 500, resource_version: str = ""
+    ) -> Listing[T]:
+        """All pages of one snapshot; without a namespace, of all. `resource_version` as in ListOptions: empty is the latest."""
+        options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=page_size, resourceVersion=resource_version)
+        if self._at:
+            options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
+        for attempt in range(1, LIST_ATTEMPTS + 1):
+            try:
+                return await self._pages(ListRequest(namespace=namespace, options=options))
+            except Expired:
+                if attempt == LIST_ATTEMPTS or self._at:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def watch(
+        self,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: int | None = None,
+        not_before: int = 0,
+        announced: bool = False,
+    ) -> AsyncGenerator[WatchBatch[T], None]:
+        """The changes after `resource_version`; without one, the present objects as ADDED events first, in parts.
+
+        One stream from one server. It ends with an ApiError; resuming is up to the caller (see informer.py). A server that is
+        behind `not_before`, or falls silent, is left for the next: Unavailable. `announced`: with a bookmark at once when
+        somebody is elected.
+        """
+        options = ListOptions(labelSelector=labels, fieldSelector=fields, allowWatchBookmarks=True)
+        if resource_version is not None:
+            options.resourceVersion = str(resource_version)
+        request = WatchRequest(namespace=namespace, options=options, announceElections=announced)
+        message: Any = self.resource.watch_response
+        stream: Stream[Any] = await self._connection.stream(self._method("Watch"), request, message)
+        try:
+            while (response := await stream.read(WATCH_SILENCE)) is not None:
+                revision = int(response.resourceVersion or 0)
+                if 0 < revision < not_before:
+                    stream.abandon()
+                    raise unavailable(f"API server {stream.endpoint} is at revision {revision}, behind {not_before}")
+                yield WatchBatch([(event.type, event.object) for event in response.events], revision)
+        finally:
+            stream.cancel()
+        raise unavailable(f"API server {stream.endpoint} ended the watch")
+
+    async def update(self, obj: T, *, dry_run: bool = False) -> T:
+        """Replaces spec and metadata. With metadata.resourceVersion a compare-and-swap, without the last write wins."""
+        return await self._update("Update", obj, dry_run)
+
+    async def update_status(self, obj: T) -> T:
+        """Replaces status only, by the same rules."""
+        return await self._update("UpdateStatus", obj, False)
+
+    async def update_status_batch(self, objs: Sequence[T]) -> Outcomes:
+        """At most 1,000 objects."""
+        request = self.resource.request("Update", "BatchRequest")(items=objs)
+        return await self._batch("UpdateStatusBatch", request, retry=all(obj.metadata.resourceVersion for obj in objs))
+
+    async def patch(
+        self,
+        name: str,
+        namespace: str,
+        patch: Mapping[str, Any] | Sequence[Any],
+        kind: PatchRequest.Type = PatchRequest.STRATEGIC_MERGE,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Changes what `patch` says of the object (in Kubernetes' JSON form); with the subresource "status", of its status."""
+        request = PatchRequest(
+            namespace=namespace, name=name, type=kind, patch=json.dumps(patch).encode(), subresource=subresource
+        )
+        if dry_run:
+            request.options.dryRun[:] = _DRY_RUN
+        return await self._call_for_object("Patch", request, retry=False)
+
+    async def delete(
+        self,
+        name: str,
+        namespace: str = "",
+        *,
+        grace: int | None = None,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """The object as it was last. `grace` in seconds: 0 removes at once, None is the object's own default. `propagation`, of
+        its dependents: Background (the default), Foreground or Orphan."""
+        request = delete_request(
+            name,
+            namespace,
+            grace=grace,
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            dry_run=dry_run,
+        )
+        return await self._call_for_object("Delete", request, retry=bool(uid))
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:
+        """At most 1,000 objects; see `delete_request`."""
+        retry = all(request.options.preconditions.uid for request in requests)
+        return await self._batch("DeleteBatch", DeleteBatchRequest(items=requests), retry=retry)
+
+    async def delete_collection(
+        self, namespace: str = "", *, labels: str = "", fields: str = "", grace: int | None = None, dry_run: bool = False
+    ) -> Outcomes:
+        """Deletes what is selected now; without a namespace, of all. One item for each object, with its name and uid, also
+        where it failed. Raises Expired when that takes so long that the server has forgotten what there was: begin anew."""
+        options = ListOptions(labelSelector=labels, fieldSelector=fields)
+        deletion = delete_request("", grace=grace, dry_run=dry_run).options
+        request = DeleteCollectionRequest(namespace=namespace, options=options, deleteOptions=deletion)
+        method, items = self._method("DeleteCollection"), list[BatchItem]()
+        while True:
+            page = await self._connection.call(method, request, BatchResponse, retry=False)
+            items.extend(page.items)
+            token = getattr(page, "continue")
+            if not token:
+                return items
+            setattr(request.options, "continue", token)
+
+    async def modify(self, name: str, namespace: str, change: Callable[[T], None]) -> T:
+        """Reads, lets `change` alter the object in place, and updates; again on a Conflict, so `change` may run repeatedly."""
+
+        async def attempt() -> T:
+            obj = await self.get(name, namespace)
+            change(obj)
+            return await self.update(obj)
+
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(Conflict),
+            wait=wait_random_exponential(multiplier=0.01, max=0.5),
+            stop=stop_after_attempt(MODIFY_ATTEMPTS),
+            reraise=True,
+        )
+        return await attempts(attempt)
+
+    async def _get_past(self, name: str, namespace: str) -> T:
+        found = (await self.list(namespace, fields=one_of("metadata.name", (name,)), page_size=1)).items
+        if found:
+            return found[0]
+        raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found at revision {self._at}'))
+
+    async def _pages(self, request: ListRequest) -> Listing[T]:
+        items = []
+        while True:
+            page: Any = await self._connection.call(self._method("List"), request, self.resource.list_message)
+            items.extend(page.items)
+            token = getattr(page.metadata, "continue")
+            if not token:
+                return Listing(items, int(page.metadata.resourceVersion))
+            setattr(request.options, "continue", token)  # which says the revision
+            request.options.resourceVersion = request.options.resourceVersionMatch = ""
+
+    async def _update(self, verb: str, obj: T, dry_run: bool) -> T:
+        request = self._object_request("Update", obj, dry_run)
+        return await self._call_for_object(verb, request, retry=bool(obj.metadata.resourceVersion))
+
+    def _object_request(self, verb: str, obj: T, dry_run: bool) -> Any:
+        request: Any = self.resource.request(verb)(object=obj)
+        if dry_run:
+            request.options.dryRun[:] = _DRY_RUN
+        return request
+
+    async def _batch(self, verb: str, request: Any, *, retry: bool) -> Outcomes:
+        return list((await self._connection.call(self._method(verb), request, BatchResponse, retry=retry)).items)
+
+    async def _call_for_object(self, verb: str, request: Message, *, retry: bool) -> T:
+        message: Any = self.resource.message
+        obj: T = await self._connection.call(self._method(verb), request, message, retry=retry)
+        return obj
+
+    def _method(self, verb: str) -> str:
+        return f"/{self.resource.service}/{verb}"
+
+
+def delete_request(
+    name: str,
+    namespace: str = "",
+    *,
+    grace: int | None = None,
+    uid: str = "",
+    resource_version: str = "",
+    propagation: str = "",
+    dry_run: bool = False,
+) -> DeleteRequest:
+    """A delete; with `uid` or `resource_version` it is refused with a Conflict unless the object has them."""
+    request = DeleteRequest(namespace=namespace, name=name)
+    if grace is not None:
+        request.options.gracePeriodSeconds = grace
+    if uid:
+        request.options.preconditions.uid = uid
+    if resource_version:
+        request.options.preconditions.resourceVersion = resource_version
+    if propagation:
+        request.options.propagationPolicy = propagation
+    if dry_run:
+        request.options.dryRun[:] = _DRY_RUN
+    return request

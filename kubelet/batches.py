@@ -15,15 +15,20 @@ waits.
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from kubelet import metrics
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import Exhausted, Unavailable, from_status
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise
+
+log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
@@ -119,3 +124,10 @@ class BatchWriter(Generic[M]):
             return from_status(item.error)
         self._settle(key, item)
         return None
+
+
+def refused(verb: str, pod: Pod, item: BatchItem) -> None:
+    """A refusal that no repetition helps against: a bug here or there, or a missing permission."""
+    error = from_status(item.error)
+    metrics.FAILED_WRITES.labels(verb, error.code.name).inc()
+    log.error("%s of pod %s/%s was refused: %s", verb, pod.metadata.namespace, pod.metadata.name, error)

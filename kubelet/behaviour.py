@@ -20,14 +20,15 @@ unless its own annotation says something else.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kubelet.runtime import Unsupported
 from pinnace.api.core_v1_pb2 import Pod
 
 PREFIX = "pinnace.io/"
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,23 @@ def script(pod: Pod, default: Behaviour) -> Script | None:
     return Script(behaviour, named) if everybody or named else None
 
 
+def seconds(annotation: str, text: str) -> float:
+    """Raises Unsupported."""
+    return _number(annotation, text, float, math.inf, "seconds, such as 1.5")
+
+
 def _value(annotation: str, field: str, text: str) -> float | int:
-    code = field.endswith("code")
-    kind, limit, words = (int, 256, "a number from 0 to 255") if code else (float, math.inf, "seconds, such as 1.5")
+    if field.endswith("code"):
+        return _number(annotation, text, int, 256, "a number from 0 to 255")
+    return seconds(annotation, text)
+
+
+def _number(annotation: str, text: str, kind: Callable[[str], N], limit: float, words: str) -> N:
     try:
         value = kind(text)
     except ValueError:
-        value = -1
-    if not 0 <= value < limit:
-        raise Unsupported(f'annotation {annotation}: "{text}" is not {words}')
-    return value
+        pass
+    else:
+        if 0 <= value < limit:
+            return value
+    raise Unsupported(f'annotation {annotation}: "{text}" is not {words}')

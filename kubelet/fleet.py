@@ -25,6 +25,7 @@ from kubelet.podwatch import PodWatch
 from kubelet.registration import Registrar
 from kubelet.runtime import Runtime
 from kubelet.taken import Taken
+from kubelet.volumes import Volumes
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.client.client import Client
@@ -54,6 +55,7 @@ class Fleet:
         client: Client,
         runtime: Runtime,
         *,
+        volumes: Volumes | None = None,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
@@ -62,7 +64,9 @@ class Fleet:
         self._registrar = Registrar(client.nodes, name, machine, clock=clock)
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
-        self._pods = Pods(client.pods, runtime, self._recorder, local=machine.local, clock=clock, tracer=tracer)
+        self._pods = Pods(
+            client.pods, runtime, self._recorder, volumes=volumes, local=machine.local, clock=clock, tracer=tracer
+        )
         self._housekeeping = Housekeeping(self._pods, on_change=self._look_at, clock=clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)

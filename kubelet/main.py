@@ -26,6 +26,7 @@ from kubelet.server import KubeletServer
 from kubelet.stages import SETS, Stages, StagesError
 from kubelet.stages import load as load_stages
 from kubelet.streams import NoStreams, Streams
+from kubelet.volumes import Delays, FakeVolumes, Volumes
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
@@ -54,6 +55,10 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--memory", default="32Gi", help="What a node has.")
 @click.option("--pods", default="110", help="How many pods a node runs at most.")
 @click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
+@click.option(
+    "--attach-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that it takes to attach a claim to a node."
+)
+@click.option("--mount-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that it takes to mount a pod's claims.")
 @click.option(
     "--runtime",
     type=click.Choice(["fake", "process"]),
@@ -86,6 +91,8 @@ def main(
     memory: str,
     pods: str,
     start_delay: float,
+    attach_delay: float,
+    mount_delay: float,
     runtime: str,
     stages: str | None,
     root_dir: Path | None,
@@ -115,7 +122,8 @@ def main(
     with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams), _run_log(run_log) as witness:
         witnessed = Witnessed(runs, witness) if witness else runs
         serving = _serving(listen, advertised, streams) if listen is not None else None
-        code = process.run(lambda stop: serve(stop, http, known, name, own, machine, witnessed, serving, tracer))
+        volumes = FakeVolumes(Delays(attach_delay, mount_delay))
+        code = process.run(lambda stop: serve(stop, http, known, name, own, machine, witnessed, volumes, serving, tracer))
     sys.exit(code)
 
 
@@ -141,6 +149,7 @@ async def serve(
     own: Sequence[str],
     machine: Machine,
     runtime: Runtime,
+    volumes: Volumes,
     serving: Serving | None,
     tracer: Tracer,
 ) -> None:
@@ -150,7 +159,7 @@ async def serve(
         server = KubeletServer(serving.streams, servers.tls)
         machine = machine._replace(endpoint=serving.told(await server.start(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
-    fleet = Fleet(name, own, machine, Client(connection), runtime, tracer=tracer)
+    fleet = Fleet(name, own, machine, Client(connection), runtime, volumes=volumes, tracer=tracer)
     status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
     status.start()
     log.info(

@@ -22,13 +22,12 @@ Events are recorded for what goes wrong and for what is stopped: a Started event
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
 from kubelet import lifecycle, metrics
-from kubelet.batches import BatchWriter
+from kubelet.batches import BatchWriter, refused
 from kubelet.delayqueue import DelayQueue
 from kubelet.eviction import EVICTED, Kind, barred, declares_usage
 from kubelet.faults import crashes, rebooted
@@ -37,17 +36,15 @@ from kubelet.record import Record
 from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
 from kubelet.tracing import PodTraces
 from kubelet.virtualnodes import VirtualNodes
+from kubelet.volumes import FakeVolumes, Volumes
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import DELETED, BatchItem, DeleteRequest
-from pinnace.client.errors import from_status
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 from pinnace.fit import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
-
-log = logging.getLogger(__name__)
 
 STEPS_PER_TURN = 256
 """Pods that are stepped before the event loop gets a turn: some milliseconds."""
@@ -76,13 +73,15 @@ class Pods:
         runtime: Runtime,
         events: EventSink,
         *,
+        volumes: Volumes | None = None,
         local: bool = False,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        """`local`: see kubelet.virtualnode."""
+        """`volumes`: pretended ones, that are there at once, unless given. `local`: see kubelet.virtualnode."""
         self._traces = PodTraces(clock, tracer)
         self._runtime = runtime
+        self._volumes = volumes or FakeVolumes()
         self._events = events
         self._clock = clock
         self._nodes = VirtualNodes(local=local)
@@ -240,6 +239,8 @@ class Pods:
 
     def _vacate(self, record: Record) -> None:
         """The pod uses nothing of its node any more."""
+        if record.pod.spec.volumes:
+            self._volumes.unpublish(record.pod)
         if node := self._nodes.of(record.pod):
             node.vacate(record.pod.metadata.uid)
 
@@ -270,6 +271,9 @@ class Pods:
             self._runtime.adopt(pod, now)
             self._obey(uid, pod)
             record.containers = self._runtime.observe(uid, now)
+            if pod.spec.volumes:
+                mounted_at = self._volumes.adopt(pod, now, started=bool(record.containers))
+                record.want = record.want._replace(mounted_at=mounted_at)
             if (node := self._nodes.of(pod)) is not None:
                 record.addresses = node.readmit(uid, record.template, pod.status.podIP)
 
@@ -302,9 +306,11 @@ class Pods:
         if isinstance(admitted, Refusal):
             return self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
         try:
+            if pod.spec.volumes:
+                record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
             self._runtime.prepare(pod, admitted)
         except Unsupported as error:
-            node.vacate(uid)
+            self._vacate(record)
             return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
         record.addresses = admitted
         self._obey(uid, pod)
@@ -390,10 +396,3 @@ class Pods:
         record = self._records.get(uid)
         if record is not None and item.HasField("error") and item.error.code not in (Code.NOT_FOUND, Code.ABORTED):
             refused("Delete", record.pod, item)
-
-
-def refused(verb: str, pod: Pod, item: BatchItem) -> None:
-    """A refusal that no repetition helps against: a bug here or there, or a missing permission."""
-    error = from_status(item.error)
-    metrics.FAILED_WRITES.labels(verb, error.code.name).inc()
-    log.error("%s of pod %s/%s was refused: %s", verb, pod.metadata.namespace, pod.metadata.name, error)

@@ -75,7 +75,7 @@ class Record:
             return False
         self.pod, self.revision = pod, revision
         if metadata.HasField("deletionTimestamp") or self.template.plan.gates:
-            self.want = wanted(pod, self.template)
+            self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at)
         return True
 
     def report(self) -> Pod | None:

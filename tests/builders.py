@@ -132,6 +132,11 @@ class PodBuilder:
         self._pod.spec.activeDeadlineSeconds = seconds
         return self
 
+    def claim(self, name: str) -> Self:
+        """A volume from a PersistentVolumeClaim, called after it."""
+        self._pod.spec.volumes.add(name=name).volumeSource.persistentVolumeClaim.claimName = name
+        return self
+
     def declare(self, **annotations: str | float) -> Self:
         """What a container does in the fake runtime: `run_seconds=3`, or `run_seconds__c0=3` of one container."""
         for name, value in annotations.items():

@@ -1,7 +1,7 @@
 """A pod, one step: which containers start, which are stopped, and what phase and conditions that makes.
 
-    starting   init containers one after another, each when the one before has succeeded (or, a sidecar, has started);
-               then all main containers
+    starting   once the volumes are there: init containers one after another, each when the one before has succeeded (or, a
+               sidecar, has started); then all main containers
     stopping   all but the sidecars at once; then the sidecars one after another, the last first
 
 A pod stops because it is being deleted, because its deadline has passed, because an init container has failed for good, or
@@ -48,8 +48,8 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     deleting = want.grace is not None
     if state.phase.final:
         return Step(state, None, (Remove(),) if deleting else ())
-    plan, ending = want.plan, state.ending
-    if plan.plain and not deleting and ending is None and (step := _plainly(plan, state, containers, now)):
+    plan, ending, mounted = want.plan, state.ending, now.monotonic >= want.mounted_at
+    if plan.plain and mounted and not deleting and ending is None and (step := _plainly(plan, state, containers, now)):
         return step
     turn = Turn(state.cares, now)
     if deleting or plan.deadline is not None:
@@ -88,6 +88,8 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     else:
         ended_well = not (absent or failed or (ending is not None and ending.reason))
         phase = Phase.SUCCEEDED if ended_well else Phase.FAILED
+    if not mounted:
+        turn.hold(want.mounted_at)
     state = _next(want, state, phase, init.complete, ready, ending, turn)
     if not state.phase.final:
         return Step(state, turn.wake_at, tuple(turn.actions))

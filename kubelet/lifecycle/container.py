@@ -54,6 +54,11 @@ class Turn:
         self.wake_at: float | None = None
         self.cares = cares
 
+    def hold(self, until: float) -> None:
+        """Nothing starts before."""
+        self.actions = [each for each in self.actions if not isinstance(each, Start)]
+        self.wake(until)
+
     def wake(self, at: float | None) -> None:
         if at is not None and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at

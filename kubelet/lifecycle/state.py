@@ -1,5 +1,6 @@
 """The words of the state machine: what is wanted of a pod, what a step leaves behind, and what it asks for."""
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -36,6 +37,8 @@ class Wanted(NamedTuple):
     """Seconds that the containers have to stop; None: the pod is not being deleted."""
     gated: str = ""
     """Which readiness gates are not True, in Kubernetes' words."""
+    mounted_at: float = -math.inf
+    """Monotonic time at which the pod's volumes are there: no container starts before."""
 
 
 class Fact(NamedTuple):

@@ -16,7 +16,11 @@ from pinnace.cluster.progress import Progress
 
 PATIENCE = 900.0
 POLL = 0.5
-BATCH = 500
+FILLING_POLL = 5.0
+"""Seconds; what is counted then may be most of the pods."""
+BATCH = 250
+CALLERS = 4
+"""It is the full cluster that is measured, not how it fills: more callers keep two processors from everything else."""
 SETTLING = 10.0
 """Seconds until what the filling has left behind is done: events, bookmarks, garbage."""
 APP = "rolling"
@@ -31,7 +35,7 @@ async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: P
     began = time.monotonic()
     await client.of(DEPLOYMENTS).create(deployment(APP, replicas))
     progress.waiting(f"{pods:,} pods to run")
-    await load.create(bench.clients, pods - replicas, batch=BATCH)
+    await load.create(bench.clients, pods - replicas, batch=BATCH, callers=CALLERS)
     await _running(client, pods)
     filled = time.monotonic() - began
     progress.waiting(f"{rest:g} s at rest")
@@ -62,7 +66,7 @@ async def _running(client: Client, pods: int) -> None:
             return
         if time.monotonic() > deadline:
             raise BenchError(f"{others:,} of {pods:,} pods do not run after {PATIENCE:g} s")
-        await asyncio.sleep(POLL)
+        await asyncio.sleep(FILLING_POLL)
 
 
 async def _revision(client: Client) -> int:

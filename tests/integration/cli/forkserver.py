@@ -5,6 +5,7 @@ it. A nanny process stands between, for who asked is not the command's parent: i
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from tests.conftest import dying_with_us
 
 MAX_REQUEST = 1 << 18
 """Bytes of arguments and environment."""
+PR_SET_PDEATHSIG = 1
 _IMPORTS = ("formats", "forms", "query", "session", "showing", "watching", "changing", "reaching")
 
 
@@ -96,6 +98,7 @@ def serve(requests: socket.socket) -> None:
 
 
 def _look_after(request: bytes, descriptors: Sequence[int]) -> NoReturn:
+    _die_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *standard, told = descriptors
     pid = os.fork()
@@ -113,6 +116,7 @@ def _be(request: bytes, standard: Sequence[int]) -> NoReturn:
     """Becomes the command."""
     from pinnace.cli.main import main
 
+    _die_with_parent()
     for number, descriptor in enumerate(standard):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -132,6 +136,11 @@ def _be(request: bytes, standard: Sequence[int]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _die_with_parent() -> None:
+    """However that ends: no test leaves a command behind."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ STEPS = 100
 
 
 class Machine:
-    def __init__(self, builder: PodBuilder) -> None:
+    def __init__(self, builder: PodBuilder, volumes: float = 0.0) -> None:
+        """`volumes`: seconds until they are there."""
+        self._mounted_at = BEGIN.monotonic + volumes
         self.pod = builder.build()
         self.uid = self.pod.metadata.uid
         self.template = template_of(self.pod)
@@ -57,7 +59,7 @@ class Machine:
 
     def step(self) -> None:
         """As far as it goes at this moment."""
-        want = wanted(self.pod, self.template)
+        want = wanted(self.pod, self.template)._replace(mounted_at=self._mounted_at)
         for _ in range(STEPS):
             self.views = self.runtime.observe(self.uid, self.now)
             step = advance(want, self.state, self.views, self.now)
@@ -75,6 +77,7 @@ class Machine:
     def _carry_out(self, action: Start | Stop | Begin) -> bool:
         match action:
             case Start(container, attempt):
+                assert self.now.monotonic >= self._mounted_at, "nothing starts before its volumes are there"
                 self.runtime.start(self.uid, container, attempt, self.now)
             case Stop(container, grace):
                 self.runtime.stop(self.uid, container, grace, self.now)

@@ -57,10 +57,10 @@ events: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-@given(pods(), st.lists(events, max_size=8))
+@given(pods(), st.sampled_from([0.0, 3.0]), st.lists(events, max_size=8))
 @settings(deadline=None)
-def test_no_sequence_of_events_breaks_a_promise(builder: PodBuilder, sequence: list[Event]) -> None:
-    machine = Machine(builder)
+def test_no_sequence_of_events_breaks_a_promise(builder: PodBuilder, volumes: float, sequence: list[Event]) -> None:
+    machine = Machine(builder, volumes)
     for event in sequence:
         event(machine)
         check(machine)

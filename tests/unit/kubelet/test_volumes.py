@@ -1,0 +1,126 @@
+"""Claims are attached to a node and mounted for a pod before any of its containers starts."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.builders import PodBuilder, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+from tests.unit.kubelet.machine import Machine
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """With a fleet of one node, "n", that runs."""
+    api = FakeApi()
+    await api.start_fleet()
+    yield api
+    await api.stop_fleet()
+
+
+def slow(name: str, claim: str = "data") -> PodBuilder:
+    """Three seconds to attach, and one to mount."""
+    return make_pod(name).req().claim(claim).declare(attach_seconds="3", mount_seconds="1")
+
+
+async def test_containers_wait_for_attach_and_mount(api: FakeApi) -> None:
+    api.create(slow("a"))
+    await api.clock.advance(3.9)
+    assert api.phases("a") == ["Pending"]
+    assert api.pod("a").status.containerStatuses[0].state.waiting.reason == "ContainerCreating"
+    await api.clock.advance(0.1)
+    assert api.phases("a") == ["Pending", "Running"]
+
+
+async def test_what_is_attached_is_only_mounted(api: FakeApi) -> None:
+    api.create(slow("a"))
+    await api.clock.advance(1.0)
+    api.create(slow("b"))  # while it is being attached
+    await api.clock.advance(3.0)
+    assert api.phases("a") == api.phases("b") == ["Pending", "Running"]
+    api.create(slow("c"))
+    await api.clock.advance(1.0)
+    assert api.phases("c") == ["Pending", "Running"]
+    api.create(slow("d", claim="other"))
+    await api.clock.advance(3.9)
+    assert api.phases("d") == ["Pending"]
+
+
+async def test_when_nobody_has_it_it_is_detached(api: FakeApi) -> None:
+    api.create(slow("a"))
+    api.create(slow("b"))
+    await api.clock.advance(4.0)
+    api.delete("a", grace=0)
+    await api.clock.advance(0.0)
+    api.create(slow("c"))
+    await api.clock.advance(1.0)
+    assert api.phases("c") == ["Pending", "Running"], "b has it still"
+    for name in ("b", "c"):
+        api.delete(name, grace=0)
+    await api.clock.advance(0.0)
+    api.create(slow("d"))
+    await api.clock.advance(3.9)
+    assert api.phases("d") == ["Pending"]
+
+
+async def test_folders_of_the_node_are_there_at_once(api: FakeApi) -> None:
+    builder = make_pod("a").req().declare(attach_seconds="3", mount_seconds="1")
+    builder.build().spec.volumes.add(name="scratch").volumeSource.emptyDir.SetInParent()
+    api.create(builder)
+    await api.clock.advance(0.0)
+    assert api.phases("a") == ["Running"]
+
+
+async def test_a_restarted_kubelet_waits_for_those_that_had_not_started(api: FakeApi) -> None:
+    api.create(slow("old"))
+    await api.clock.advance(4.0)
+    api.create(slow("new", claim="other"))
+    await api.clock.advance(1.0)
+    await api.start_fleet()
+    await api.clock.advance(3.9)
+    assert (api.phases("old"), api.phases("new")) == (["Pending", "Running"], ["Pending"])
+    await api.clock.advance(0.1)
+    assert api.phases("new") == ["Pending", "Running"]
+    assert api.pod("old").status.containerStatuses[0].restartCount == 0
+
+
+async def test_annotations_that_were_broken_meanwhile_hold_nobody_up(api: FakeApi) -> None:
+    api.create(slow("a"))
+    await api.clock.advance(1.0)
+    api.annotate("a", "pinnace.io/attach-seconds", "soon")
+    await api.start_fleet()
+    await api.clock.advance(0.0)
+    assert api.phases("a") == ["Pending", "Running"]
+
+
+async def test_a_delay_that_makes_no_sense(api: FakeApi) -> None:
+    api.create(slow("a").declare(mount_seconds="soon"))
+    await api.clock.advance(0.0)
+    status = api.pod("a").status
+    assert (status.phase, status.reason) == ("Failed", "UnexpectedAdmissionError")
+    assert 'annotation pinnace.io/mount-seconds: "soon" is not seconds' in status.message
+    api.create(slow("b").declare(mount_seconds="1"))
+    await api.clock.advance(3.9)
+    assert api.phases("b") == ["Pending"], "nothing was left attached"
+
+
+async def test_a_pod_that_is_deleted_meanwhile_never_starts(api: FakeApi) -> None:
+    api.create(slow("a"))
+    await api.clock.advance(1.0)
+    api.delete("a")
+    await api.clock.advance(0.0)
+    assert api.phases("a")[-1] == "deleted"
+    assert "Running" not in api.phases("a")
+
+
+def test_a_deadline_passes_meanwhile() -> None:
+    machine = Machine(make_pod("a").req().deadline(2), volumes=4.0).wait(3.0)
+    assert machine.phase == "Failed"
+    assert machine.state.reason == "DeadlineExceeded"
+    assert not [words for words in machine.told if words.startswith("start")]
+
+
+def test_init_containers_wait_too() -> None:
+    machine = Machine(make_pod("a").init().req(), volumes=4.0).wait(3.0)
+    assert machine.told == []
+    assert machine.wait(1.0).told == ["start i0", "start c0"]

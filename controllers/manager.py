@@ -105,12 +105,11 @@ class Manager:
         working = {
             each.name: Working(each, lambda: self._candidate.token == token, clock=self._clock) for each in self._controllers
         }
-        for each in working.values():
-            each.begin(self._informers.store)
         self._working = working
         log.info("token %d: %s", token, ", ".join(working))
         async with asyncio.TaskGroup() as group:
             for each in working.values():
+                await each.begin(self._informers.store)
                 group.create_task(each.run())
 
     def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:

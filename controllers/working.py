@@ -19,6 +19,7 @@ from pinnace.client.errors import ApiError, Conflict
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import describe
+from pinnace.runtime.turns import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +36,15 @@ class Working:
         self._clock = clock
         self._queue = WorkQueue(clock=clock)
 
-    def begin(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:
-        """All that there is counts as added."""
+    async def begin(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:
+        """All that there is counts as added. In turns: of a hundred thousand pods it takes seconds, in which the lead must be
+        kept; what changes meanwhile is for `handle`."""
         for watch in self._controller.watches:
-            self.handle(watch.keys, [Delta(ADDED, obj, None) for obj in stores(watch.resource).values()])
+            found = list(stores(watch.resource).values())
+            await in_turns(partial(self._added, watch.keys), found, self._clock)
+
+    def _added(self, keys: Keys[Any], obj: Any) -> None:
+        self.handle(keys, (Delta(ADDED, obj, None),))
 
     def handle(self, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
         """Changes of what is watched."""

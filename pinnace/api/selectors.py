@@ -16,7 +16,7 @@ Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/label
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from pinnace.api import meta_v1_pb2
@@ -125,6 +125,13 @@ def one_of(field: str, values: Iterable[str]) -> str:
 
 def from_message(message: meta_v1_pb2.LabelSelector) -> LabelSelector:
     """A selector as objects hold it. What it must not say (an unknown operator) matches nothing."""
+    return _of_bytes(message.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=4096)
+def _of_bytes(encoded: bytes) -> LabelSelector:
+    """Controllers ask for the same few selectors for each of thousands of objects."""
+    message = meta_v1_pb2.LabelSelector.FromString(encoded)
     found = [LabelRequirement(key, frozenset((value,))) for key, value in message.matchLabels.items()]
     for each in message.matchExpressions:
         match each.operator:

@@ -45,7 +45,7 @@ def stores(*nodes: str) -> Callable[[Resource[Any]], Mapping[str, Node]]:
 @asynccontextmanager
 async def at_work(controller: Recording, clock: FakeClock, *nodes: str) -> AsyncIterator[Working]:
     working = Working(controller, lambda: True, clock=clock)
-    working.begin(stores(*nodes))
+    await working.begin(stores(*nodes))
     running = asyncio.ensure_future(working.run())
     await clock.advance(0)
     yield working
@@ -80,10 +80,44 @@ async def test_a_failure_is_tried_again_and_keeps_nobody_else(failure: Exception
         assert controller.looked[-1] == "b"
 
 
+async def test_who_has_the_lead_keeps_it_while_a_term_begins() -> None:
+    """Of very many objects that takes seconds: heartbeats have their turns meanwhile, and what changes then is not lost."""
+    clock, turns = FakeClock(), 0
+
+    class Slow(Recording):
+        @property
+        def watches(self) -> Sequence[Watch[Any]]:
+            return [Watch(NODES, self._keys)]
+
+        def _keys(self, delta: Delta[Node]) -> Sequence[str]:
+            clock.stall(0.001)
+            return [delta.obj.metadata.name]
+
+    controller = Slow()
+    working = Working(controller, lambda: True, clock=clock)
+
+    async def beat() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            if turns == 5:
+                working.handle(itself, [Delta(ADDED, make_node("new").build(), None)])
+            await asyncio.sleep(0)
+
+    beating = asyncio.ensure_future(beat())
+    await working.begin(stores(*map(str, range(100))))
+    beating.cancel()
+    assert turns >= 10
+    running = asyncio.ensure_future(working.run())
+    await clock.advance(1)
+    running.cancel()
+    assert {"0", "99", "new"} <= set(controller.looked)
+
+
 async def test_nothing_is_begun_once_the_term_is_over() -> None:
     clock, controller = FakeClock(), Recording()
     working = Working(controller, lambda: False, clock=clock)
-    working.begin(stores("a", "b"))
+    await working.begin(stores("a", "b"))
     async with asyncio.timeout(1):
         waiting = asyncio.ensure_future(working.run())
         await clock.advance(10)

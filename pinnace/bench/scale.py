@@ -5,6 +5,7 @@ import time
 
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.resources import DEPLOYMENTS, PODS
+from pinnace.bench import metrics
 from pinnace.bench.calibration import Bench
 from pinnace.bench.errors import BenchError
 from pinnace.bench.load import Load
@@ -12,12 +13,13 @@ from pinnace.bench.node_loss import deployment
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
+from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.progress import Progress
+from pinnace.cluster.spec import KUBELET
 
 PATIENCE = 900.0
 POLL = 0.5
-FILLING_POLL = 5.0
-"""Seconds; what is counted then may be most of the pods."""
+FILLING_POLL = 2.0
 BATCH = 250
 CALLERS = 4
 """It is the full cluster that is measured, not how it fills: more callers keep two processors from everything else."""
@@ -36,7 +38,7 @@ async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: P
     await client.of(DEPLOYMENTS).create(deployment(APP, replicas))
     progress.waiting(f"{pods:,} pods to run")
     await load.create(bench.clients, pods - replicas, batch=BATCH, callers=CALLERS)
-    await _running(client, pods)
+    await _running(bench.cluster, client, pods, replicas)
     filled = time.monotonic() - began
     progress.waiting(f"{rest:g} s at rest")
     await asyncio.sleep(SETTLING)
@@ -56,16 +58,17 @@ async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: P
     )
 
 
-async def _running(client: Client, pods: int) -> None:
-    """Waits for so many Running pods, by counting those that are not. Raises BenchError."""
+async def _running(cluster: Cluster, client: Client, pods: int, replicas: int) -> None:
+    """Waits for so many Running pods: the kubelets are asked, for whom it is one number. Raises BenchError."""
+    kubelets = [record.plan.http for record in cluster.state.processes if record.plan.component == KUBELET]
     deadline = time.monotonic() + PATIENCE
     while True:
-        others = len((await client.pods.list(fields="status.phase!=Running")).items)
-        deployed = await client.of(DEPLOYMENTS).get(APP, "default")
-        if not others and deployed.status.readyReplicas == deployed.spec.replicas:
+        running = sum([await metrics.read(http, "kubelet_running_pods") or 0 for http in kubelets])
+        ready = (await client.of(DEPLOYMENTS).get(APP, "default")).status.readyReplicas
+        if running >= pods and ready >= replicas:
             return
         if time.monotonic() > deadline:
-            raise BenchError(f"{others:,} of {pods:,} pods do not run after {PATIENCE:g} s")
+            raise BenchError(f"{running:,} of {pods:,} pods run, {ready:,} replicas are ready after {PATIENCE:g} s")
         await asyncio.sleep(FILLING_POLL)
 
 

@@ -256,7 +256,7 @@ def scale_row(
 ) -> None:
     """Memory and CPU of a large cluster at rest, and a rolling update in it."""
     fits(pods + replicas // 4, nodes)  # a rolling update may have a quarter more
-    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, controllers=2, apiservers=apiservers)
+    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, schedulers=2, controllers=2, apiservers=apiservers)
     row = Row("scale", spec, {"nodes": nodes, "pods": pods, "replicas": replicas}, headline="rolled")
     measure(settings, row, lambda bench, steps: scale(bench, pods, replicas, rest, steps), **shared)
 

@@ -13,7 +13,7 @@ from tests.simulation.faults import FAULTS
 from tests.simulation.plan import COMMON, OWN, Kind, plan
 from tests.simulation.run import play
 
-SEEDS = 24
+SEEDS = 12
 BATCHES = 4
 """So that workers share them."""
 

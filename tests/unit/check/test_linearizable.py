@@ -18,7 +18,7 @@ writes = st.lists(st.tuples(st.sampled_from(KEYS), intervals), min_size=1, max_s
 reads = st.lists(st.tuples(st.sampled_from((*KEYS, "all")), intervals, st.integers(0, 4)), min_size=1, max_size=3)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(writes, reads)
 def test_as_a_search_would_judge(
     written: list[tuple[str, tuple[float, float]]], read: list[tuple[str, tuple[float, float], int]]

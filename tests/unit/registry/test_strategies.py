@@ -25,7 +25,7 @@ def copy(resource: Resource[Any], obj: Any) -> Any:
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_object_can_be_judged(resource: Resource[Any], data: st.DataObject) -> None:
     strategy = STRATEGIES[resource.plural]
     obj: Any = data.draw(messages(resource.message))
@@ -40,7 +40,7 @@ def test_any_object_can_be_judged(resource: Resource[Any], data: st.DataObject) 
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_update_can_be_judged(resource: Resource[Any], data: st.DataObject) -> None:
     strategy = STRATEGIES[resource.plural]
     old: Any = data.draw(messages(resource.message))
@@ -59,7 +59,7 @@ def test_any_update_can_be_judged(resource: Resource[Any], data: st.DataObject) 
 
 @every_resource
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_sending_the_same_again_changes_nothing(resource: Resource[Any], data: st.DataObject) -> None:
     """The client leaves out status and defaults, as in the manifest that it created the object from."""
     strategy = STRATEGIES[resource.plural]

@@ -39,7 +39,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return nodes, placed, budgets
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(clusters(), pods("new"))
 def test_the_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
     builders, placed, budgets = cluster

@@ -23,8 +23,8 @@ setup: .venv/.installed ## Make .venv with everything in it (again only when pyp
 demo: setup ## Start a cluster, kill its leading scheduler three times and a kubelet once, and print the verdict
 	@$(BIN)/pinnace demo all
 
-test: setup ## Run the unit, contract and integration tests (real etcd, real processes; five minutes)
-	@$(BIN)/pytest -m 'not compose and not chaos and not stories' -n 4 --dist worksteal
+test: setup ## Run the unit, contract and integration tests (real etcd, real processes; five minutes; make test WORKERS=2)
+	@$(BIN)/pytest -m 'not compose and not chaos and not stories' -n $(or $(WORKERS),4) --dist worksteal
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler

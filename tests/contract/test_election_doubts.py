@@ -183,15 +183,17 @@ async def test_the_put_of_another_server_is_not_taken_for_our_own(storage: Stora
     """The answer to a take-over is lost, and the key was put again with the same bytes, by the server to which the candidate
     has gone on. Whoever took that for its own would delete it as its own, and depose a leader that is well."""
 
+    joined: asyncio.Future[Speaker] = asyncio.get_running_loop().create_future()
+
     async def lose(answer: Committed | Refused) -> Committed | Refused:
-        candidate.vanish()
+        (await joined).vanish()
         await until(lambda: any(each.gone for each in server.elections._conversations._held.values()))
         raise OutcomeUnknown("no answer")
 
     session, token = await lead(storage)
     overtaken = Overtaken(storage, lose)
     async with serving(overtaken) as server:
-        candidate = await Speaker.open(server, "a", session, token)
+        joined.set_result(await Speaker.open(server, "a", session, token))
         await until(lambda: overtaken.theirs > 0 and not server.elections._conversations._held)
         record = await storage.get(KEY)
         assert record is not None
@@ -201,15 +203,17 @@ async def test_the_put_of_another_server_is_not_taken_for_our_own(storage: Stora
 async def test_a_session_that_has_gone_on_is_not_taken_back(storage: Storage) -> None:
     """The candidate has left while we were about to take over its key, and another server was faster: the key stays with it."""
 
+    joined: asyncio.Future[Speaker] = asyncio.get_running_loop().create_future()
+
     async def leave(answer: Committed | Refused) -> Committed | Refused:
-        candidate.vanish()
+        (await joined).vanish()
         await until(lambda: any(each.gone for each in server.elections._conversations._held.values()))
         return answer
 
     session, token = await lead(storage)
     overtaken = Overtaken(storage, leave)
     async with serving(overtaken) as server:
-        candidate = await Speaker.open(server, "a", session, token)
+        joined.set_result(await Speaker.open(server, "a", session, token))
         await until(lambda: overtaken.theirs > 0 and not server.elections._conversations._held)
         record = await storage.get(KEY)
         assert record is not None

@@ -137,6 +137,10 @@ class PodBuilder:
         self._pod.spec.volumes.add(name=name).volumeSource.persistentVolumeClaim.claimName = name
         return self
 
+    def empty_dir(self, name: str) -> Self:
+        self._pod.spec.volumes.add(name=name).volumeSource.emptyDir.SetInParent()
+        return self
+
     def declare(self, **annotations: str | float) -> Self:
         """What a container does in the fake runtime: `run_seconds=3`, or `run_seconds__c0=3` of one container."""
         for name, value in annotations.items():

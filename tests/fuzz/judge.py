@@ -59,7 +59,7 @@ def judge(shot: Shot, answer: Answer, method: MethodDescriptor | None) -> list[s
     """What is wrong with the answer."""
     if answer.seconds > shot.deadline + MARGIN:
         return [f"the answer took {answer.seconds:.1f} s, with a deadline of {shot.deadline:g} s"]
-    if answer.code is None or _turned_away(answer):
+    if answer.code is None or _turned_away(shot, answer):
         return []
     if answer.code not in _expected(shot, method):
         return [f"{answer.code.name} is no answer of this method's: {answer.message[:300]}"]
@@ -96,10 +96,15 @@ def _explained(shot: Shot, answer: Answer) -> list[str]:
     return []
 
 
-def _turned_away(answer: Answer) -> bool:
-    """Whoever sends more than a busy server keeps waiting is told when to come again."""
+def _turned_away(shot: Shot, answer: Answer) -> bool:
+    """Whoever sends more than a busy server keeps waiting is told when to come again; but first he says who he is."""
     refusal = answer.refusal
-    return refusal is not None and refusal.reason == "TooManyRequests" and refusal.retry_after is not None
+    return (
+        shot.who is not Who.STRANGER
+        and refusal is not None
+        and refusal.reason == "TooManyRequests"
+        and refusal.retry_after is not None
+    )
 
 
 def _heavy(shot: Shot) -> bool:

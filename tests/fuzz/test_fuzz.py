@@ -23,6 +23,7 @@ from tests.unit.auth.matrix import PEOPLE, Caller, serving
 FEW = 200
 METHODS = sound.methods()
 PODS = "/pinnace.v1.Pods/"
+BUSY = Answer(StatusCode.UNAVAILABLE, 0.1, "no", Refusal(Code.UNAVAILABLE, "TooManyRequests", "no", retry_after=1))
 
 
 async def test_a_server_does_not_mind(tmp_path: Path, etcd: EtcdServer) -> None:
@@ -63,6 +64,8 @@ def items(code: Code) -> Answer:
         (shot("CreateBatch"), items(Code.INTERNAL), "an item ends with INTERNAL"),
         (shot("List", Who.NOBODY), Answer(StatusCode.OK, 0.1, response=b"a"), "was given an answer"),
         (shot("List", Who.STRANGER), Answer(StatusCode.OK, 0.1), "OK is no answer"),
+        (shot("List", Who.STRANGER), BUSY, "UNAVAILABLE is no answer"),
+        (shot("Create"), BUSY._replace(refusal=Refusal(Code.UNAVAILABLE, "TooManyRequests", "no")), "UNAVAILABLE is no answer"),
     ],
 )
 def test_what_must_not_be_is_told(sent: Shot, answer: Answer, problem: str) -> None:
@@ -77,10 +80,7 @@ def test_what_must_not_be_is_told(sent: Shot, answer: Answer, problem: str) -> N
         (shot("Get"), refused(StatusCode.NOT_FOUND, reason="NotFound")),
         (shot("List"), refused(StatusCode.UNAVAILABLE, reason="CacheBehind")),
         (shot("Create"), refused(StatusCode.INVALID_ARGUMENT, Violation("spec", "no"))),
-        (
-            shot("Create"),
-            Answer(StatusCode.UNAVAILABLE, 0.1, "no", Refusal(Code.UNAVAILABLE, "TooManyRequests", "no", retry_after=1)),
-        ),
+        (shot("Create"), BUSY),
         (shot("Get", deadline=0.1), Answer(StatusCode.DEADLINE_EXCEEDED, 0.1)),
         (shot("CreateBatch"), items(Code.ALREADY_EXISTS)),
         (shot("Watch"), Answer(None, 0.1)),

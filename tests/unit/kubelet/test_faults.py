@@ -1,7 +1,5 @@
 """Nodes that fail or freeze on demand, and containers that crash, as the API sees them."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from kubelet.faults import Crash, Fault, crashes, fault_of
@@ -9,15 +7,6 @@ from pinnace.api.core_v1_pb2 import ContainerStatus
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    """With a fleet of one node, "n", that runs."""
-    api = FakeApi()
-    await api.start_fleet()
-    yield api
-    await api.stop_fleet()
 
 
 def small(name: str) -> PodBuilder:

@@ -1,22 +1,11 @@
 """The pods of a fleet, from being bound to being gone, against a small API."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from kubelet.lifecycle import Phase
 from kubelet.stages import parse
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    """With a fleet of one node, "n", that runs."""
-    api = FakeApi()
-    await api.start_fleet()
-    yield api
-    await api.stop_fleet()
 
 
 def small(name: str) -> PodBuilder:

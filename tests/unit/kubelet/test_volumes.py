@@ -1,21 +1,8 @@
 """Claims are attached to a node and mounted for a pod before any of its containers starts."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 from tests.unit.kubelet.machine import Machine
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    """With a fleet of one node, "n", that runs."""
-    api = FakeApi()
-    await api.start_fleet()
-    yield api
-    await api.stop_fleet()
 
 
 def slow(name: str, claim: str = "data") -> PodBuilder:
@@ -64,9 +51,8 @@ async def test_when_nobody_has_it_it_is_detached(api: FakeApi) -> None:
 
 
 async def test_folders_of_the_node_are_there_at_once(api: FakeApi) -> None:
-    builder = make_pod("a").req().declare(attach_seconds="3", mount_seconds="1")
-    builder.build().spec.volumes.add(name="scratch").volumeSource.emptyDir.SetInParent()
-    api.create(builder)
+    pod = api.create(make_pod("a").req().empty_dir("scratch").declare(attach_seconds="3", mount_seconds="1"))
+    assert pod.spec.volumes
     await api.clock.advance(0.0)
     assert api.phases("a") == ["Running"]
 

@@ -1,0 +1,14 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.unit.kubelet.fakeapi import FakeApi
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """With a fleet of one node, "n", that runs."""
+    api = FakeApi()
+    await api.start_fleet()
+    yield api
+    await api.stop_fleet()

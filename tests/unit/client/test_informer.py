@@ -169,18 +169,12 @@ async def test_the_store_stays_while_it_relists(serve: Serve, connect: Connect) 
 
 async def test_leaves_a_server_that_is_behind(serve: Serve, connect: Connect) -> None:
     one, two, three = await serve(), await serve(), await serve()
-    script(
-        one,
-        [
-            events(50, (ADDED, pod("a", 40))),
-            EXPIRED,
-        ],
-    )
+    watch = script(one, [events(50, (ADDED, pod("a", 40))), EXPIRED])
     script(two, [events(45, (ADDED, pod("a", 30)))])
     script(three, [events(51, (ADDED, pod("a", 51)))])
     connection = connect(one, two, three)
     async with informing(connection) as (informer, log):
-        await informer.wait_synced(PATIENCE)
+        await watch.wait_asked(2)
         await one.stop()
         await informer.wait_for(51, PATIENCE)
         assert connection.endpoint == three.address

@@ -30,6 +30,12 @@ from pinnace.api.status import Code, Refusal, Violation, decode
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
 """Of the trailers of every call."""
+_NO_CONNECTION = "failed to connect to all addresses"
+"""How gRPC begins when it found no connection to send a call on: its server had closed the one that there was. What it has sent
+fails otherwise.
+
+Source: https://github.com/grpc/grpc/issues/20217 (the log of such a call: "LB pick returned TRANSIENT_FAILURE")
+"""
 
 
 class ApiError(Exception):
@@ -61,7 +67,7 @@ class ApiError(Exception):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the same call may succeed. When set, the server says that nothing happened."""
+        """Seconds after which the same call may succeed. When set, nothing happened: the server says so, or was never asked."""
         return self.refusal.retry_after
 
     @property
@@ -177,7 +183,8 @@ def _untold(error: grpc.aio.AioRpcError) -> ApiError:
     number = error.code().value[0]
     if error.code() is grpc.StatusCode.CANCELLED:  # by the peer: it closes its connections
         number = Code.UNAVAILABLE
-    return from_refusal(Refusal(Code(number), "", error.details() or error.code().name))
+    message = error.details() or error.code().name
+    return from_refusal(Refusal(Code(number), "", message, retry_after=0.0 if message.startswith(_NO_CONNECTION) else None))
 
 
 def unavailable(message: str) -> Unavailable:

@@ -104,6 +104,20 @@ async def test_repeats_what_is_unknown_to_the_server_only_where_that_is_safe(ser
     assert await get(connection) == server.address
 
 
+async def test_repeats_what_was_never_sent(
+    serve: Serve, connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server has closed its connection and its port after we looked, and before we sent."""
+
+    async def there_was_one(peer: Peer) -> bool:
+        return True
+
+    monkeypatch.setattr(Peer, "connect", there_was_one)
+    server = await serve()
+    answering(server)
+    assert await get(connect(f"127.0.0.1:{free_port()}", server), retry=False) == server.address
+
+
 async def hang(context: Any) -> None:
     await asyncio.get_running_loop().create_future()
 

@@ -211,12 +211,15 @@ class Pods:
         if record.waiting:
             record.waiting = False
             self._reports.mark(uid)
-        if record.is_contradicted:
-            record.changes += 1
-            self._reports.mark(uid)
+        self._insist(uid, record)
         if record.want.grace is not None or record.template.plan.gates:
             self._queue.add(uid)
         self._obey(uid, pod)
+
+    def _insist(self, uid: str, record: Record) -> None:
+        if record.is_contradicted:
+            record.changes += 1
+            self._reports.mark(uid)
 
     def _obey(self, uid: str, pod: Pod) -> None:
         """What annotations say of a pod that is there."""
@@ -373,6 +376,7 @@ class Pods:
         if not item.HasField("error"):
             record.acknowledge(item.resourceVersion)
             self._traces.reported(uid)
+            self._insist(uid, record)
             if record.over and record.reported:
                 self._removals.mark(uid)
         elif item.error.code == Code.NOT_FOUND:

@@ -62,8 +62,11 @@ class Record:
 
     @property
     def is_contradicted(self) -> bool:
-        """Does the API say that the pod is not Ready, after we have said that it is? The node was taken to be unreachable."""
+        """Does the API say that the pod is not Ready, after we have said that it is? The node was taken to be unreachable. Only
+        the informer's latest word counts, which may come before the answer to our own."""
         if self.state is None or not self.state.ready.holds or not self.reported:
+            return False
+        if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
             return False
         return any(each.type == "Ready" and each.status != "True" for each in self.pod.status.conditions)
 

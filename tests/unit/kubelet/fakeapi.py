@@ -21,7 +21,8 @@ from tests.clock import FakeClock
 
 
 class FakeApi:
-    """Holds pods by uid. `down` makes every call fail; `deaf` keeps changes from the fleet until `deliver`."""
+    """Holds pods by uid. `down` makes every call fail; `deaf` keeps changes from the fleet until `deliver`. While `answers` is
+    clear, reports are stored and not answered."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -36,6 +37,8 @@ class FakeApi:
         self.events: list[tuple[str, str]] = []
         self.down = False
         self.deaf = False
+        self.answers = asyncio.Event()
+        self.answers.set()
         self._revision = 100
         self._undelivered: list[Delta[Pod]] = []
         self._process: asyncio.Task[None] | None = None
@@ -157,7 +160,9 @@ class FakeApi:
     async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]:
         if self.down:
             raise unavailable("the test says so")
-        return [self._update_status(obj) for obj in objs]
+        items = [self._update_status(obj) for obj in objs]
+        await self.answers.wait()
+        return items
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Sequence[BatchItem]:
         if self.down:

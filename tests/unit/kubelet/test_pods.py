@@ -188,6 +188,16 @@ async def test_a_pod_that_was_taken_to_be_unreachable_is_ready_again_when_its_ku
     assert api.is_ready("p")
 
 
+async def test_so_it_is_when_the_kubelet_hears_of_it_before_its_own_report_is_answered(api: FakeApi) -> None:
+    api.answers.clear()
+    api.create(small("p"))
+    await api.clock.advance(1.0)
+    api.say_not_ready("p")
+    api.answers.set()
+    await api.clock.advance(1.0)
+    assert api.is_ready("p")
+
+
 async def test_so_it_is_when_another_process_has_taken_the_node_up(api: FakeApi) -> None:
     api.create(small("p"))
     await api.clock.advance(1.0)

@@ -44,12 +44,14 @@ from apiserver.services.elections import ElectionsService
 from apiserver.services.errors import not_loaded, shutting_down
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
+from apiserver.services.kubelets import Kubelets, NoKubelets
 from apiserver.services.methods import Gate, Method, methods_of
 from apiserver.services.namespaces import NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import READ_TIMEOUT, ResourceService
-from apiserver.services.streaming import Kubelets, NoKubelets, Streaming
+from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService
+from apiserver.services.streaming import Streaming
 from apiserver.services.tables import TablesService
 from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
@@ -58,7 +60,7 @@ from apiserver.storage.interface import Storage
 from apiserver.storage.sweeper import Sweeper
 from apiserver.webhooks.admission import WebhookAdmission
 from apiserver.webhooks.webhook import Webhook
-from pinnace.api import authorization_pb2, elections_pb2, tables_pb2, version_pb2
+from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
@@ -175,6 +177,11 @@ class Assembly:
         ]
         tables = TablesService(of_resources, self._clock)
         services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, self._closed))
+        usage = metrics_pb2.DESCRIPTOR.services_by_name
+        of_nodes = NodeMetricsService(of_resources[NODES], self._kubelets)
+        of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), self._kubelets)
+        services.append((usage["NodeMetrics"], of_nodes, self._gate(NODES)))
+        services.append((usage["PodMetrics"], of_pods, self._gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, self._closed))
         services.append((
             authorization_pb2.DESCRIPTOR.services_by_name["Authorization"], AuthorizationService(self._policy), self._closed

@@ -1,19 +1,20 @@
-"""Calls of kubelets, over gRPC: an apiserver.services.streaming.Kubelets.
+"""Calls of kubelets, over gRPC: an apiserver.services.kubelets.Kubelets.
 
 A call has a connection of its own, and is rare. A kubelet that cannot be reached, or falls silent, is UNAVAILABLE in seconds.
 """
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from apiserver.registry.errors import Rejected
-from apiserver.services.streaming import Endpoint
+from apiserver.services.kubelets import Endpoint
+from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecRequest, LogsRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.pki.kubelets import SERVER_NAME
@@ -22,6 +23,8 @@ from pinnace.runtime.tls import TlsFiles
 
 CONNECT_TIMEOUT = 3.0
 """Seconds in which a kubelet must accept a connection."""
+MAX_MESSAGE = 64 << 20
+"""Bytes of the largest response that is taken."""
 OPTIONS: Sequence[tuple[str, int | str]] = (
     ("grpc.keepalive_time_ms", 1000),
     ("grpc.keepalive_timeout_ms", 2000),
@@ -29,6 +32,7 @@ OPTIONS: Sequence[tuple[str, int | str]] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.use_local_subchannel_pool", 1),
 )
 _REASONS = {
@@ -66,6 +70,13 @@ class GrpcKubelets:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
 
+    async def stats(self, at: Endpoint, request: StatsRequest, timeout: float) -> StatsResponse:
+        async with self._connected(at) as channel:
+            ask = channel.unary_unary("/pinnace.v1.Kubelet/Stats", StatsRequest.SerializeToString, StatsResponse.FromString)
+            with _answering(at), HeedsCancellation():
+                response: StatsResponse = await ask(request, timeout=timeout)
+            return response
+
     @asynccontextmanager
     async def _connected(self, at: Endpoint) -> AsyncIterator[grpc.aio.Channel]:
         """A connection; with it go the calls on it."""
@@ -92,20 +103,27 @@ class GrpcKubelets:
 async def _responses(call: Any, at: Endpoint) -> AsyncIterator[bytes]:
     try:
         while True:
-            with HeedsCancellation():
+            with _answering(at), HeedsCancellation():
                 response = await call.read()
             if response is grpc.aio.EOF:
                 return
             yield response
+    finally:
+        call.cancel()
+
+
+@contextmanager
+def _answering(at: Endpoint) -> Iterator[None]:
+    """Turns the errors of a call into Rejected."""
+    try:
+        yield
     except grpc.aio.AioRpcError as error:
-        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise Rejected(_unavailable(at, error.details() or "it broke the call off")) from None
         code = Code(error.code().value[0])
         raise Rejected(Refusal(code, _REASONS.get(code, "InternalError"), error.details() or code.name)) from None
     except CallCancelled:
         raise Rejected(_unavailable(at, "it broke the call off")) from None
-    finally:
-        call.cancel()
 
 
 async def _send(call: Any, requests: AsyncIterator[ExecRequest]) -> None:

@@ -17,8 +17,8 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.services.handlers import MethodHandlers, Who, anybody
+from apiserver.services.kubelets import Kubelets
 from apiserver.services.requests import RequestIds
-from apiserver.services.streaming import Kubelets
 from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
 from apiserver.webhooks.webhook import Webhook

@@ -1,13 +1,9 @@
 """Whom a node that is short of something evicts, and whom it does not admit. Pure.
 
-What a container of the fake runtime uses is declared on its pod, as what it does is (kubelet.behaviour); where nothing is
-declared it uses what it requests:
-
-    pinnace.io/memory-usage[.CONTAINER], pinnace.io/ephemeral-storage-usage[.CONTAINER]
-
-A node is short of memory (or disk) when what its pods use is more than its allocatable, from which the eviction threshold is
-taken already. The annotation `pinnace.io/pressure: memory=AMOUNT,disk,pid` says what others use beside them; without an amount
-the node is short until the annotation goes.
+What containers use is what is declared of them (kubelet.declared). A node is short of memory (or disk) when what its pods use
+is more than its allocatable, from which the eviction threshold is taken already. The annotation
+`pinnace.io/pressure: memory=AMOUNT,disk,pid` says what others use beside them; without an amount the node is short until the
+annotation goes.
 
 The order in which pods go is Kubernetes': first those that use more than they request, then by priority, then by how much more
 they use; for want of process ids by priority alone. Critical pods do not go.
@@ -15,22 +11,20 @@ they use; for want of process ids by priority alone. Critical pods do not go.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from pinnace.api.core_v1_pb2 import Container, Node, Pod
+from kubelet.declared import stated, usage
+from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
-from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
 
 EVICTED = "Evicted"
 CRITICAL = 2_000_000_000
 """The priority from which a pod is critical."""
 MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
-_USAGE = "-usage"
-_PREFIX = "pinnace.io/"
 
 
 class Kind(StrEnum):
@@ -70,28 +64,10 @@ def shortages(node: Node) -> dict[Kind, int | None]:
     return found
 
 
-def declares_usage(pod: Pod) -> bool:
-    return any(
-        key.startswith(_PREFIX) and key.partition(".io/")[2].partition(".")[0].endswith(_USAGE)
-        for key in pod.metadata.annotations
-    )
-
-
-def usage(pod: Pod, container: Container, resource: str) -> int:
-    """Bytes that the container uses."""
-    annotations = pod.metadata.annotations
-    common = f"{_PREFIX}{resource}{_USAGE}"
-    text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
-    try:
-        return amount(resource, text) if text else _stated(container.resources.requests, resource)
-    except QuantityError:
-        return _stated(container.resources.requests, resource)
-
-
 def consumer(pod: Pod, kind: Kind) -> Consumer:
     resource = RESOURCES[kind]
     used = sum(usage(pod, each, resource) for each in pod.spec.containers)
-    requested = sum(_stated(each.resources.requests, resource) for each in pod.spec.containers)
+    requested = sum(stated(each.resources.requests, resource) for each in pod.spec.containers)
     return Consumer(pod.metadata.uid, pod.spec.priority, used, requested)
 
 
@@ -121,7 +97,7 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
         words.append(f"Threshold quantity: {threshold}, available: {format_amount(resource, left)}.")
     if kind is not Kind.PID:
         for each in pod.spec.containers:
-            used, requested = usage(pod, each, resource), _stated(each.resources.requests, resource)
+            used, requested = usage(pod, each, resource), stated(each.resources.requests, resource)
             if used > requested:
                 request = format_amount(resource, requested)
                 words.append(
@@ -135,7 +111,7 @@ def over_limit(pod: Pod) -> str:
     """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not."""
     resource, limited, total, used = RESOURCES[Kind.DISK], True, 0, 0
     for each in pod.spec.containers:
-        uses, limit = usage(pod, each, resource), _stated(each.resources.limits, resource)
+        uses, limit = usage(pod, each, resource), stated(each.resources.limits, resource)
         if limit and uses > limit:
             return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
         limited, total, used = limited and bool(limit), total + limit, used + uses
@@ -159,7 +135,3 @@ def _tolerates_memory_pressure(pod: Pod) -> bool:
         each.key in ("", MEMORY_PRESSURE_TAINT) and each.operator == "Exists" and each.effect in ("", "NoSchedule")
         for each in pod.spec.tolerations
     )
-
-
-def _stated(amounts: Mapping[str, Quantity], resource: str) -> int:
-    return amount(resource, amounts[resource].string) if resource in amounts else 0

@@ -24,6 +24,7 @@ from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
 from kubelet.registration import Registrar
 from kubelet.runtime import Runtime
+from kubelet.stats import Declared, Meter, Stats
 from kubelet.taken import Taken
 from kubelet.volumes import Volumes
 from pinnace.api.core_v1_pb2 import Node
@@ -56,9 +57,11 @@ class Fleet:
         runtime: Runtime,
         *,
         volumes: Volumes | None = None,
+        meter: Meter | None = None,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
+        """`meter`: of what its containers use; what is declared of them, unless given."""
         self._own = own
         self._clock = clock
         self._registrar = Registrar(client.nodes, name, machine, clock=clock)
@@ -68,6 +71,7 @@ class Fleet:
             client.pods, runtime, self._recorder, volumes=volumes, local=machine.local, clock=clock, tracer=tracer
         )
         self._housekeeping = Housekeeping(self._pods, on_change=self._look_at, clock=clock)
+        self.stats = Stats(self._pods, self._housekeeping.beside, meter or Declared(clock), clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)

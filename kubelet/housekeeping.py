@@ -66,6 +66,10 @@ class Housekeeping:
         held = self._until.get(node, {})
         return [kind for kind in Kind if kind in held]
 
+    def beside(self, node: str) -> int:
+        """Bytes of memory that others use beside the node's pods."""
+        return self._told.get(node, {}).get(Kind.MEMORY) or 0
+
     def learn(self, node: Node) -> None:
         """A node that is played is there, or has changed."""
         name, told = node.metadata.name, shortages(node)

@@ -17,6 +17,7 @@ from kubelet.behaviour import Behaviour
 from kubelet.fake import NO_STAGES, FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Endpoint, Machine
+from kubelet.process.meter import ProcessMeter
 from kubelet.process.root import Root
 from kubelet.process.runtime import ProcessRuntime
 from kubelet.process.streams import ProcessStreams
@@ -25,6 +26,7 @@ from kubelet.runtime import Runtime
 from kubelet.server import KubeletServer
 from kubelet.stages import SETS, Stages, StagesError
 from kubelet.stages import load as load_stages
+from kubelet.stats import Declared, Meter
 from kubelet.streams import NoStreams, Streams
 from kubelet.volumes import Delays, FakeVolumes, Volumes
 from pinnace.api.quantity import QuantityError, amount
@@ -34,6 +36,7 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.runtime import flags, logs, process
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tracing import Tracer
 
@@ -69,7 +72,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     "--stages", metavar="|".join((*SETS, "FILE")), help="What pretended containers do: see docs/stages.md.  [default: they run]"
 )
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
-@click.option("--listen", type=flags.address, help="Where to serve logs and exec to API servers.  [default: nowhere]")
+@click.option("--listen", type=flags.address, help="Where to serve logs, exec and top to API servers.  [default: nowhere]")
 @click.option(
     "--advertise-address",
     "advertised",
@@ -119,11 +122,13 @@ def main(
     capacity = {resource: _quantity(resource, text) for resource, text in (("cpu", cpu), ("memory", memory), ("pods", pods))}
     machine = Machine(capacity, runtime, local=runtime == "process")
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
-    with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams), _run_log(run_log) as witness:
+    with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams, meter), _run_log(run_log) as witness:
         witnessed = Witnessed(runs, witness) if witness else runs
         serving = _serving(listen, advertised, streams) if listen is not None else None
         volumes = FakeVolumes(Delays(attach_delay, mount_delay))
-        code = process.run(lambda stop: serve(stop, http, known, name, own, machine, witnessed, volumes, serving, tracer))
+        code = process.run(
+            lambda stop: serve(stop, http, known, name, own, machine, witnessed, volumes, meter, serving, tracer)
+        )
     sys.exit(code)
 
 
@@ -150,6 +155,7 @@ async def serve(
     machine: Machine,
     runtime: Runtime,
     volumes: Volumes,
+    meter: Meter,
     serving: Serving | None,
     tracer: Tracer,
 ) -> None:
@@ -157,9 +163,11 @@ async def serve(
     server = None
     if serving is not None:
         server = KubeletServer(serving.streams, servers.tls)
-        machine = machine._replace(endpoint=serving.told(await server.start(serving.host, serving.port)))
+        machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
-    fleet = Fleet(name, own, machine, Client(connection), runtime, volumes=volumes, tracer=tracer)
+    fleet = Fleet(name, own, machine, Client(connection), runtime, volumes=volumes, meter=meter, tracer=tracer)
+    if server is not None:
+        await server.start(fleet.stats)
     status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
     status.start()
     log.info(
@@ -185,9 +193,11 @@ def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) 
 
 
 @contextmanager
-def _runtime(kind: str, folder: Path | None, start_delay: float, stages: str | None) -> Iterator[tuple[Runtime, Streams]]:
+def _runtime(
+    kind: str, folder: Path | None, start_delay: float, stages: str | None
+) -> Iterator[tuple[Runtime, Streams, Meter]]:
     if kind == "fake":
-        yield FakeRuntime(Behaviour(start_seconds=start_delay), _stages(stages)), NoStreams()
+        yield FakeRuntime(Behaviour(start_seconds=start_delay), _stages(stages)), NoStreams(), Declared(SYSTEM_CLOCK)
         return
     if stages is not None:
         raise click.UsageError("--stages say what is pretended: the process runtime runs the containers' commands")
@@ -198,7 +208,7 @@ def _runtime(kind: str, folder: Path | None, start_delay: float, stages: str | N
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
     with closing(root):
-        yield ProcessRuntime(root), ProcessStreams(root)
+        yield ProcessRuntime(root), ProcessStreams(root), ProcessMeter(root)
 
 
 def _stages(name: str | None) -> Stages:

@@ -40,7 +40,7 @@ class Machine(NamedTuple):
     local: bool = False
     """Their addresses are this machine's (see kubelet.addresses)."""
     endpoint: Endpoint | None = None
-    """None: the kubelet serves neither logs nor exec."""
+    """None: the kubelet serves nothing: neither logs nor exec, nor what is used."""
 
 
 def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:

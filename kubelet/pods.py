@@ -2,7 +2,7 @@
 
     informer -> handle() -> queue of uids -> step: admit or adopt, then advance until there is nothing to do
                                                |                         |
-                                   status changed: reports        over: removals        (both: kubelet.batches)
+                                        status changed                 over          (both: kubelet.reports)
 
 One record a pod, one queue for all, one loop that steps whatever is due: nothing here costs a task or a timer for each pod. The
 handler only sorts what comes: a fleet that starts amid thousands of pods goes on beating while it takes them up.
@@ -27,35 +27,27 @@ from itertools import islice
 from typing import Protocol
 
 from kubelet import lifecycle, metrics
-from kubelet.batches import BatchWriter, refused
+from kubelet.declared import declares_usage
 from kubelet.delayqueue import DelayQueue
-from kubelet.eviction import EVICTED, Kind, barred, declares_usage
+from kubelet.eviction import EVICTED, Kind, barred
 from kubelet.faults import crashes, rebooted
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.record import Record
+from kubelet.reports import PodWriter, Reports
 from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
+from kubelet.stats import Running
 from kubelet.tracing import PodTraces
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import FakeVolumes, Volumes
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.status import Code
-from pinnace.api.verbs_pb2 import DELETED, BatchItem, DeleteRequest
+from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
-from pinnace.client.resource import delete_request
 from pinnace.fit import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 STEPS_PER_TURN = 256
 """Pods that are stepped before the event loop gets a turn: some milliseconds."""
-
-
-class PodWriter(Protocol):
-    """What this needs of pinnace.client.client.PodClient."""
-
-    async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]: ...
-
-    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Sequence[BatchItem]: ...
 
 
 class EventSink(Protocol):
@@ -92,8 +84,7 @@ class Pods:
         self.consuming: set[str] = set()
         """Nodes that have, or had, pods that declare what they use."""
         runtime.listen(self._queue.add)
-        self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
-        self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
+        self._reports = Reports(writer, self._records, self._nodes.silences, self._forget, self._traces, clock)
 
     def __len__(self) -> int:
         return len(self._records) + len(self._returning) + len(self._arriving)
@@ -113,7 +104,6 @@ class Pods:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reports.run())
-            group.create_task(self._removals.run())
             group.create_task(self._step_all())
 
     def set_node(self, node: Node) -> None:
@@ -142,16 +132,28 @@ class Pods:
     def _thaw(self, name: str) -> None:
         for uid, record in self._records.items():
             if record.pod.spec.nodeName == name:
-                if not record.reported:
-                    self._reports.mark(uid)
-                elif record.over:
-                    self._removals.mark(uid)
+                self._reports.thawed(uid, record)
 
     def tenants(self, node: str) -> list[Pod]:
         """The pods that use something of the node, and are to stay."""
-        found = self._nodes.get(node)
-        records = [self._records[uid] for uid in found.tenants] if found is not None else []
+        records = [self._records[uid] for uid in self.counted(node)]
         return [each.pod for each in records if each.want.grace is None and not (each.state and each.state.ending)]
+
+    def counted(self, node: str) -> Collection[str]:
+        """The uids of the pods that use something of the node."""
+        found = self._nodes.get(node)
+        return found.tenants if found is not None else ()
+
+    def plays(self, node: str) -> bool:
+        """Can anything be said of the node?"""
+        return node in self._nodes and node not in self._nodes.frozen
+
+    def what_runs(self, uid: str) -> Running | None:
+        """What of a pod runs; None: nothing, or its node is cut off."""
+        record = self._records.get(uid)
+        if record is None or self._nodes.silences(record.pod) or not (names := record.running):
+            return None
+        return Running(record.pod, names)
 
     def allocatable(self, node: str) -> Mapping[str, int]:
         found = self._nodes.get(node)
@@ -208,18 +210,10 @@ class Pods:
             self._returning[uid] = pod
             self._queue.add(uid)
             return
-        if record.waiting:
-            record.waiting = False
-            self._reports.mark(uid)
-        self._insist(uid, record)
+        self._reports.heard(uid, record)
         if record.want.grace is not None or record.template.plan.gates:
             self._queue.add(uid)
         self._obey(uid, pod)
-
-    def _insist(self, uid: str, record: Record) -> None:
-        if record.is_contradicted:
-            record.changes += 1
-            self._reports.mark(uid)
 
     def _obey(self, uid: str, pod: Pod) -> None:
         """What annotations say of a pod that is there."""
@@ -296,8 +290,7 @@ class Pods:
         record.state, record.containers = state, containers
         if step.wake_at is not None:
             self._queue.add_at(uid, step.wake_at)
-        if record.over and record.reported:
-            self._removals.mark(uid)
+        self._reports.over(uid, record)
 
     def _admit(self, uid: str, record: Record, now: Instant) -> PodState:
         pod = record.pod
@@ -345,8 +338,7 @@ class Pods:
 
     def _changed(self, uid: str, record: Record, state: PodState, containers: Sequence[ContainerView]) -> None:
         before = record.state
-        record.changes += 1
-        self._reports.mark(uid)
+        self._reports.changed(uid, record)
         self._traces.changed(uid, state.phase)
         if state.phase.final and not (before and before.phase.final):
             self._vacate(record)
@@ -364,39 +356,3 @@ class Pods:
     def _event(self, pod: Pod, type_: str, reason: str, message: str) -> None:
         if not self._nodes.silences(pod):
             self._events.event(pod, type_, reason, message)
-
-    def _report(self, uid: str) -> Pod | None:
-        record = self._records.get(uid)
-        return record.report() if record is not None and not self._nodes.silences(record.pod) else None
-
-    def _reported(self, uid: str, item: BatchItem) -> None:
-        record = self._records.get(uid)
-        if record is None:
-            return
-        if not item.HasField("error"):
-            record.acknowledge(item.resourceVersion)
-            self._traces.reported(uid)
-            self._insist(uid, record)
-            if record.over and record.reported:
-                self._removals.mark(uid)
-        elif item.error.code == Code.NOT_FOUND:
-            self._forget(uid)
-        elif item.error.code != Code.ABORTED:
-            refused("UpdateStatus", record.pod, item)
-        elif record.revision == record.sent_revision:
-            record.waiting = True
-        else:
-            self._reports.mark(uid)
-
-    def _removal(self, uid: str) -> DeleteRequest | None:
-        record = self._records.get(uid)
-        if record is None or self._nodes.silences(record.pod):
-            return None
-        metadata = record.pod.metadata
-        return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)
-
-    def _removed(self, uid: str, item: BatchItem) -> None:
-        """When it is done, or the pod is gone already or replaced by a namesake, the informer says so."""
-        record = self._records.get(uid)
-        if record is not None and item.HasField("error") and item.error.code not in (Code.NOT_FOUND, Code.ABORTED):
-            refused("Delete", record.pod, item)

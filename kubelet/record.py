@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kubelet.addresses import Addresses
 from kubelet.lifecycle import Phase, PodState, Wanted, accepted
-from kubelet.runtime import ContainerView
+from kubelet.runtime import ContainerState, ContainerView
 from kubelet.status import render
 from kubelet.template import Template, template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
@@ -69,6 +69,11 @@ class Record:
         if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
             return False
         return any(each.type == "Ready" and each.status != "True" for each in self.pod.status.conditions)
+
+    @property
+    def running(self) -> list[str]:
+        """The names of its containers that run."""
+        return [each.name for each in self.containers if each.state is ContainerState.RUNNING]
 
     def refresh(self, pod: Pod) -> bool:
         """Takes a newer version of the pod, or an echo of our own write. False: it is an older one."""

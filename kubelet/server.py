@@ -1,4 +1,4 @@
-"""What the kubelet serves: logs and exec, to API servers alone.
+"""What the kubelet serves: logs, exec and what is used, to API servers alone.
 
 With TLS only a certificate of the cluster's authority gets through, and only that which API servers have for this: a user of
 the API asks the API server, which knows what he may do. Without TLS, in a cluster where nobody is told apart, anybody who can
@@ -8,7 +8,7 @@ connect may run commands; so that is only for loopback.
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from ipaddress import ip_address
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import grpc
 import grpc.aio
@@ -16,6 +16,7 @@ from cryptography import x509
 
 from kubelet.nodes import Endpoint
 from kubelet.streams import Streams, Unstreamable
+from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, LogsRequest, LogsResponse
 from pinnace.api.status import Code
 from pinnace.pki import Subject
@@ -36,23 +37,22 @@ OPTIONS = (
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
 
 
+class Statistics(Protocol):
+    """What this needs of kubelet.stats.Stats."""
+
+    async def answer(self, request: StatsRequest) -> StatsResponse: ...
+
+
 class KubeletServer:
+    """`bind` it, which says where; then `start`."""
+
     def __init__(self, streams: Streams, tls: TlsFiles | None) -> None:
         self._streams = streams
         self._tls = tls
         self._server = grpc.aio.server(options=OPTIONS)
-        handlers = {
-            "Logs": grpc.unary_stream_rpc_method_handler(
-                self._logs, LogsRequest.FromString, LogsResponse.SerializeToString
-            ),
-            "Exec": grpc.stream_stream_rpc_method_handler(
-                self._exec, ExecRequest.FromString, ExecResponse.SerializeToString
-            ),
-        }  # fmt: skip
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
-    async def start(self, host: str, port: int) -> Endpoint:
-        """Listens; where, with the real port. Raises OSError when it cannot."""
+    def bind(self, host: str, port: int) -> Endpoint:
+        """Takes an address: with the real port. Raises OSError when it cannot."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._tls is None and not is_loopback(host):
             raise OSError(f"cannot serve on {address}: without certificates only on this machine's own addresses")
@@ -63,8 +63,26 @@ class KubeletServer:
                 bound = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
-        await self._server.start()
         return Endpoint(host, bound)
+
+    async def start(self, statistics: Statistics) -> None:
+        """Answers from now on."""
+
+        async def stats(request: StatsRequest, context: "grpc.aio.ServicerContext") -> StatsResponse:
+            await self._admit(context)
+            return await statistics.answer(request)
+
+        handlers = {
+            "Stats": grpc.unary_unary_rpc_method_handler(stats, StatsRequest.FromString, StatsResponse.SerializeToString),
+            "Logs": grpc.unary_stream_rpc_method_handler(
+                self._logs, LogsRequest.FromString, LogsResponse.SerializeToString
+            ),
+            "Exec": grpc.stream_stream_rpc_method_handler(
+                self._exec, ExecRequest.FromString, ExecResponse.SerializeToString
+            ),
+        }  # fmt: skip
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        await self._server.start()
 
     async def stop(self) -> None:
         await self._server.stop(STOP_GRACE)

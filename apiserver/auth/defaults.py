@@ -9,7 +9,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-ro
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from apiserver.auth.permissions import ELECTIONS_GROUP, REVIEWS_GROUP
+from apiserver.auth.permissions import ELECTIONS_GROUP, METRICS_GROUP, REVIEWS_GROUP
 from apiserver.auth.rbac import EVERYTHING
 from apiserver.auth.user import AUTHENTICATED, MASTERS
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
@@ -59,16 +59,18 @@ _KEPT = (
 )  # fmt: skip
 """What controllers keep the status of."""
 _VIEW = "view"
+_METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
+"""Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
 
 def cluster_roles() -> Iterator[ClusterRole]:
-    see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log")]
+    see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log"), _METERED]
     edit = [*see, *_rules(_WRITE, _EDITED), *(_rule(("create",), [PODS], each) for each in ("eviction", "exec"))]
     yield _role("cluster-admin", EVERYTHING)
     yield _role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])])
     yield _role("edit", edit)
     yield _role(_VIEW, see)
-    yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _elections("get", "list")])
+    yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list")])
     yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=["/version"])])
     yield _role("system:kube-scheduler", _scheduler())

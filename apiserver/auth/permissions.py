@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import MethodDescriptor
 
 from apiserver.auth.attributes import EVERYTHING, Action, Target
-from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, PODS, Resource
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NODES, PODS, Resource
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
+METRICS_GROUP = "metrics.k8s.io"
 HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
 """For each node of a fleet: a beat takes the place of the update of its Lease."""
 EXEC = Action("create", "pods/exec")
@@ -166,6 +167,8 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Elections/History": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Elections/Transfer": Permission(_always(Action("transfer", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Tables/List": Permission(_printed, _printed_of),
+    "pinnace.v1.NodeMetrics/List": Permission(_always(Action("list", NODES.plural, METRICS_GROUP)), _selected(NODES)),
+    "pinnace.v1.PodMetrics/List": Permission(_always(Action("list", PODS.plural, METRICS_GROUP)), _selected(PODS)),
     "pinnace.v1.Version/Get": Permission(_always(Action("get", "/version")), _anything),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
         _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _anything

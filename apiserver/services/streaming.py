@@ -8,47 +8,18 @@ Nothing is gathered: a caller that reads slowly slows the kubelet down, and one 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
 
 from apiserver.cacher.resource import ResourceCache
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services import containers
+from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods_pb2 import ExecRequest, LogOptions, LogsRequest
 from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, PODS
-from pinnace.api.status import Code, Refusal
 
 PATIENCE = 10.0
 """Seconds in which an exec must say what to start."""
-_PREFERRED = ("ExternalIP", "ExternalDNS", "InternalIP")
-"""Types of a node's addresses. Those of virtual nodes are of a network that is pretended, but for the external one."""
-
-
-class Endpoint(NamedTuple):
-    node: str
-    host: str
-    port: int
-
-
-class Kubelets(Protocol):
-    """The responses are encoded: they are passed on as they are. Both raise Rejected."""
-
-    def logs(self, at: Endpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]: ...
-
-    def exec(self, at: Endpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]: ...
-
-
-class NoKubelets:
-    """Of a server that has no means to be known by kubelets."""
-
-    async def logs(self, at: Endpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
-        raise Rejected(_no_means())
-        yield b""
-
-    async def exec(self, at: Endpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
-        raise Rejected(_no_means())
-        yield b""
 
 
 class Streaming:
@@ -107,14 +78,7 @@ class Streaming:
         entry = self._nodes.get(NODES.key("", name))
         if entry is None:
             raise Rejected(errors.not_found(NODES, name))
-        status = entry.obj.status
-        addresses = {each.type: each.address for each in status.addresses}
-        host = next((addresses[kind] for kind in _PREFERRED if kind in addresses), "")
-        port = status.daemonEndpoints.kubeletEndpoint.Port
-        if not port or not host:
-            message = f'node "{name}" serves neither logs nor exec: its kubelet publishes no endpoint (see its --listen)'
-            raise Rejected(Refusal(Code.FAILED_PRECONDITION, "NoKubeletEndpoint", message))
-        return Endpoint(name, host, port)
+        return endpoint_of(entry.obj)
 
 
 async def first_of(requests: AsyncIterator[ExecRequest]) -> ExecRequest:
@@ -136,8 +100,3 @@ def check(options: LogOptions) -> None:
             raise Rejected(errors.bad_request(f"options.{field}: must be greater than or equal to {least}"))
     if options.HasField("sinceSeconds") and options.HasField("sinceTime"):
         raise Rejected(errors.bad_request("options: at most one of sinceTime or sinceSeconds may be specified"))
-
-
-def _no_means() -> Refusal:
-    message = "this API server has no certificate to show to kubelets: see its option --kubelet-client-certificate"
-    return Refusal(Code.FAILED_PRECONDITION, "NoKubeletClient", message)

@@ -51,6 +51,11 @@ class Root:
         except FileNotFoundError:
             return ""
 
+    def attempts(self, uid: str, container: str) -> list[Path]:
+        """The folders of the attempts at a container that are kept, the latest last."""
+        home = self.pod(uid) / "containers" / container
+        return [home / str(number) for number in sorted(int(each.name) for each in home.glob("[0-9]*"))]
+
     def put_away(self, folder: Path) -> Path:
         """Moves a pod out of the way: where to."""
         for number in count():

@@ -6,7 +6,6 @@ Nothing here asks the runtime, so that the log of a pod that is over can be read
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
 
 from kubelet.process import command, files, logs, shims
 from kubelet.process.crilog import stamp
@@ -24,7 +23,7 @@ class ProcessStreams:
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         options = request.options
-        attempts = self._attempts(request.uid, options.container)
+        attempts = self._root.attempts(request.uid, options.container)
         if options.previous and len(attempts) < 2:
             raise Unstreamable(
                 Code.INVALID_ARGUMENT,
@@ -40,7 +39,7 @@ class ProcessStreams:
                 yield data
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
-        attempts = self._attempts(start.uid, start.container)
+        attempts = self._root.attempts(start.uid, start.container)
         if not attempts or files.read(str(attempts[-1] / files.RUNNING)) is None or not shims.lives(attempts[-1]):
             raise Unstreamable(Code.INVALID_ARGUMENT, f'container "{start.container}" in pod "{start.name}" is not running')
         plan = instead(files.read(str(attempts[-1] / files.PLAN)), start.command)
@@ -50,11 +49,6 @@ class ProcessStreams:
                     yield response
         except OSError as error:
             raise Unstreamable(Code.UNAVAILABLE, f"the command cannot be started: {error}") from error
-
-    def _attempts(self, uid: str, container: str) -> list[Path]:
-        """The folders of those that are kept, the latest last."""
-        home = self._root.pod(uid) / "containers" / container
-        return [home / str(number) for number in sorted(int(each.name) for each in home.glob("[0-9]*"))]
 
 
 def _wanted(options: LogOptions) -> Wanted:

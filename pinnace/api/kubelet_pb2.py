@@ -22,16 +22,21 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from pinnace.api import metrics_v1beta1_pb2 as pinnace_dot_api_dot_metrics__v1beta1__pb2
 from pinnace.api import pods_pb2 as pinnace_dot_api_dot_pods__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pinnace/api/kubelet.proto\x12\npinnace.v1\x1a\x16pinnace/api/pods.proto2\x85\x01\n\x07Kubelet\x12;\n\x04Logs\x12\x17.pinnace.v1.LogsRequest\x1a\x18.pinnace.v1.LogsResponse0\x01\x12=\n\x04\x45xec\x12\x17.pinnace.v1.ExecRequest\x1a\x18.pinnace.v1.ExecResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pinnace/api/kubelet.proto\x12\npinnace.v1\x1a!pinnace/api/metrics_v1beta1.proto\x1a\x16pinnace/api/pods.proto\"+\n\x0cStatsRequest\x12\r\n\x05nodes\x18\x01 \x03(\t\x12\x0c\n\x04pods\x18\x02 \x03(\t\"w\n\rStatsResponse\x12\x33\n\x05nodes\x18\x01 \x03(\x0b\x32$.pinnace.metrics.v1beta1.NodeMetrics\x12\x31\n\x04pods\x18\x02 \x03(\x0b\x32#.pinnace.metrics.v1beta1.PodMetrics2\xc3\x01\n\x07Kubelet\x12;\n\x04Logs\x12\x17.pinnace.v1.LogsRequest\x1a\x18.pinnace.v1.LogsResponse0\x01\x12=\n\x04\x45xec\x12\x17.pinnace.v1.ExecRequest\x1a\x18.pinnace.v1.ExecResponse(\x01\x30\x01\x12<\n\x05Stats\x12\x18.pinnace.v1.StatsRequest\x1a\x19.pinnace.v1.StatsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pinnace.api.kubelet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_KUBELET']._serialized_start=66
-  _globals['_KUBELET']._serialized_end=199
+  _globals['_STATSREQUEST']._serialized_start=100
+  _globals['_STATSREQUEST']._serialized_end=143
+  _globals['_STATSRESPONSE']._serialized_start=145
+  _globals['_STATSRESPONSE']._serialized_end=264
+  _globals['_KUBELET']._serialized_start=267
+  _globals['_KUBELET']._serialized_end=462
 # @@protoc_insertion_point(module_scope)

@@ -16,6 +16,5 @@ LACKING = {
     "port-forward": _SIMULATED,
     "replace": _APPLY,
     "run": "write a manifest of kind Pod and `pinnace apply -f FILE`",
-    "top": "`pinnace describe node NAME` shows what the pods of a node request",
 }
 """Each with a hint."""

@@ -38,6 +38,7 @@ SECTIONS = {
         "events": "Show what happened, oldest first.",
         "logs": "Show what containers write, or the log of a component.",
         "exec": "Run a command in a container.",
+        "top": "Show what nodes or pods use of CPU and memory.",
         "api-resources": "Show the kinds of objects.",
     },
     "Nodes and leaders": {

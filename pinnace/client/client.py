@@ -45,6 +45,7 @@ from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.client.connection import Connection, Duplex, Stream
 from pinnace.client.resource import EXACT, Outcomes, ResourceClient
+from pinnace.client.usage import UsageClient
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Message)
@@ -171,6 +172,7 @@ class Client:
         self.priority_classes: ResourceClient[PriorityClass] = ResourceClient(connection, PRIORITY_CLASSES, at)
         self.leases: ResourceClient[Lease] = ResourceClient(connection, LEASES, at)
         self.tables = TableClient(connection, at)
+        self.usage = UsageClient(connection)
         self.elections = ElectionClient(connection)
         self.authorization = AuthorizationClient(connection)
 

@@ -8,13 +8,15 @@ Source: proc_pid_stat(5), proc_pid_status(5).
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
-_STATE, _UTIME, _STIME, _STARTED = 0, 11, 12, 19
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_STATE, _PARENT, _UTIME, _STIME, _CUTIME, _CSTIME, _STARTED, _RSS = 0, 1, 11, 12, 13, 14, 19, 21
 """Fields of /proc/<pid>/stat, counted from the one after the command's name."""
 
 
@@ -35,6 +37,25 @@ class Usage:
     cpu_s: float
     peak_rss_mb: float
     rss_mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One process of the machine, at one moment. `started` is in clock ticks since the machine booted; `rss`, its resident
+    memory, in bytes. `cpu_s` is its own CPU time, `waited_s` that of descendants that have ended and were waited for, both in
+    seconds."""
+
+    pid: int
+    parent: int
+    started: int
+    cpu_s: float
+    waited_s: float
+    rss: int
+
+    @property
+    def age(self) -> float:
+        """Seconds."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / _TICKS
 
 
 def boot_id() -> str:
@@ -92,6 +113,22 @@ def usage(process: Identity) -> Usage | None:
     if not fields or int(fields[_STARTED]) != process.started:
         return None
     return Usage((int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS, _megabytes(status, "VmHWM"), _megabytes(status, "VmRSS"))
+
+
+def table() -> dict[int, Entry]:
+    """All processes that run now, by pid. Takes some 20 us for each."""
+    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    return {pid: _entry(pid, fields) for pid in pids if (fields := _stat(pid))}
+
+
+def _entry(pid: int, fields: Sequence[str]) -> Entry:
+    def seconds(first: int, second: int) -> float:
+        return (int(fields[first]) + int(fields[second])) / _TICKS
+
+    return Entry(
+        pid, int(fields[_PARENT]), int(fields[_STARTED]), seconds(_UTIME, _STIME), seconds(_CUTIME, _CSTIME),
+        int(fields[_RSS]) * _PAGE,
+    )  # fmt: skip
 
 
 def _megabytes(status: str, name: str) -> float:

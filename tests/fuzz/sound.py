@@ -11,7 +11,7 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
 from apiserver.registry.store import CONDITIONAL
-from pinnace.api import authorization_pb2, elections_pb2, tables_pb2, version_pb2
+from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.elections_pb2 import CampaignRequest
@@ -32,6 +32,7 @@ def methods() -> Mapping[str, MethodDescriptor]:
         elections_pb2.DESCRIPTOR.services_by_name["Elections"],
         authorization_pb2.DESCRIPTOR.services_by_name["Authorization"],
         tables_pb2.DESCRIPTOR.services_by_name["Tables"],
+        *metrics_pb2.DESCRIPTOR.services_by_name.values(),
         version_pb2.DESCRIPTOR.services_by_name["Version"],
     )
     services = (*(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in ALL), *special)

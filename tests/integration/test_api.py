@@ -8,6 +8,7 @@ from uuid import RFC_4122, UUID
 import grpc.aio
 import pytest
 
+import apiserver.server
 from apiserver.server import ApiServer
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.core_v1_pb2 import Binding, Event, Namespace, ObjectReference, Pod
@@ -297,7 +298,10 @@ async def test_a_namespace_made_elsewhere_is_known_at_once(client: Client, etcd_
         await connection.close()
 
 
-async def test_a_server_that_stops_sends_writers_on_and_loses_nothing(server: str, etcd_storage: EtcdStorage) -> None:
+async def test_a_server_that_stops_sends_writers_on_and_loses_nothing(
+    server: str, etcd_storage: EtcdStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apiserver.server, "STOP_GRACE", 20.0)  # the disk of a busy machine may take longer than two seconds
     async with serving(etcd_storage) as (stopping, address):
 
         async def write(start: int) -> None:

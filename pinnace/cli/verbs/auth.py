@@ -11,7 +11,9 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
 from pinnace.cli.targets import parse_resource
 
-ELECTIONS = ("elections", "pinnace.io")
+ELECTIONS = "elections.pinnace.io"
+UNSTORED = {ELECTIONS: False, "nodes.metrics.k8s.io": False, "pods.metrics.k8s.io": True}
+"""What there are permissions for beside the kinds of objects, and whether it is in a namespace."""
 VERBS = (
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
     "campaign", "transfer", "bypass-fence", "*",
@@ -90,8 +92,9 @@ def attributes(action: str, resource: str, subresource: str) -> tuple[ResourceAt
     word, _, name = resource.partition("/")
     if word == "*":
         return ResourceAttributes(verb=action, group="*", resource="*", subresource=subresource, name=name), True
-    if word in (ELECTIONS[0], ".".join(ELECTIONS)):
-        return ResourceAttributes(verb=action, group=ELECTIONS[1], resource=ELECTIONS[0], name=name), False
+    if (full := ELECTIONS if word == "elections" else word) in UNSTORED:
+        plural, _, group = full.partition(".")
+        return ResourceAttributes(verb=action, group=group, resource=plural, name=name), UNSTORED[full]
     found = parse_resource(word)
     wanted = ResourceAttributes(verb=action, group=found.group, resource=found.plural, subresource=subresource, name=name)
     return wanted, found.namespaced

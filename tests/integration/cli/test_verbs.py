@@ -231,3 +231,22 @@ async def test_logs_of_a_pod_that_is_nowhere_say_where_to_look(pinnace: Commands
         "hint: `pinnace describe pod a` says why",
     ]
     assert (await pinnace("logs", "pod/nope")).code == 3
+
+
+async def test_top_without_kubelets(pinnace: Commands, client: Client) -> None:
+    await client.nodes.create(make_node("n").new())
+    await client.pods.create(make_pod("a").req(cpu="1").node("n").new())
+    nodes = await pinnace("top", "nodes")
+    assert (nodes.code, nodes.lines[1].split()) == (0, ["n", *["<unknown>"] * 4])
+    assert nodes.err == 'Warning: node "n" cannot be asked: see the --listen of kubelets\n'
+    named = await pinnace("top", "pod", "a", "nobody")
+    assert (named.code, named.out) == (1, "")
+    assert named.errors[1:] == [
+        'Error from server (NotFound): pods "nobody" not found',
+        "error: pod/a uses nothing: it is Pending",
+        "hint: `pinnace get pods -A` shows what there is",
+        "hint: `pinnace describe pod/a` says why",
+    ]
+    for words in (["pods,nodes"], ["deployments"], ["nodes", "--sum"], ["pods", "--show-capacity"], ["pods", "--sort-by", "x"]):
+        assert (await pinnace("top", *words)).code == 2
+    assert (await pinnace("auth", "can-i", "list", "pods.metrics.k8s.io")).lines[0].startswith("yes")

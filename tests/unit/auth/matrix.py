@@ -47,7 +47,10 @@ PEOPLE: Mapping[str, User] = {
 """Each as its certificate or token says."""
 _ROLES = {"nora": "admin", "eve": "edit", "vera": "view"}
 """What is bound to people, in the namespace OWN."""
-_BY_SERVICE = {resource.service: resource for resource in resources.ALL}
+_BY_SERVICE = {resource.service: resource for resource in resources.ALL} | {
+    "pinnace.v1.NodeMetrics": NODES,
+    "pinnace.v1.PodMetrics": PODS,
+}
 
 
 class Caller:

@@ -1,4 +1,4 @@
-"""Logs and exec from an API server's side to a kubelet's, over real gRPC on loopback."""
+"""Logs, exec and stats from an API server's side to a kubelet's, over real gRPC on loopback."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -10,9 +10,10 @@ import pytest
 from apiserver import kubelets
 from apiserver.kubelets import GrpcKubelets
 from apiserver.registry.errors import Rejected
-from apiserver.services.streaming import Endpoint
+from apiserver.services.kubelets import Endpoint
 from kubelet.server import KubeletServer
 from kubelet.streams import NoStreams, Streams, Unstreamable
+from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse, ExecStart, LogsRequest, LogsResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.cluster import certificates
@@ -48,6 +49,18 @@ class Echo:
             self.left.set()
 
 
+class Counting:
+    """Statistics of as many pods as are asked for; of none, there is never an answer."""
+
+    async def answer(self, request: StatsRequest) -> StatsResponse:
+        if not request.pods:
+            await asyncio.Event().wait()
+        response = StatsResponse()
+        for uid in request.pods:
+            response.pods.add().metadata.uid = uid
+        return response
+
+
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pki")
@@ -60,7 +73,8 @@ class Serving:
         self._server = KubeletServer(streams, tls)
 
     async def __aenter__(self) -> Endpoint:
-        endpoint = await self._server.start("127.0.0.1", 0)
+        endpoint = self._server.bind("127.0.0.1", 0)
+        await self._server.start(Counting())
         return Endpoint("n", endpoint.host, endpoint.port)
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,6 +111,23 @@ async def test_only_api_servers_are_served(pki: Path) -> None:
             assert (code, "ask an API server" in message) == (Code.PERMISSION_DENIED, True)
 
 
+async def test_only_api_servers_hear_what_is_used(pki: Path) -> None:
+    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
+        request = StatsRequest(pods=[f"{number:036}" for number in range(100_000)])  # almost what gRPC takes by default
+        answer = await GrpcKubelets(certificates.files(pki, KUBELET_CLIENT)).stats(at, request, PATIENCE)
+        assert [each.metadata.uid for each in answer.pods] == list(request.pods)
+        with pytest.raises(Rejected) as caught:
+            await GrpcKubelets(certificates.files(pki, ADMIN)).stats(at, request, PATIENCE)
+        assert caught.value.refusal.code is Code.PERMISSION_DENIED
+
+
+async def test_a_kubelet_that_does_not_say_what_is_used_is_unavailable() -> None:
+    async with Serving(Echo(), None) as at:
+        with pytest.raises(Rejected) as caught:
+            await GrpcKubelets(None).stats(at, StatsRequest(), 0.1)
+        assert caught.value.refusal.code is Code.UNAVAILABLE
+
+
 async def test_nobody_but_a_kubelet_is_asked(pki: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server's certificate, say, is none of a kubelet's."""
     monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
@@ -107,7 +138,7 @@ async def test_nobody_but_a_kubelet_is_asked(pki: Path, monkeypatch: pytest.Monk
 
 async def test_without_certificates_only_loopback_is_served() -> None:
     with pytest.raises(OSError, match="without certificates only on this machine's own addresses"):
-        await KubeletServer(NoStreams(), None).start("0.0.0.0", 0)
+        KubeletServer(NoStreams(), None).bind("0.0.0.0", 0)
 
 
 async def test_a_kubelet_that_is_gone_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,38 @@
+"""What pretended containers use. Pure.
+
+It is declared on their pod, as what they do is (kubelet.behaviour); where nothing is declared they use what they request:
+
+    pinnace.io/cpu-usage[.CONTAINER], pinnace.io/memory-usage[.CONTAINER], pinnace.io/ephemeral-storage-usage[.CONTAINER]
+"""
+
+from collections.abc import Mapping
+
+from pinnace.api.core_v1_pb2 import Container, Pod
+from pinnace.api.quantity import QuantityError, amount
+from pinnace.api.resource_v1_pb2 import Quantity
+
+_USAGE = "-usage"
+_PREFIX = "pinnace.io/"
+
+
+def declares_usage(pod: Pod) -> bool:
+    return any(
+        key.startswith(_PREFIX) and key.partition(".io/")[2].partition(".")[0].endswith(_USAGE)
+        for key in pod.metadata.annotations
+    )
+
+
+def usage(pod: Pod, container: Container, resource: str) -> int:
+    """What the container uses: millicores of cpu, bytes of the others."""
+    annotations = pod.metadata.annotations
+    common = f"{_PREFIX}{resource}{_USAGE}"
+    text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
+    try:
+        return amount(resource, text) if text else stated(container.resources.requests, resource)
+    except QuantityError:
+        return stated(container.resources.requests, resource)
+
+
+def stated(amounts: Mapping[str, Quantity], resource: str) -> int:
+    """Of a resource list; 0 where it says nothing."""
+    return amount(resource, amounts[resource].string) if resource in amounts else 0

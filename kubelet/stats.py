@@ -1,0 +1,140 @@
+"""What nodes and containers use at present, for API servers that ask: see NodeMetrics and PodMetrics in proto/.
+
+    StatsRequest: nodes, uids --> what runs of them (kubelet.pods) --> Meter --> StatsResponse
+
+Nothing is measured while nobody asks.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from kubelet.declared import usage
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
+from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
+from pinnace.api.quantity import format_amount
+from pinnace.api.times import to_time
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import in_turns
+
+_MILLI = 1_000_000
+"""Nanocores."""
+
+
+class Usage(NamedTuple):
+    """Of one container, or of several together."""
+
+    cpu: int = 0
+    """Nanocores."""
+    memory: int = 0
+    """Bytes."""
+    window: float = 0.0
+    """Seconds over which the cpu was measured; 0: it was not, but is known."""
+
+
+class Running(NamedTuple):
+    pod: Pod
+    containers: Sequence[str]
+    """The names of those that run; at least one."""
+
+
+class Meter(Protocol):
+    """How a runtime's containers are measured."""
+
+    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+        """For each pod what its containers use, by name; without those that have ended meanwhile."""
+        ...
+
+
+class Tenants(Protocol):
+    """What this needs of kubelet.pods.Pods."""
+
+    def plays(self, node: str) -> bool:
+        """Can anything be said of the node?"""
+        ...
+
+    def counted(self, node: str) -> Collection[str]:
+        """The uids of the pods that use something of the node."""
+        ...
+
+    def what_runs(self, uid: str) -> Running | None:
+        """What of a pod runs; None: nothing that is known."""
+        ...
+
+
+class Declared:
+    """Of pretended containers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+        return await in_turns(_declared, running, self._clock)
+
+
+def _declared(running: Running) -> Mapping[str, Usage]:
+    pod, names = running
+    return {
+        each.name: Usage(usage(pod, each, "cpu") * _MILLI, usage(pod, each, "memory"))
+        for each in (*pod.spec.initContainers, *pod.spec.containers)
+        if each.name in names
+    }
+
+
+class Stats:
+    """`beside`: bytes of memory that are used on a node beside its pods."""
+
+    def __init__(self, pods: Tenants, beside: Callable[[str], int], meter: Meter, clock: Clock) -> None:
+        self._pods = pods
+        self._beside = beside
+        self._meter = meter
+        self._clock = clock
+
+    async def answer(self, request: StatsRequest) -> StatsResponse:
+        of_nodes = {name: tuple(self._pods.counted(name)) for name in request.nodes if self._pods.plays(name)}
+        wanted = dict.fromkeys(request.pods)
+        uids = {*wanted, *(uid for counted in of_nodes.values() for uid in counted)}
+        running = {uid: found for uid in uids if (found := self._pods.what_runs(uid)) is not None}
+        measured = dict(zip(running, await self._meter.measure(list(running.values())), strict=True))
+        now, response = self._clock.time(), StatsResponse()
+        for name, counted in of_nodes.items():
+            used = _sum(each for uid in counted if uid in measured for each in measured[uid].values())
+            _fill(response.nodes.add(), name, used._replace(memory=used.memory + self._beside(name)), now)
+        for uid in wanted:
+            if containers := measured.get(uid):
+                _fill_pod(response.pods.add(), running[uid].pod, containers, now)
+        return response
+
+
+def _sum(usages: Iterable[Usage]) -> Usage:
+    """The longest window counts."""
+    cpu, memory, window = 0, 0, 0.0
+    for each in usages:
+        cpu, memory, window = cpu + each.cpu, memory + each.memory, max(window, each.window)
+    return Usage(cpu, memory, window)
+
+
+def _fill(metrics: NodeMetrics, node: str, used: Usage, now: float) -> None:
+    metrics.metadata.name = node
+    _stamp(metrics, used.window, now)
+    _write(metrics.usage, used)
+
+
+def _fill_pod(metrics: PodMetrics, pod: Pod, containers: Mapping[str, Usage], now: float) -> None:
+    metadata = pod.metadata
+    metrics.metadata.namespace, metrics.metadata.name, metrics.metadata.uid = metadata.namespace, metadata.name, metadata.uid
+    _stamp(metrics, max(each.window for each in containers.values()), now)
+    for name, used in containers.items():
+        _write(metrics.containers.add(name=name).usage, used)
+
+
+def _stamp(metrics: NodeMetrics | PodMetrics, window: float, now: float) -> None:
+    metrics.timestamp.CopyFrom(to_time(now))
+    metrics.window.FromNanoseconds(round(window * 1e9))
+
+
+def _write(quantities: Any, used: Usage) -> None:
+    """Into a map of Quantity by resource."""
+    milli, rest = divmod(used.cpu, _MILLI)
+    quantities["cpu"].string = f"{used.cpu}n" if rest else format_amount("cpu", milli)
+    quantities["memory"].string = format_amount("memory", used.memory)

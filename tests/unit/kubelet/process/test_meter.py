@@ -1,0 +1,62 @@
+"""What real processes are measured to use."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubelet.process.meter import ProcessMeter
+from kubelet.stats import Running, Usage
+from pinnace.api.core_v1_pb2 import Pod
+from tests.unit.kubelet.process.scene import Scene, shell
+
+BURN = f"{sys.executable} -S -c 'import time\nwhile time.process_time() < 0.3: pass'"
+"""Ends when it has used 0.3 s of CPU."""
+HOLD = 'import time; block = bytearray(50 << 20); print("held", flush=True); time.sleep(1000)'
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    scene = Scene(tmp_path / "root")
+    yield scene
+    await scene.close()
+
+
+async def measure(meter: ProcessMeter, pod: Pod, *containers: str) -> dict[str, Usage]:
+    (found,) = await meter.measure([Running(pod, containers)])
+    return dict(found)
+
+
+def cpu_seconds(used: Usage) -> float:
+    return used.cpu / 1e9 * used.window
+
+
+async def test_what_ended_children_have_used_counts(scene: Scene) -> None:
+    pod = shell(f"{BURN}; echo done; exec sleep 1000")
+    scene.run(pod)
+    await scene.says("done")
+    used = (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"]
+    assert cpu_seconds(used) >= 0.25  # the kernel counts in hundredths
+    assert used.memory > 100_000
+
+
+async def test_a_daemon_that_has_left_the_session_and_its_parent_counts(scene: Scene) -> None:
+    pod = shell(f"(setsid {sys.executable} -S -c '{HOLD}' &); exec sleep 1000")
+    scene.run(pod)
+    await scene.says("held")
+    assert (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"].memory >= 50 << 20
+
+
+async def test_who_asks_again_at_once_hears_the_same_of_the_cpu(scene: Scene) -> None:
+    pod = shell("exec sleep 1000")
+    scene.run(pod)
+    await scene.running()
+    meter = ProcessMeter(scene.root)
+    first, again = await measure(meter, pod, "c0"), await measure(meter, pod, "c0")
+    assert (again["c0"].cpu, again["c0"].window) == (first["c0"].cpu, first["c0"].window)
+
+
+async def test_what_is_not_there_is_left_out(scene: Scene) -> None:
+    pod = shell("exec sleep 1000")
+    assert await measure(ProcessMeter(scene.root), pod, "c0", "other") == {}

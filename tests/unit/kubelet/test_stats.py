@@ -1,0 +1,103 @@
+"""What nodes and pods are told to use."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from kubelet.stats import Declared, Running, Stats, Usage
+from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
+from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
+from pinnace.api.quantity import amounts
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+MI = 1 << 20
+
+
+def web(name: str = "web") -> PodBuilder:
+    return make_pod(name).req(cpu="250m", memory="64Mi").req(cpu="50m", memory="32Mi")
+
+
+async def ask(api: FakeApi, *pods: str, nodes: Sequence[str] = (), beside: int = 0) -> StatsResponse:
+    stats = Stats(api.fleet, lambda node: beside, Declared(api.clock), api.clock)
+    return await stats.answer(StatsRequest(nodes=nodes, pods=[api.pod(name).metadata.uid for name in pods]))
+
+
+def used(metrics: PodMetrics) -> dict[str, Mapping[str, int]]:
+    return {each.name: amounts(each.usage) for each in metrics.containers}
+
+
+async def test_pretended_containers_use_what_is_declared_or_else_what_they_request(api: FakeApi) -> None:
+    api.create(web().annotation("pinnace.io/cpu-usage", "300m").annotation("pinnace.io/memory-usage.c1", "1Gi"))
+    await api.clock.advance(0.0)
+    (pod,) = (await ask(api, "web")).pods
+    assert used(pod) == {"c0": {"cpu": 300, "memory": 64 * MI}, "c1": {"cpu": 300, "memory": 1024 * MI}}
+    assert (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid) == ("default", "web", api.pod("web").metadata.uid)
+    assert pod.timestamp.seconds == int(api.clock.time()) and pod.window.ToNanoseconds() == 0
+
+
+async def test_an_annotation_that_changes_counts_at_once(api: FakeApi) -> None:
+    api.create(web())
+    await api.clock.advance(0.0)
+    api.annotate("web", "pinnace.io/cpu-usage", "1")
+    (pod,) = (await ask(api, "web")).pods
+    assert used(pod)["c0"]["cpu"] == 1000
+
+
+async def test_a_node_uses_what_its_pods_use_and_what_is_beside_them(api: FakeApi) -> None:
+    for name in "ab":
+        api.create(web(name))
+    await api.clock.advance(0.0)
+    response = await ask(api, nodes=["n"], beside=1024 * MI)
+    (node,) = response.nodes
+    assert (node.metadata.name, amounts(node.usage)) == ("n", {"cpu": 600, "memory": (2 * 96 + 1024) * MI})
+    assert not response.pods
+
+
+async def test_only_what_runs_uses_something(api: FakeApi) -> None:
+    api.create(web("starting").declare(start_seconds="5"))
+    api.create(web("done").restart_policy("Never").declare(run_seconds="1"))
+    await api.clock.advance(2.0)
+    assert not (await ask(api, "starting", "done")).pods
+    await api.clock.advance(4.0)
+    assert [each.metadata.name for each in (await ask(api, "starting", "done")).pods] == ["starting"]
+
+
+async def test_nodes_that_are_not_played_and_pods_that_are_not_here_are_left_out(api: FakeApi) -> None:
+    stats = Stats(api.fleet, lambda node: 0, Declared(api.clock), api.clock)
+    response = await stats.answer(StatsRequest(nodes=["other"], pods=["nobody"]))
+    assert (list(response.nodes), list(response.pods)) == ([], [])
+
+
+async def test_a_node_that_is_cut_off_says_nothing(api: FakeApi) -> None:
+    api.create(web())
+    await api.clock.advance(0.0)
+    api.fleet.freeze(["n"])
+    response = await ask(api, "web", nodes=["n"])
+    assert (list(response.nodes), list(response.pods)) == ([], [])
+    api.fleet.set_node(make_node("n").build())
+    assert len((await ask(api, "web", nodes=["n"])).nodes) == 1
+
+
+class Measured:
+    """A meter of what is measured, of which one container has just ended."""
+
+    async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
+        return [{"c0": Usage(cpu=1_234_567, memory=3000, window=2.5)} for _ in running]
+
+
+async def test_what_is_measured_is_told_exactly_and_with_its_window(api: FakeApi) -> None:
+    api.create(web())
+    await api.clock.advance(0.0)
+    stats = Stats(api.fleet, lambda node: 0, Measured(), api.clock)
+    response = await stats.answer(StatsRequest(nodes=["n"], pods=[api.pod("web").metadata.uid]))
+    (node,), (pod,) = response.nodes, response.pods
+    assert [(each.name, each.usage["cpu"].string, each.usage["memory"].string) for each in pod.containers] == [
+        ("c0", "1234567n", "3000")
+    ]
+    windows = [_seconds(each) for each in (node, pod)]
+    assert windows == [pytest.approx(2.5), pytest.approx(2.5)]
+
+
+def _seconds(metrics: NodeMetrics | PodMetrics) -> float:
+    return metrics.window.ToNanoseconds() / 1e9

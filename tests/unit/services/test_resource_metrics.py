@@ -1,0 +1,144 @@
+"""What nodes and pods use, asked of kubelets that do as they are told."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiserver.assembly import Assembly
+from apiserver.registry.errors import Rejected
+from apiserver.services import resource, resource_metrics
+from apiserver.services.kubelets import Endpoint, NoKubelets
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
+from pinnace.api.nodes_pb2 import CreateNodeRequest
+from pinnace.api.pods_pb2 import CreatePodRequest
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import ListRequest
+from tests.builders import make_node, make_pod
+from tests.unit.auth.matrix import PATIENCE, PEOPLE, Caller
+
+
+class Kubelets(NoKubelets):
+    """They say that everything uses one core; `down` are the ports of those that do not answer, and `silent` of those that say
+    nothing at all."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Endpoint, list[str]]] = []
+        self.down: set[int] = set()
+        self.silent: set[int] = set()
+
+    async def stats(self, at: Endpoint, request: StatsRequest, timeout: float) -> StatsResponse:
+        self.asked.append((at, [*request.nodes, *request.pods]))
+        if at.port in self.down:
+            raise Rejected(Refusal(Code.UNAVAILABLE, "KubeletUnavailable", f"the kubelet at {at.port} does not answer"))
+        if at.port in self.silent:
+            await asyncio.Event().wait()
+        response = StatsResponse()
+        for name in request.nodes:
+            node = response.nodes.add()
+            node.metadata.name = name
+            node.usage["cpu"].string = "1"
+        for uid in reversed(request.pods):
+            pod = response.pods.add()
+            pod.metadata.uid = pod.metadata.name = uid
+            pod.containers.add(name="c0").usage["cpu"].string = "1"
+        return response
+
+    async def logs(self, at: Endpoint, request: object) -> AsyncGenerator[bytes, None]:
+        raise AssertionError("nobody asked for logs")
+        yield b""
+
+
+@pytest.fixture
+def kubelets() -> Kubelets:
+    return Kubelets()
+
+
+@pytest.fixture
+async def assembly(kubelets: Kubelets) -> AsyncIterator[Assembly]:
+    """With nodes a0 and a1 of one fleet, b0 of another, and c0, whose kubelet serves nothing; a pod on each, one that is over
+    and one that is nowhere."""
+    async with _serving(kubelets) as assembly:
+        for name, port in (("a0", 1), ("a1", 1), ("b0", 2), ("c0", 0)):
+            await _call(assembly, "Nodes/Create", CreateNodeRequest(object=_node(name, port)))
+            pod = make_pod(f"on-{name}").label("fleet", name[0]).req(cpu="1").node(name).new()
+            await _call(assembly, "Pods/Create", CreatePodRequest(object=pod))
+        await _call(assembly, "Pods/Create", CreatePodRequest(object=make_pod("nowhere").req(cpu="1").new()))
+        yield assembly
+
+
+@asynccontextmanager
+async def _serving(kubelets: Kubelets) -> AsyncIterator[Assembly]:
+    assembly = Assembly(MemoryStorage(), kubelets=kubelets)
+    running = asyncio.ensure_future(assembly.run())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await assembly.bootstrapped.wait()
+        yield assembly
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def _node(name: str, port: int) -> Node:
+    node = make_node(name).label("fleet", name[0]).new()
+    node.status.addresses.add(type="InternalIP", address="127.0.0.1")
+    node.status.daemonEndpoints.kubeletEndpoint.Port = port
+    return node
+
+
+async def _call(assembly: Assembly, method: str, request: object) -> bytes:
+    return await assembly.methods[f"/pinnace.v1.{method}"].call(request, Caller(PEOPLE["admin"]))  # type: ignore[arg-type]
+
+
+async def nodes(assembly: Assembly, **options: object) -> NodeMetricsList:
+    request = ListRequest(options=ListOptions(**options))  # type: ignore[arg-type]
+    return NodeMetricsList.FromString(await _call(assembly, "NodeMetrics/List", request))
+
+
+async def pods(assembly: Assembly, **options: object) -> PodMetricsList:
+    request = ListRequest(options=ListOptions(**options))  # type: ignore[arg-type]
+    return PodMetricsList.FromString(await _call(assembly, "PodMetrics/List", request))
+
+
+async def test_each_kubelet_is_asked_once_about_all_of_its_nodes(assembly: Assembly, kubelets: Kubelets) -> None:
+    found = await nodes(assembly)
+    assert [(each.metadata.name, dict(each.metadata.labels)["fleet"]) for each in found.items] == [
+        ("a0", "a"), ("a1", "a"), ("b0", "b")
+    ]  # fmt: skip
+    assert sorted((at.port, names) for at, names in kubelets.asked) == [(1, ["a0", "a1"]), (2, ["b0"])]
+    assert list(found.warnings) == ['node "c0" cannot be asked: see the --listen of kubelets']
+
+
+async def test_pods_come_in_the_order_of_their_list_with_their_labels(assembly: Assembly) -> None:
+    found = await pods(assembly)
+    assert [each.metadata.labels["fleet"] for each in found.items] == ["a", "a", "b"]
+    assert [each.containers[0].usage["cpu"].string for each in found.items] == ["1", "1", "1"]
+
+
+async def test_selectors_and_pages_are_those_of_lists(
+    assembly: Assembly, kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [each.metadata.name for each in (await nodes(assembly, labelSelector="fleet=b")).items] == ["b0"]
+    assert len((await pods(assembly, fieldSelector="metadata.name in (on-a1,on-b0)")).items) == 2
+    monkeypatch.setattr(resource_metrics, "MAX_BATCH", 1)
+    first = await nodes(assembly)
+    second = await nodes(assembly, **{"continue": getattr(first.metadata, "continue")})
+    assert [each.metadata.name for page in (first, second) for each in page.items] == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("how", ["down", "silent"])
+async def test_a_kubelet_that_does_not_answer_costs_its_own_figures(
+    how: str, assembly: Assembly, kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "READ_TIMEOUT", 0.2)
+    getattr(kubelets, how).add(1)
+    for found in (await nodes(assembly, labelSelector="fleet in (a,b)"), await pods(assembly, labelSelector="fleet in (a,b)")):
+        assert [each.metadata.labels["fleet"] for each in found.items] == ["b"]
+        (warning,) = found.warnings
+        assert "does not answer" in warning

@@ -10,13 +10,13 @@ Pods that are being deleted on a node that is unreachable wait for it: nobody kn
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from controllers.controller import Shared, Watch
 from controllers.disruption import disrupted
 from controllers.nodelifecycle.conditions import ready
-from controllers.places import finished
+from controllers.places import finished, node_of
 from controllers.writes import in_batches, raise_first
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NAMESPACES, NODES, PODS
@@ -34,6 +34,7 @@ THRESHOLD = 12_500
 """Finished pods that are kept."""
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 _KEY = "pods"
+_LEAVING = "leaving"
 
 
 class Doomed(NamedTuple):
@@ -65,10 +66,14 @@ def doomed(
     return found + [Doomed(pod) for pod in ended[: max(0, len(ended) - threshold)]]
 
 
-def missed(pods: Iterable[Pod], nodes: Mapping[str, Node], before: Mapping[str, float], now: float) -> dict[str, float]:
-    """The nodes that pods are bound to and that are not there: since when, in monotonic seconds."""
-    names = {pod.spec.nodeName for pod in pods} - nodes.keys() - {""}
-    return {name: before.get(name, now) for name in names}
+def missed(bound: Set[str], nodes: Mapping[str, Node], before: Mapping[str, float], now: float) -> dict[str, float]:
+    """Of the nodes that pods are bound to, those that are not there: since when, in monotonic seconds."""
+    return {name: before.get(name, now) for name in bound - nodes.keys()}
+
+
+def leaving(pod: Pod) -> str:
+    """Whether it has ended, or is going to: few have, and only they need be looked at. For an index."""
+    return _LEAVING if finished(pod) or pod.metadata.HasField("deletionTimestamp") else ""
 
 
 def failed(pod: Pod, why: str, now: float) -> Pod:
@@ -90,7 +95,8 @@ class PodGarbageCollector:
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client.pods
         self._clock = shared.clock
-        self._pods = shared.informers.store(PODS)
+        self._bound = shared.informers.index(PODS, node_of)
+        self._leaving = shared.informers.index(PODS, leaving)
         self._nodes = shared.informers.store(NODES)
         self._missed: dict[str, float] = {}
         shared.informers.add_handler(NODES, self._found)
@@ -102,9 +108,11 @@ class PodGarbageCollector:
 
     async def sync(self, key: str) -> float | None:
         now = self._clock.monotonic()
-        pods = list(self._pods.values())
-        self._missed = missed(pods, self._nodes, self._missed, now)
-        found = doomed(pods, self._nodes, self._missed, now)
+        self._missed = missed(self._bound.keys, self._nodes, self._missed, now)
+        pods = dict(self._leaving.under(_LEAVING))
+        for name in self._missed:
+            pods |= self._bound.under(name)
+        found = doomed(pods.values(), self._nodes, self._missed, now)
         told = [failed(each.pod, each.why, self._clock.time()) for each in found if each.why]
         raise_first(await in_batches(self._client.update_status_batch, told), but=(NotFound, Conflict))
         requests = [

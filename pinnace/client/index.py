@@ -4,7 +4,7 @@ It hears what the informer's other handlers hear, in the order in which they wer
 date.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Generic, TypeVar
 
 from pinnace.api.resources import Object
@@ -26,6 +26,11 @@ class Index(Generic[T]):
     def under(self, key: str) -> Mapping[str, T]:
         """The objects with this key, by uid; who has had it longest comes first. Do not change them."""
         return self._objects.get(key, {})
+
+    @property
+    def keys(self) -> Set[str]:
+        """Those that objects have."""
+        return self._objects.keys()
 
     def follow(self, deltas: Sequence[Delta[T]]) -> None:
         """A handler of the informer."""

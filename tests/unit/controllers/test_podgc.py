@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from controllers.podgc import QUARANTINE, PodGarbageCollector, doomed, failed, missed
+from controllers.podgc import QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
+from pinnace.client.index import Index
 from pinnace.client.informer import Delta
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
@@ -56,12 +56,25 @@ def test_the_oldest_finished_pods_go_when_there_are_too_many() -> None:
 
 
 def test_nodes_are_missed_from_when_they_were_first_and_no_longer_than_they_are() -> None:
-    pods = [make_pod("a").node("gone").build(), make_pod("b").node("there").build(), make_pod("c").build()]
+    bound = {"gone", "there"}
     nodes = {"there": make_node("there").build()}
-    first = missed(pods, nodes, {}, 5.0)
+    first = missed(bound, nodes, {}, 5.0)
     assert first == {"gone": 5.0}
-    assert missed(pods, nodes, first, 9.0) == {"gone": 5.0}
-    assert missed(pods, nodes | {"gone": make_node("gone").build()}, first, 9.0) == {}
+    assert missed(bound, nodes, first, 9.0) == {"gone": 5.0}
+    assert missed(bound, nodes | {"gone": make_node("gone").build()}, first, 9.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("pod", "looked_at"),
+    [
+        (make_pod("p").node("n").phase("Running"), False),
+        (make_pod("p"), False),
+        (make_pod("p").phase("Failed"), True),
+        (make_pod("p").node("n").phase("Running").terminating(), True),
+    ],
+)
+def test_of_pods_on_nodes_that_are_there_only_those_that_leave_are_looked_at(pod: PodBuilder, looked_at: bool) -> None:
+    assert bool(leaving(pod.build())) is looked_at
 
 
 @pytest.mark.parametrize(("phase", "expected"), [("Running", "Failed"), ("Pending", "Failed"), ("Succeeded", "Succeeded")])
@@ -88,7 +101,8 @@ async def test_a_node_that_was_there_while_nobody_looked_is_given_its_time_anew(
         return [BatchItem() for _ in requests]
 
     informers = SimpleNamespace(
-        store=lambda resource: nodes if resource is NODES else {"default/p": pod},
+        store=lambda resource: nodes,
+        index=lambda resource, by: Index(by, [pod]),
         add_handler=lambda resource, handler: handlers.append(handler),
     )
     pods = SimpleNamespace(update_status_batch=update_status_batch, delete_batch=delete_batch)

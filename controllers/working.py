@@ -19,7 +19,7 @@ from pinnace.client.errors import ApiError, Conflict
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import describe
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.turns import Turn, in_turns
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class Working:
         self._leads = leads
         self._clock = clock
         self._queue = WorkQueue(clock=clock)
+        self._turn = Turn(clock)
 
     async def begin(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:
         """All that there is counts as added. In turns: of a hundred thousand pods it takes seconds, in which the lead must be
@@ -72,6 +73,7 @@ class Working:
             finally:
                 self._queue.done(key)
                 metrics.WORK.labels(self._controller.name).observe(self._clock.monotonic() - began)
+            await self._turn.end()  # looks at thousands of objects may have nothing to wait for
 
     async def _look(self, key: str) -> None:
         name = self._controller.name

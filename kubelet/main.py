@@ -1,7 +1,6 @@
 """`pinnace-kubelet`: the command line of a fleet of virtual nodes."""
 
 import asyncio
-import gc
 import logging
 import re
 import socket
@@ -111,9 +110,6 @@ def main(
     Their containers are pretended, unless --runtime says otherwise.
     """
     logs.configure(name, verbose, logging_format)
-    gc.set_threshold(
-        100_000, 20, 50
-    )  # what the fleet holds lives long: the default looks through all of it for every 700 objects
     if not FLEET_NAME.fullmatch(name):
         raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
     known = servers()

@@ -22,7 +22,9 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
-TIMING = Timing(interval=0.5, silence=1.5, ttl=3)
+TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
+"""A process that has died is found out by its stream, which breaks at once (see fleet.GRACE). One that is only silent may be
+starved as well as stopped: on a machine that is short of processors a beat, and its answer, take seconds."""
 
 
 class HeartbeatsService:

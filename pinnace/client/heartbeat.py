@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 METHOD = "/pinnace.v1.Nodes/Heartbeat"
 OPEN_TIMEOUT = 2.0
 """Seconds that a server may take to open a session."""
-PATIENCE = 1.0
-"""Seconds without an answer after which another server is tried. Well below the leases' TTL."""
+PATIENCE = 2.0
+"""Seconds without an answer after which another server is tried. With OPEN_TIMEOUT below the leases' TTL."""
 CLOSE_TIMEOUT = 1.0
 CHUNK = 5_000
 """Nodes that are named in one message; a server takes 10,000."""

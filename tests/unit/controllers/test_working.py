@@ -2,6 +2,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
+from pinnace.runtime.turns import PORTION
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 
@@ -112,6 +114,27 @@ async def test_who_has_the_lead_keeps_it_while_a_term_begins() -> None:
     await clock.advance(1)
     running.cancel()
     assert {"0", "99", "new"} <= set(controller.looked)
+
+
+async def test_looks_that_wait_for_nothing_let_others_have_their_turn() -> None:
+    """Of five thousand nodes they take as long as the lead lasts without a heartbeat."""
+    clock = FakeClock()
+
+    class Busy(Recording):
+        async def sync(self, key: str) -> float | None:
+            clock.stall(0.001)
+            return await super().sync(key)
+
+    controller, seen = Busy(), [0]
+    working = Working(controller, lambda: True, clock=clock)
+    await working.begin(stores(*map(str, range(100))))
+    running = asyncio.ensure_future(working.run())
+    async with asyncio.timeout(5):
+        while seen[-1] < 100:
+            await asyncio.sleep(0)
+            seen.append(len(controller.looked))
+    running.cancel()
+    assert max(after - before for before, after in pairwise(seen)) <= 4 * PORTION / 0.001
 
 
 async def test_nothing_is_begun_once_the_term_is_over() -> None:

@@ -20,7 +20,7 @@ from apiserver.services.methods import MAX_BATCH
 from apiserver.services.resource import ResourceService, patience
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
-from pinnace.api.meta_v1_pb2 import ListMeta
+from pinnace.api.meta_v1_pb2 import ListMeta, ObjectMeta
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ListRequest
@@ -62,7 +62,7 @@ class Survey:
         async def one(question: Question) -> StatsResponse | str:
             try:
                 async with limit, asyncio.timeout(seconds):
-                    return await self._kubelets.stats(question.at, question.request, seconds)
+                    return _asked_for(question.request, await self._kubelets.stats(question.at, question.request, seconds))
             except Rejected as rejected:
                 return rejected.refusal.message
             except TimeoutError:
@@ -76,6 +76,15 @@ class Survey:
             others = f" and {len(names) - 1} others" if len(names) > 1 else ""
             warnings.append(f'node "{names[0]}"{others} cannot be asked: see the --listen of kubelets')
         return answers, warnings
+
+
+def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:
+    """A kubelet has no say about nodes and pods that are another's."""
+    nodes, pods = set(request.nodes), set(request.pods)
+    return StatsResponse(
+        nodes=[each for each in response.nodes if each.metadata.name in nodes],
+        pods=[each for each in response.pods if each.metadata.uid in pods],
+    )
 
 
 class NodeMetricsService:
@@ -122,10 +131,11 @@ async def _page(service: ResourceService[Any], request: ListRequest, context: An
 
 
 def _found(objs: Iterable[Any], metrics: Mapping[str, Any], key: Callable[[Any], str]) -> Iterable[Any]:
-    """What is known of the objects, in their order, with their labels."""
+    """What is known of the objects, in their order, with their names and labels."""
     for obj in objs:
         if (each := metrics.get(key(obj))) is not None:
-            each.metadata.labels.update(obj.metadata.labels)
+            own = obj.metadata
+            each.metadata.CopyFrom(ObjectMeta(namespace=own.namespace, name=own.name, uid=own.uid, labels=own.labels))
             yield each
 
 

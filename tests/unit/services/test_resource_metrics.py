@@ -14,7 +14,7 @@ from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.meta_v1_pb2 import ListOptions
-from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
+from pinnace.api.metrics_v1beta1_pb2 import ContainerMetrics, NodeMetricsList, PodMetricsList
 from pinnace.api.nodes_pb2 import CreateNodeRequest
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.status import Code, Refusal
@@ -24,13 +24,14 @@ from tests.unit.auth.matrix import PATIENCE, PEOPLE, Caller
 
 
 class Kubelets(NoKubelets):
-    """They say that everything uses one core; `down` are the ports of those that do not answer, and `silent` of those that say
-    nothing at all."""
+    """They say that everything uses one core; `down` are the ports of those that do not answer, `silent` of those that say
+    nothing at all, and `lying` of those that also speak of what is another's."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Endpoint, list[str]]] = []
         self.down: set[int] = set()
         self.silent: set[int] = set()
+        self.lying: dict[int, StatsResponse] = {}
 
     async def stats(self, at: Endpoint, request: StatsRequest, timeout: float) -> StatsResponse:
         self.asked.append((at, [*request.nodes, *request.pods]))
@@ -39,6 +40,7 @@ class Kubelets(NoKubelets):
         if at.port in self.silent:
             await asyncio.Event().wait()
         response = StatsResponse()
+        response.CopyFrom(self.lying.get(at.port, response))
         for name in request.nodes:
             node = response.nodes.add()
             node.metadata.name = name
@@ -117,7 +119,9 @@ async def test_each_kubelet_is_asked_once_about_all_of_its_nodes(assembly: Assem
 
 async def test_pods_come_in_the_order_of_their_list_with_their_labels(assembly: Assembly) -> None:
     found = await pods(assembly)
-    assert [each.metadata.labels["fleet"] for each in found.items] == ["a", "a", "b"]
+    assert [(each.metadata.name, each.metadata.labels["fleet"]) for each in found.items] == [
+        ("on-a0", "a"), ("on-a1", "a"), ("on-b0", "b")
+    ]  # fmt: skip
     assert [each.containers[0].usage["cpu"].string for each in found.items] == ["1", "1", "1"]
 
 
@@ -130,6 +134,19 @@ async def test_selectors_and_pages_are_those_of_lists(
     first = await nodes(assembly)
     second = await nodes(assembly, **{"continue": getattr(first.metadata, "continue")})
     assert [each.metadata.name for page in (first, second) for each in page.items] == ["a0", "a1"]
+
+
+async def test_a_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, kubelets: Kubelets) -> None:
+    kubelets.lying[2] = lie = StatsResponse()
+    for name in ("a0", "c0"):
+        node = lie.nodes.add()
+        node.metadata.name, node.usage["cpu"].string = name, "64"
+    found = {each.metadata.name: each.usage["cpu"].string for each in (await nodes(assembly)).items}
+    assert found == {"a0": "1", "a1": "1", "b0": "1"}
+    on_a0 = (await pods(assembly, fieldSelector="metadata.name=on-a0")).items[0].metadata
+    own = lie.pods.add(containers=[ContainerMetrics(name="c0")])
+    own.metadata.uid, own.containers[0].usage["cpu"].string = on_a0.uid, "64"
+    assert {each.containers[0].usage["cpu"].string for each in (await pods(assembly)).items} == {"1"}
 
 
 @pytest.mark.parametrize("how", ["down", "silent"])

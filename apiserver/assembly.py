@@ -50,7 +50,7 @@ from apiserver.services.namespaces import NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import READ_TIMEOUT, ResourceService
-from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService
+from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, Surveyor
 from apiserver.services.streaming import Streaming
 from apiserver.services.tables import TablesService
 from apiserver.services.version import VersionService
@@ -178,8 +178,9 @@ class Assembly:
         tables = TablesService(of_resources, self._clock)
         services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, self._closed))
         usage = metrics_pb2.DESCRIPTOR.services_by_name
-        of_nodes = NodeMetricsService(of_resources[NODES], self._kubelets)
-        of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), self._kubelets)
+        surveyor = Surveyor(self._kubelets)
+        of_nodes = NodeMetricsService(of_resources[NODES], surveyor)
+        of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), surveyor)
         services.append((usage["NodeMetrics"], of_nodes, self._gate(NODES)))
         services.append((usage["PodMetrics"], of_pods, self._gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, self._closed))

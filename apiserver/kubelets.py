@@ -23,8 +23,8 @@ from pinnace.runtime.tls import TlsFiles
 
 CONNECT_TIMEOUT = 3.0
 """Seconds in which a kubelet must accept a connection."""
-MAX_MESSAGE = 64 << 20
-"""Bytes of the largest response that is taken."""
+MAX_MESSAGE = 16 << 20
+"""Bytes of the largest response that is taken: more than the figures of a page of pods are."""
 OPTIONS: Sequence[tuple[str, int | str]] = (
     ("grpc.keepalive_time_ms", 1000),
     ("grpc.keepalive_timeout_ms", 2000),

@@ -1,6 +1,7 @@
 """What pretended containers use. Pure.
 
-It is declared on their pod, as what they do is (kubelet.behaviour); where nothing is declared they use what they request:
+It is declared on their pod, as what they do is (kubelet.behaviour). Where nothing is declared that makes sense it is what they
+request:
 
     pinnace.io/cpu-usage[.CONTAINER], pinnace.io/memory-usage[.CONTAINER], pinnace.io/ephemeral-storage-usage[.CONTAINER]
 """
@@ -28,9 +29,10 @@ def usage(pod: Pod, container: Container, resource: str) -> int:
     common = f"{_PREFIX}{resource}{_USAGE}"
     text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
     try:
-        return amount(resource, text) if text else stated(container.resources.requests, resource)
+        declared = amount(resource, text) if text else -1
     except QuantityError:
-        return stated(container.resources.requests, resource)
+        declared = -1
+    return declared if declared >= 0 else stated(container.resources.requests, resource)
 
 
 def stated(amounts: Mapping[str, Quantity], resource: str) -> int:

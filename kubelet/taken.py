@@ -22,7 +22,7 @@ from pinnace.runtime.supervise import supervise
 log = logging.getLogger(__name__)
 
 INTERVAL = 3.0
-"""Seconds between looks: longer than a session may stay away and come back."""
+"""Seconds between looks: longer than leases are gone while their session goes on with another server."""
 
 
 class LeaseReader(Protocol):

@@ -116,9 +116,7 @@ class ResourceService(Generic[T]):
         """One page of a list, each object by its uid. What somebody else has deleted meanwhile is not told."""
         if request.deleteOptions.HasField("preconditions"):
             raise Rejected(errors.bad_request("deleteOptions.preconditions: of single objects; each is deleted by its own uid"))
-        if not 0 < request.options.limit <= MAX_BATCH:
-            request.options.limit = MAX_BATCH
-        page: Any = self._resource.list_message.FromString(await self.list(request, context))
+        page = await self.page(request, context)
         doomed = [_deletion(obj.metadata, request.deleteOptions) for obj in page.items]
         response = BatchResponse()
         for one, outcome in zip(doomed, await self._delete(doomed, context.user), strict=True):
@@ -128,6 +126,12 @@ class ResourceService(Generic[T]):
                 response.items.add(error=encode(outcome), name=one.name, uid=one.options.preconditions.uid)
         setattr(response, "continue", getattr(page.metadata, "continue"))
         return response
+
+    async def page(self, request: Any, context: Any) -> Any:
+        """A list of at most MAX_BATCH objects, as a message. `request`: of a list, or like it."""
+        if not 0 < request.options.limit <= MAX_BATCH:
+            request.options.limit = MAX_BATCH
+        return self._resource.list_message.FromString(await self.list(request, context))
 
     def noted(
         self, by: Request, verb: str, subresource: str, named: Iterable[Named], outcomes: Sequence[Outcome]

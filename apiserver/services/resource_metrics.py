@@ -9,24 +9,25 @@ Source: https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pi
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from apiserver.cacher.resource import ResourceCache
 from apiserver.flow.seat import stand_up
 from apiserver.registry.errors import Rejected
 from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
-from apiserver.services.methods import MAX_BATCH
 from apiserver.services.resource import ResourceService, patience
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
-from pinnace.api.meta_v1_pb2 import ListMeta, ObjectMeta
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ListRequest
 
 AT_ONCE = 32
-"""Kubelets that are asked at the same time."""
+"""Kubelets that a server asks at the same time, for whomever."""
+SHARE = 0.8
+"""Of the time that is left, which kubelets are given: so that one of them does not cost the answers of the others."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -36,46 +37,77 @@ class Question(NamedTuple):
     at: Endpoint
     request: StatsRequest
 
+    @property
+    def whom(self) -> str:
+        return f'the kubelet of node "{self.at.node}" at {self.at.host}:{self.at.port}'
+
 
 class Survey:
-    """Questions to several kubelets, and what became of them."""
+    """Questions to several kubelets: one for each."""
 
-    def __init__(self, kubelets: Kubelets) -> None:
-        self._kubelets = kubelets
+    def __init__(self) -> None:
         self._questions: dict[tuple[str, int], Question] = {}
-        self._unserved: list[str] = []
+        self._unserved: dict[str, None] = {}
+        self._silent: dict[str, None] = {}
 
     def about(self, node: Node) -> StatsRequest | None:
         """What the kubelet of a node is going to be asked; None: it cannot be."""
+        if _is_unreachable(node):  # it was looked for already
+            self._silent[node.metadata.name] = None
+            return None
         try:
             at = endpoint_of(node)
         except Rejected:
-            self._unserved.append(node.metadata.name)
+            self._unserved[node.metadata.name] = None
             return None
         return self._questions.setdefault((at.host, at.port), Question(at, StatsRequest())).request
 
-    async def ask(self, seconds: float) -> tuple[Sequence[StatsResponse], Sequence[str]]:
+    @property
+    def questions(self) -> Collection[Question]:
+        return self._questions.values()
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """Of nodes whose kubelets are not asked."""
+        for names, why in ((self._silent, "its kubelet is silent"), (self._unserved, "see the --listen of kubelets")):
+            if names:
+                others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                yield f'node "{min(names)}"{others} cannot be asked: {why}'
+
+
+class Surveyor:
+    """Asks, for all calls of a server."""
+
+    def __init__(self, kubelets: Kubelets) -> None:
+        self._kubelets = kubelets
+        self._limit = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(self, survey: Survey, seconds: float) -> tuple[Sequence[StatsResponse], Sequence[str]]:
         """The answers that come in time, and warnings of what is missing."""
         stand_up()
-        limit = asyncio.Semaphore(AT_ONCE)
-
-        async def one(question: Question) -> StatsResponse | str:
-            try:
-                async with limit, asyncio.timeout(seconds):
-                    return _asked_for(question.request, await self._kubelets.stats(question.at, question.request, seconds))
-            except Rejected as rejected:
-                return rejected.refusal.message
-            except TimeoutError:
-                at = question.at
-                return f'the kubelet of node "{at.node}" at {at.host}:{at.port} does not answer within {seconds:.1f} s'
-
-        outcomes = await asyncio.gather(*map(one, self._questions.values()))
+        deadline = asyncio.get_running_loop().time() + seconds * SHARE
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(self._ask(each, deadline)) for each in survey.questions]
+        outcomes = [each.result() for each in asking]
         answers = [each for each in outcomes if isinstance(each, StatsResponse)]
-        warnings = [each for each in outcomes if isinstance(each, str)]
-        if names := sorted(set(self._unserved)):
-            others = f" and {len(names) - 1} others" if len(names) > 1 else ""
-            warnings.append(f'node "{names[0]}"{others} cannot be asked: see the --listen of kubelets')
-        return answers, warnings
+        return answers, [*(each for each in outcomes if isinstance(each, str)), *survey.warnings]
+
+    async def _ask(self, question: Question, deadline: float) -> StatsResponse | str:
+        """The answer, or why there is none."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(deadline), self._limit:
+                left = max(0.001, deadline - loop.time())
+                return _asked_for(question.request, await self._kubelets.stats(question.at, question.request, left))
+        except Rejected as rejected:
+            message = rejected.refusal.message
+            return message if question.whom in message else f"{question.whom}: {message}"
+        except TimeoutError:
+            return f"{question.whom} does not answer in time"
+
+
+def _is_unreachable(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "Unknown" for each in node.status.conditions)
 
 
 def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:
@@ -88,46 +120,37 @@ def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:
 
 
 class NodeMetricsService:
-    def __init__(self, nodes: ResourceService[Node], kubelets: Kubelets) -> None:
+    def __init__(self, nodes: ResourceService[Node], surveyor: Surveyor) -> None:
         self._nodes = nodes
-        self._kubelets = kubelets
+        self._surveyor = surveyor
 
     async def list(self, request: ListRequest, context: Any) -> NodeMetricsList:
-        nodes, metadata = await _page(self._nodes, request, context)
-        survey = Survey(self._kubelets)
-        for node in nodes:
+        page = await self._nodes.page(request, context)
+        survey = Survey()
+        for node in page.items:
             if (asked := survey.about(node)) is not None:
                 asked.nodes.append(node.metadata.name)
-        answers, warnings = await survey.ask(patience(context))
+        answers, warnings = await self._surveyor.ask(survey, patience(context))
         by_name = {each.metadata.name: each for answer in answers for each in answer.nodes}
-        return NodeMetricsList(metadata=metadata, items=_found(nodes, by_name, _name), warnings=warnings)
+        return NodeMetricsList(metadata=page.metadata, items=_found(page.items, by_name, _name), warnings=warnings)
 
 
 class PodMetricsService:
-    def __init__(self, pods: ResourceService[Pod], nodes: ResourceCache[Node], kubelets: Kubelets) -> None:
+    def __init__(self, pods: ResourceService[Pod], nodes: ResourceCache[Node], surveyor: Surveyor) -> None:
         self._pods = pods
         self._nodes = nodes
-        self._kubelets = kubelets
+        self._surveyor = surveyor
 
     async def list(self, request: ListRequest, context: Any) -> PodMetricsList:
-        pods, metadata = await _page(self._pods, request, context)
-        survey = Survey(self._kubelets)
-        for pod in pods:
+        page = await self._pods.page(request, context)
+        survey = Survey()
+        for pod in page.items:
             entry = self._nodes.get(NODES.key("", pod.spec.nodeName)) if pod.status.phase not in _OVER else None
             if entry is not None and (asked := survey.about(entry.obj)) is not None:
                 asked.pods.append(pod.metadata.uid)
-        answers, warnings = await survey.ask(patience(context))
+        answers, warnings = await self._surveyor.ask(survey, patience(context))
         by_uid = {each.metadata.uid: each for answer in answers for each in answer.pods}
-        return PodMetricsList(metadata=metadata, items=_found(pods, by_uid, _uid), warnings=warnings)
-
-
-async def _page(service: ResourceService[Any], request: ListRequest, context: Any) -> tuple[Sequence[Any], ListMeta]:
-    """At most MAX_BATCH objects of a list."""
-    options = request.options
-    if not 0 < options.limit <= MAX_BATCH:
-        options.limit = MAX_BATCH
-    page: Any = service.store.resource.list_message.FromString(await service.list(request, context))
-    return page.items, page.metadata
+        return PodMetricsList(metadata=page.metadata, items=_found(page.items, by_uid, _uid), warnings=warnings)
 
 
 def _found(objs: Iterable[Any], metrics: Mapping[str, Any], key: Callable[[Any], str]) -> Iterable[Any]:

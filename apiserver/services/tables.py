@@ -9,7 +9,6 @@ from typing import Any
 
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
-from apiserver.services.methods import MAX_BATCH
 from apiserver.services.resource import ResourceService
 from pinnace.api.resources import Resource
 from pinnace.api.tables_pb2 import ListTableRequest, Table, TableColumnDefinition
@@ -32,12 +31,7 @@ class TablesService:
         service = self._services.get(request.resource)
         if service is None:
             raise Rejected(errors.bad_request(f'resource: the server has no resource "{request.resource[:64]}"'))
-        options = request.options
-        if not 0 < options.limit <= MAX_BATCH:
-            options.limit = MAX_BATCH
-        page: Any = service.store.resource.list_message.FromString(
-            await service.list(ListRequest(namespace=request.namespace, options=options), context)
-        )
+        page = await service.page(ListRequest(namespace=request.namespace, options=request.options), context)
         columns = COLUMNS[request.resource]
         table = Table(metadata=page.metadata, columnDefinitions=_definitions(columns))
         with_metadata, now = request.includeObject == ListTableRequest.METADATA, self._clock.time()

@@ -6,6 +6,7 @@ somebody asked before, or else since it began. Memory is what its processes have
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from kubelet.process import files
@@ -34,11 +35,11 @@ class ProcessMeter:
     def __init__(self, root: Root) -> None:
         self._root = root
         self._samples: dict[Shim, _Sample] = {}
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meter")
+        """One after the other, also where somebody does not wait for the answer any more."""
 
     async def measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
-        async with self._turn:
-            return await asyncio.to_thread(self._measure, running)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
 
     def _measure(self, running: Sequence[Running]) -> Sequence[Mapping[str, Usage]]:
         table = procfs.table()
@@ -76,6 +77,9 @@ class ProcessMeter:
 
 
 def _below(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
-    for each in children.get(pid, ()):
-        yield each
-        yield from _below(each.pid, children)
+    """All descendants."""
+    waiting = [*children.get(pid, ())]
+    while waiting:
+        entry = waiting.pop()
+        yield entry
+        waiting += children.get(entry.pid, ())

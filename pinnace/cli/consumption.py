@@ -1,11 +1,13 @@
 """What nodes and pods use, as tables in kubectl's form. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from math import ceil
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
-from pinnace.api.quantity import QuantityError, amount
+from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.table import Table
 
@@ -15,19 +17,20 @@ _LINE = "________"
 
 
 class Used(NamedTuple):
-    cpu: int = 0
-    """Millicores."""
-    memory: int = 0
+    cpu: Decimal = Decimal(0)
+    """Cores."""
+    memory: Decimal = Decimal(0)
     """Bytes."""
 
     @property
     def cells(self) -> tuple[str, str]:
-        return f"{self.cpu}m", f"{self.memory // _MI}Mi"
+        """Millicores, rounded up, and mebibytes."""
+        return f"{ceil(self.cpu * 1000)}m", f"{self.memory // _MI:f}Mi"
 
     def share(self, of: "Used") -> tuple[str, str]:
         """In percent; unknown of what has none."""
         pairs = ((self.cpu, of.cpu), (self.memory, of.memory))
-        cpu, memory = (f"{part * 100 // whole}%" if whole else UNKNOWN for part, whole in pairs)
+        cpu, memory = (f"{part * 100 // whole:f}%" if whole else UNKNOWN for part, whole in pairs)
         return cpu, memory
 
 
@@ -41,7 +44,8 @@ def used(amounts: Mapping[str, Quantity]) -> Used:
 
 
 def total(each: Iterable[Used]) -> Used:
-    cpu, memory = 0, 0
+    """Exactly; what is shown is rounded."""
+    cpu, memory = Decimal(0), Decimal(0)
     for one in each:
         cpu, memory = cpu + one.cpu, memory + one.memory
     return Used(cpu, memory)
@@ -85,8 +89,8 @@ def ordered(rows: Iterable[Row], by: str) -> list[Row]:
     return sorted(named, key=lambda row: getattr(row.used, by), reverse=True) if by else named
 
 
-def _amount(amounts: Mapping[str, Quantity], resource: str) -> int:
+def _amount(amounts: Mapping[str, Quantity], resource: str) -> Decimal:
     try:
-        return amount(resource, amounts[resource].string) if resource in amounts else 0
+        return parse(amounts[resource].string) if resource in amounts else Decimal(0)
     except QuantityError:  # from a server that speaks otherwise
-        return 0
+        return Decimal(0)

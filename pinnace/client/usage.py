@@ -9,7 +9,7 @@ from pinnace.client.connection import Connection
 
 L = TypeVar("L", NodeMetricsList, PodMetricsList)
 
-PAGE = 500
+PAGE = 1000
 
 
 class UsageClient:

@@ -116,9 +116,10 @@ def usage(process: Identity) -> Usage | None:
 
 
 def table() -> dict[int, Entry]:
-    """All processes that run now, by pid. Takes some 20 us for each."""
+    """All processes, by pid; also those that have ended and were not waited for yet, so that their time does not go and come
+    back. Takes some 20 us for each."""
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return {pid: _entry(pid, fields) for pid in pids if (fields := _stat(pid))}
+    return {pid: _entry(pid, fields) for pid in pids if (fields := _fields(pid))}
 
 
 def _entry(pid: int, fields: Sequence[str]) -> Entry:
@@ -137,10 +138,15 @@ def _megabytes(status: str, name: str) -> float:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields after the command's name (which may itself hold spaces and brackets); [] when it does not run."""
+    """As `_fields`; [] when it does not run."""
+    fields = _fields(pid)
+    return [] if not fields or fields[_STATE] in "ZX" else fields
+
+
+def _fields(pid: int) -> list[str]:
+    """Those after the command's name (which may itself hold spaces and brackets); [] when there is no such process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return []
-    fields = text.rpartition(")")[2].split()
-    return [] if fields[_STATE] in "ZX" else fields
+    return text.rpartition(")")[2].split()

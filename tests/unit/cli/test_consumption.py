@@ -59,6 +59,12 @@ def test_the_most_first() -> None:
     assert orders == {"": ["a", "b"], "cpu": ["b", "a"], "memory": ["a", "b"]}
 
 
+def test_sums_are_of_what_is_used_and_not_of_what_is_shown() -> None:
+    idle = [pod_uses(name, main=("100000n", "900Ki"), side=("100000n", "900Ki")) for name in "abcdefghij"]
+    text = of_pods(idle, "", namespaces=False, containers=False, summed=True, headers=False)
+    assert rows(text)[0] == ["a", "1m", "1Mi"] and rows(text)[-1] == ["2m", "17Mi"]
+
+
 def test_pods_by_container_and_all_together() -> None:
     pods = [pod_uses("a", main=("250m", "64Mi"), side=("50m", "32Mi")), pod_uses("b", "other", main=("1", "1Gi"))]
     text = of_pods(pods, "", namespaces=True, containers=False, summed=True, headers=True)

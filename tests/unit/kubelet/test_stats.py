@@ -36,6 +36,13 @@ async def test_pretended_containers_use_what_is_declared_or_else_what_they_reque
     assert pod.timestamp.seconds == int(api.clock.time()) and pod.window.ToNanoseconds() == 0
 
 
+async def test_what_makes_no_sense_is_not_declared(api: FakeApi) -> None:
+    api.create(web().annotation("pinnace.io/cpu-usage", "-5").annotation("pinnace.io/memory-usage", "much"))
+    await api.clock.advance(0.0)
+    (pod,) = (await ask(api, "web")).pods
+    assert used(pod)["c0"] == {"cpu": 250, "memory": 64 * MI}
+
+
 async def test_an_annotation_that_changes_counts_at_once(api: FakeApi) -> None:
     api.create(web())
     await api.clock.advance(0.0)

@@ -10,6 +10,7 @@ from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
 from apiserver.services import resource, resource_metrics
 from apiserver.services.kubelets import Endpoint, NoKubelets
+from apiserver.services.resource_metrics import Survey, Surveyor
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
@@ -130,7 +131,7 @@ async def test_selectors_and_pages_are_those_of_lists(
 ) -> None:
     assert [each.metadata.name for each in (await nodes(assembly, labelSelector="fleet=b")).items] == ["b0"]
     assert len((await pods(assembly, fieldSelector="metadata.name in (on-a1,on-b0)")).items) == 2
-    monkeypatch.setattr(resource_metrics, "MAX_BATCH", 1)
+    monkeypatch.setattr(resource, "MAX_BATCH", 1)
     first = await nodes(assembly)
     second = await nodes(assembly, **{"continue": getattr(first.metadata, "continue")})
     assert [each.metadata.name for page in (first, second) for each in page.items] == ["a0", "a1"]
@@ -147,6 +148,25 @@ async def test_a_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, k
     own = lie.pods.add(containers=[ContainerMetrics(name="c0")])
     own.metadata.uid, own.containers[0].usage["cpu"].string = on_a0.uid, "64"
     assert {each.containers[0].usage["cpu"].string for each in (await pods(assembly)).items} == {"1"}
+
+
+async def test_however_many_are_silent_the_answer_comes_in_time(kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_metrics, "AT_ONCE", 2)
+    kubelets.silent.update(range(1, 20))
+    survey = Survey()
+    for port in kubelets.silent:
+        assert survey.about(_node(f"a{port}", port)) is not None
+    async with asyncio.timeout(5):
+        answers, warnings = await Surveyor(kubelets).ask(survey, 1.0)
+    assert answers == [] and len(warnings) == 19
+
+
+async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubelets) -> None:
+    silent = [make_node(name).condition("Ready", "Unknown").build() for name in ("b", "a")]
+    survey = Survey()
+    assert [survey.about(each) for each in (*silent, _node("c", 1))][:2] == [None, None]
+    answers, warnings = await Surveyor(kubelets).ask(survey, 1.0)
+    assert len(answers) == 1 and list(warnings) == ['node "a" and 1 more cannot be asked: its kubelet is silent']
 
 
 @pytest.mark.parametrize("how", ["down", "silent"])

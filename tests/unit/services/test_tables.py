@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
-from apiserver.services import tables
+from apiserver.services import resource
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest
@@ -55,7 +55,7 @@ async def test_every_kind_has_columns() -> None:
 
 
 async def test_selectors_pages_and_the_past_are_those_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_BATCH", 2)
+    monkeypatch.setattr(resource, "MAX_BATCH", 2)
     async with serving() as assembly:
         for name in "abc":
             await create(assembly, name)

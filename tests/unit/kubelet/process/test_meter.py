@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kubelet.process import meter
 from kubelet.process.meter import ProcessMeter
 from kubelet.stats import Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
@@ -13,6 +14,13 @@ from tests.unit.kubelet.process.scene import Scene, shell
 
 BURN = f"{sys.executable} -S -c 'import time\nwhile time.process_time() < 0.3: pass'"
 """Ends when it has used 0.3 s of CPU."""
+WAITS_LATE = f"""
+import os, time
+pid = os.spawnv(os.P_NOWAIT, "/bin/sh", ["sh", "-c", {BURN!r}])
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+print("ended", flush=True)
+time.sleep(1000)
+"""
 HOLD = 'import time; block = bytearray(50 << 20); print("held", flush=True); time.sleep(1000)'
 
 
@@ -48,12 +56,32 @@ async def test_a_daemon_that_has_left_the_session_and_its_parent_counts(scene: S
     assert (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"].memory >= 50 << 20
 
 
-async def test_who_asks_again_at_once_hears_the_same_of_the_cpu(scene: Scene) -> None:
+async def test_a_child_that_has_ended_counts_also_while_nobody_has_waited_for_it(scene: Scene) -> None:
+    pod = shell("")
+    pod.spec.containers[0].command[:] = [sys.executable, "-S", "-c", WAITS_LATE]
+    scene.run(pod)
+    await scene.says("ended")
+    assert cpu_seconds((await measure(ProcessMeter(scene.root), pod, "c0"))["c0"]) >= 0.25
+
+
+async def test_the_cpu_is_that_since_somebody_asked_before(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "LEAST_WINDOW", 0.0)
+    pod = shell(f"{BURN}; echo done; exec sleep 1000")
+    scene.run(pod)
+    await scene.says("done")
+    of_two = ProcessMeter(scene.root)
+    first, second = (await measure(of_two, pod, "c0"))["c0"], (await measure(of_two, pod, "c0"))["c0"]
+    assert cpu_seconds(first) >= 0.25 and cpu_seconds(second) < 0.1
+    assert second.window < first.window
+
+
+async def test_who_asks_again_at_once_hears_the_same_of_the_cpu(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "LEAST_WINDOW", 3600.0)
     pod = shell("exec sleep 1000")
     scene.run(pod)
     await scene.running()
-    meter = ProcessMeter(scene.root)
-    first, again = await measure(meter, pod, "c0"), await measure(meter, pod, "c0")
+    of_two = ProcessMeter(scene.root)
+    first, again = await measure(of_two, pod, "c0"), await measure(of_two, pod, "c0")
     assert (again["c0"].cpu, again["c0"].window) == (first["c0"].cpu, first["c0"].window)
 
 

@@ -69,7 +69,7 @@ class Survey:
     @property
     def warnings(self) -> Iterator[str]:
         """Of nodes whose kubelets are not asked."""
-        for names, why in ((self._silent, "its kubelet is silent"), (self._unserved, "see the --listen of kubelets")):
+        for names, why in ((self._silent, "the kubelet is silent"), (self._unserved, "see the --listen of kubelets")):
             if names:
                 others = f" and {len(names) - 1} more" if len(names) > 1 else ""
                 yield f'node "{min(names)}"{others} cannot be asked: {why}'

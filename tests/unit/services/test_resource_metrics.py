@@ -166,7 +166,7 @@ async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubel
     survey = Survey()
     assert [survey.about(each) for each in (*silent, _node("c", 1))][:2] == [None, None]
     answers, warnings = await Surveyor(kubelets).ask(survey, 1.0)
-    assert len(answers) == 1 and list(warnings) == ['node "a" and 1 more cannot be asked: its kubelet is silent']
+    assert len(answers) == 1 and list(warnings) == ['node "a" and 1 more cannot be asked: the kubelet is silent']
 
 
 @pytest.mark.parametrize("how", ["down", "silent"])

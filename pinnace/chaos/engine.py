@@ -58,7 +58,7 @@ class Engine:
             raise group.exceptions[0] from None
         await self._world.heal()
         await self._look_for_crashes(started)
-        self.damage.misdeeds += self._world.stuck
+        self.damage.misdeeds += self._world.astray
 
     async def _strike_all(self, strikes: Sequence[Strike], started: float) -> None:
         async with asyncio.TaskGroup() as group:

@@ -46,8 +46,8 @@ class World:
         self.client = client
         self.clocks = clocks
         self.recorded = recorded
-        self.stuck: list[str] = []
-        """Processes that did not end when they were asked to."""
+        self.astray: list[str] = []
+        """Processes that did not end when they were asked to, or that did and were not."""
         self._downed: set[str] = set()
         self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -97,7 +97,7 @@ class World:
         process = self.cluster.state.find(name).process
         ending = [process] if process else []
         if not await processes.gone(ending, END_TIMEOUT):
-            self.stuck.append(f"{name} had not ended {END_TIMEOUT:g} s after it was asked to")
+            self.astray.append(f"{name} had not ended {END_TIMEOUT:g} s after it was asked to")
             procfs.send_signal(ending[0], signal.SIGKILL)
             await processes.gone(ending, END_TIMEOUT)
 

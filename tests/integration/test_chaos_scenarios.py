@@ -1,4 +1,5 @@
-"""A scenario with real processes: the one in which the old leader's own binds reach etcd, and must be refused."""
+"""Scenarios with real processes: the one in which the old leader's own binds reach etcd, and must be refused; and that of the
+second kubelet, which must come to be one."""
 
 import json
 import subprocess
@@ -24,3 +25,12 @@ def test_a_leader_that_cannot_make_itself_heard_is_fenced(tmp_path: Path) -> Non
     assert any("the fence has refused" in what for what in told)
     assert found["timeline"][0]["fault"] and found["timeline"][0]["at_ms"] == 0
     assert {"chaos.jsonl", "etcd.jsonl", "logs"} <= {path.name for path in kept.iterdir()}
+
+
+def test_a_second_kubelet_takes_over_once_and_the_first_one_after_it(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "pinnace.cli.main", "chaos", "duplicate-kubelet", "-o", "json"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert json.loads(ended.stdout)["status"] == "holds"

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pinnace.chaos.world import World
@@ -11,6 +12,8 @@ from pinnace.cluster.helper import dying_with_us
 from pinnace.cluster.ports import Ports
 
 RUN_LOG = "--run-log"
+ADDRESSES = ("--http", "--listen")
+"""Options with addresses that a process has for itself."""
 
 
 class Kill:
@@ -76,12 +79,7 @@ class Twin:
         self.details = ""
 
     async def begin(self) -> None:
-        plan = self._world.cluster.state.find(self._target).plan
-        port = Ports().next()
-        argv = [f"127.0.0.1:{port}" if argument == plan.http else argument for argument in plan.argv]
-        if RUN_LOG in argv:
-            log = Path(argv[argv.index(RUN_LOG) + 1])
-            argv[argv.index(RUN_LOG) + 1] = str(log.with_name(f"twin-{port}.{log.name}"))
+        argv = twin_of(self._world.cluster.state.find(self._target).plan.argv, Ports().next)
         with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -89,9 +87,26 @@ class Twin:
         self.details = f"pid {self._process.pid}"
 
     async def end(self) -> None:
-        if self._process and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is not None:
+            self._world.astray.append(f"a second {self._target} has ended by itself, with exit code {process.returncode}")
+            return
+        process.kill()
+        await process.wait()
+
+
+def twin_of(argv: Sequence[str], port: Callable[[], int]) -> list[str]:
+    """The command line of a second process that is the same one to everybody, but for what two cannot have together."""
+    twin = list(argv)
+    for option in ADDRESSES:
+        if option in twin:
+            twin[twin.index(option) + 1] = f"127.0.0.1:{port()}"
+    if RUN_LOG in twin:
+        log = Path(twin[twin.index(RUN_LOG) + 1])
+        twin[twin.index(RUN_LOG) + 1] = str(log.with_name(f"twin-{port()}.{log.name}"))
+    return twin
 
 
 class Quorum:

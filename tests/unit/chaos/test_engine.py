@@ -21,7 +21,7 @@ class FakeWorld:
 
     def __init__(self) -> None:
         self.healed = 0
-        self.stuck: list[str] = []
+        self.astray: list[str] = []
         self.ended: list[tuple[str, int]] = []
         self.revived: list[str] = []
 

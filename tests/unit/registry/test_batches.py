@@ -16,17 +16,31 @@ async def call(assembly: Assembly, method: str, request: Any) -> bytes:
     return await assembly.methods[f"/pinnace.v1.{method}"].call(request, Caller(PEOPLE["admin"]))
 
 
-async def test_all_of_them_happen_one_after_another() -> None:
-    event = Event(reason="Failed", message="again", type="Warning", count=1)
+def again(message: str) -> Event:
+    event = Event(reason="Failed", message=message, type="Warning", count=1)
     event.metadata.namespace, event.metadata.name = OWN, "a.1"
     event.involvedObject.kind, event.involvedObject.namespace, event.involvedObject.name = "Pod", OWN, "a"
+    return event
+
+
+async def test_all_of_them_happen_one_after_another() -> None:
     async with serving() as assembly:
-        answer = await call(assembly, "Events/Record", CreateEventBatchRequest(items=[event] * MANY))
-        items = BatchResponse.FromString(answer).items
+        request = CreateEventBatchRequest(items=[again(f"for the {number}. time") for number in range(MANY)])
+        items = BatchResponse.FromString(await call(assembly, "Events/Record", request)).items
         assert [item.error.message for item in items if item.HasField("error")] == []
         assert len({item.resourceVersion for item in items}) == MANY
         stored = await call(assembly, "Events/Get", GetRequest(namespace=OWN, name="a.1"))
         assert Event.FromString(stored).count == MANY
+
+
+async def test_one_event_many_times_is_one_write() -> None:
+    async with serving() as assembly:
+        request = CreateEventBatchRequest(items=[again("twice"), *[again("often")] * MANY, again("twice")])
+        items = BatchResponse.FromString(await call(assembly, "Events/Record", request)).items
+        assert len(items) == MANY + 2 and not any(item.HasField("error") for item in items)
+        assert len({item.resourceVersion for item in items}) == 2
+        stored = await call(assembly, "Events/Get", GetRequest(namespace=OWN, name="a.1"))
+        assert Event.FromString(stored).count == MANY + 2
 
 
 async def test_the_first_creates_it_and_the_others_are_told() -> None:

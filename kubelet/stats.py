@@ -102,7 +102,7 @@ class Stats:
             _fill(response.nodes.add(), name, used._replace(memory=used.memory + self._beside(name)), now)
         for uid in wanted:
             if containers := measured.get(uid):
-                _fill_pod(response.pods.add(), running[uid].pod, containers, now)
+                _fill_pod(response.pods.add(), uid, containers, now)
         return response
 
 
@@ -120,9 +120,8 @@ def _fill(metrics: NodeMetrics, node: str, used: Usage, now: float) -> None:
     _write(metrics.usage, used)
 
 
-def _fill_pod(metrics: PodMetrics, pod: Pod, containers: Mapping[str, Usage], now: float) -> None:
-    metadata = pod.metadata
-    metrics.metadata.namespace, metrics.metadata.name, metrics.metadata.uid = metadata.namespace, metadata.name, metadata.uid
+def _fill_pod(metrics: PodMetrics, uid: str, containers: Mapping[str, Usage], now: float) -> None:
+    metrics.metadata.uid = uid
     _stamp(metrics, max(each.window for each in containers.values()), now)
     for name, used in containers.items():
         _write(metrics.containers.add(name=name).usage, used)

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 GC_THRESHOLDS = (20_000, 5, 1_000)
 """For gc.set_threshold. Our processes hold millions of objects for as long as they live, and make few cycles: with Python's
 defaults a quarter of the API servers' CPU time went into looking through them, in pauses that a heartbeat can feel. The second
-figure bounds the pauses, of all but full collections, which are rare: of 100,000 objects at a time, 50 ms. (Of a million it was
+figure bounds the pauses, of all but full collections, which are rare: of 100,000 objects at a time. (Of a million it was
 half a second, and of several processes at once while a cluster filled: leaders and nodes were taken to be dead.)"""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import click
 
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS
 from pinnace.cli import consumption, options
 from pinnace.cli.command import verb
@@ -70,12 +70,12 @@ def top(
 async def _nodes(session: Session, query: Query, by: str, *, capacity: bool, headers: bool) -> None:
     (target,) = query.targets
     chosen = query.selection(target, session)
-    nodes, metrics = await asyncio.gather(
+    found, metrics = await asyncio.gather(
         fetch(session, query, target), session.client.usage.nodes(labels=chosen.labels, fields=chosen.fields)
     )
     _warn(metrics.warnings)
-    if nodes:
-        out(consumption.of_nodes(nodes, metrics.items, by, capacity=capacity, headers=headers))  # type: ignore[arg-type]
+    if nodes := [each for each in found if isinstance(each, Node)]:
+        out(consumption.of_nodes(nodes, metrics.items, by, capacity=capacity, headers=headers))
     elif not target.names:
         err("No resources found.")
 

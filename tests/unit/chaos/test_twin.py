@@ -9,7 +9,7 @@ from pinnace.cluster.spec import KUBELET, ClusterSpec, plan
 
 
 def test_a_twin_of_a_kubelet_has_all_from_it_but_its_addresses(tmp_path: Path) -> None:
-    """It died of a port that was taken once, and for months the fault was none."""
+    """It died of a port that was taken once, and the fault was none."""
     ports, fresh = count(20_000), count(30_000)
     plans = plan(ClusterSpec(nodes=2, data_dir=tmp_path), EtcdBinary(Path("etcd"), (3, 5, 21), fallback=False), ports.__next__)
     (kubelet, *_) = (each for each in plans if each.component == KUBELET)

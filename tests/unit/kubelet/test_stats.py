@@ -32,7 +32,7 @@ async def test_pretended_containers_use_what_is_declared_or_else_what_they_reque
     await api.clock.advance(0.0)
     (pod,) = (await ask(api, "web")).pods
     assert used(pod) == {"c0": {"cpu": 300, "memory": 64 * MI}, "c1": {"cpu": 300, "memory": 1024 * MI}}
-    assert (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid) == ("default", "web", api.pod("web").metadata.uid)
+    assert pod.metadata.uid == api.pod("web").metadata.uid
     assert pod.timestamp.seconds == int(api.clock.time()) and pod.window.ToNanoseconds() == 0
 
 
@@ -67,7 +67,7 @@ async def test_only_what_runs_uses_something(api: FakeApi) -> None:
     await api.clock.advance(2.0)
     assert not (await ask(api, "starting", "done")).pods
     await api.clock.advance(4.0)
-    assert [each.metadata.name for each in (await ask(api, "starting", "done")).pods] == ["starting"]
+    assert [each.metadata.uid for each in (await ask(api, "starting", "done")).pods] == [api.pod("starting").metadata.uid]
 
 
 async def test_nodes_that_are_not_played_and_pods_that_are_not_here_are_left_out(api: FakeApi) -> None:

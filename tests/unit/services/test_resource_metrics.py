@@ -1,8 +1,9 @@
 """What nodes and pods use, asked of kubelets that do as they are told."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -52,10 +53,6 @@ class Kubelets(NoKubelets):
             pod.containers.add(name="c0").usage["cpu"].string = "1"
         return response
 
-    async def logs(self, at: Endpoint, request: object) -> AsyncGenerator[bytes, None]:
-        raise AssertionError("nobody asked for logs")
-        yield b""
-
 
 @pytest.fixture
 def kubelets() -> Kubelets:
@@ -95,17 +92,17 @@ def _node(name: str, port: int) -> Node:
     return node
 
 
-async def _call(assembly: Assembly, method: str, request: object) -> bytes:
-    return await assembly.methods[f"/pinnace.v1.{method}"].call(request, Caller(PEOPLE["admin"]))  # type: ignore[arg-type]
+async def _call(assembly: Assembly, method: str, request: Any) -> bytes:
+    return await assembly.methods[f"/pinnace.v1.{method}"].call(request, Caller(PEOPLE["admin"]))
 
 
-async def nodes(assembly: Assembly, **options: object) -> NodeMetricsList:
-    request = ListRequest(options=ListOptions(**options))  # type: ignore[arg-type]
+async def nodes(assembly: Assembly, **options: Any) -> NodeMetricsList:
+    request = ListRequest(options=ListOptions(**options))
     return NodeMetricsList.FromString(await _call(assembly, "NodeMetrics/List", request))
 
 
-async def pods(assembly: Assembly, **options: object) -> PodMetricsList:
-    request = ListRequest(options=ListOptions(**options))  # type: ignore[arg-type]
+async def pods(assembly: Assembly, **options: Any) -> PodMetricsList:
+    request = ListRequest(options=ListOptions(**options))
     return PodMetricsList.FromString(await _call(assembly, "PodMetrics/List", request))
 
 

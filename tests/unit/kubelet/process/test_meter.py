@@ -10,7 +10,7 @@ from kubelet.process import meter
 from kubelet.process.meter import ProcessMeter
 from kubelet.stats import Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
-from tests.unit.kubelet.process.scene import Scene, shell
+from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
 
 BURN = f"{sys.executable} -S -c 'import time\nwhile time.process_time() < 0.3: pass'"
 """Ends when it has used 0.3 s of CPU."""
@@ -41,7 +41,7 @@ def cpu_seconds(used: Usage) -> float:
 
 
 async def test_what_ended_children_have_used_counts(scene: Scene) -> None:
-    pod = shell(f"{BURN}; echo done; exec sleep 1000")
+    pod = shell(f"{BURN}; echo done; {FOR_EVER}")
     scene.run(pod)
     await scene.says("done")
     used = (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"]
@@ -50,7 +50,7 @@ async def test_what_ended_children_have_used_counts(scene: Scene) -> None:
 
 
 async def test_a_daemon_that_has_left_the_session_and_its_parent_counts(scene: Scene) -> None:
-    pod = shell(f"(setsid {sys.executable} -S -c '{HOLD}' &); exec sleep 1000")
+    pod = shell(f"(setsid {sys.executable} -S -c '{HOLD}' &); {FOR_EVER}")
     scene.run(pod)
     await scene.says("held")
     assert (await measure(ProcessMeter(scene.root), pod, "c0"))["c0"].memory >= 50 << 20
@@ -66,7 +66,7 @@ async def test_a_child_that_has_ended_counts_also_while_nobody_has_waited_for_it
 
 async def test_the_cpu_is_that_since_somebody_asked_before(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "LEAST_WINDOW", 0.0)
-    pod = shell(f"{BURN}; echo done; exec sleep 1000")
+    pod = shell(f"{BURN}; echo done; {FOR_EVER}")
     scene.run(pod)
     await scene.says("done")
     of_two = ProcessMeter(scene.root)
@@ -77,7 +77,7 @@ async def test_the_cpu_is_that_since_somebody_asked_before(scene: Scene, monkeyp
 
 async def test_who_asks_again_at_once_hears_the_same_of_the_cpu(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "LEAST_WINDOW", 3600.0)
-    pod = shell("exec sleep 1000")
+    pod = shell(FOR_EVER)
     scene.run(pod)
     await scene.running()
     of_two = ProcessMeter(scene.root)
@@ -86,5 +86,5 @@ async def test_who_asks_again_at_once_hears_the_same_of_the_cpu(scene: Scene, mo
 
 
 async def test_what_is_not_there_is_left_out(scene: Scene) -> None:
-    pod = shell("exec sleep 1000")
+    pod = shell(FOR_EVER)
     assert await measure(ProcessMeter(scene.root), pod, "c0", "other") == {}

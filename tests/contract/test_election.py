@@ -182,11 +182,14 @@ async def test_who_leads_can_be_asked(serve: Serve, vote: Vote) -> None:
 async def test_one_that_hangs_is_passed_over(serve: Serve) -> None:
     """It is the first in line; the next one leads at once."""
     server = await serve(Timing(interval=0.05, silence=30, ttl=30))
-    leader, hanging, well = [await Speaker.open(server, holder) for holder in ("a", "b", "c")]
+    leader = await Speaker.open(server, "a")
     _, token = await leader.lead()
-    for waiting in (hanging, well):
-        await waiting.hear("opened")
-        await waiting.hear("observed")
+    in_line: list[Speaker] = []
+    for holder in ("hangs", "is well"):
+        in_line.append(await Speaker.open(server, holder))
+        await in_line[-1].hear("opened")
+        await in_line[-1].hear("observed")
+    _, well = in_line
     await asyncio.sleep(0.2)
     await well.beat(1)
     await well.hear("heartbeat")

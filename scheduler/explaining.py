@@ -6,6 +6,7 @@ and whoever leads is not asked.
 """
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +75,7 @@ def main(
     except (ApiError, TimeoutError) as error:
         said = {"error": str(error) or f"the API servers took more than {timeout:g} s", "kind": "unavailable"}
     json.dump(said, sys.stdout)
+    gc.freeze()  # as in pinnace.cli.command: what was imported is not searched for garbage at the end
 
 
 def _configuration(file: Path | None) -> config.Configuration:

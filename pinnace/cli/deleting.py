@@ -12,8 +12,8 @@ from pinnace.cli.console import note, out
 from pinnace.cli.query import AT_ONCE
 from pinnace.cli.session import Session
 from pinnace.cli.table import one_line
-from pinnace.cli.targets import reference
-from pinnace.cli.watching import Follower, Selection
+from pinnace.cli.targets import Selection, reference
+from pinnace.cli.watching import Follower
 from pinnace.client.errors import ApiError, Conflict, NotFound, from_status
 from pinnace.client.resource import delete_request
 

@@ -2,17 +2,31 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
 from pinnace.api.codec import to_dict
-from pinnace.api.resources import Object, Resource
-from pinnace.cli.targets import reference
-
-Item: TypeAlias = tuple[Resource[Any], Object]
+from pinnace.cli.targets import Item, reference
 
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """yaml, json or name; several are a List."""
+
+    form: str
+
+    def one(self, item: Item) -> str:
+        return one(self.form, item)
+
+    def many(self, items: Sequence[Item]) -> str:
+        return many(self.form, items)
+
+    def appended(self, item: Item) -> str:
+        return ("---\n" if self.form == "yaml" else "") + self.one(item)
 
 
 def one(form: str, item: Item) -> str:

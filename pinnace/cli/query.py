@@ -11,8 +11,7 @@ from pinnace.api.resources import Object, Resource
 from pinnace.api.tables_pb2 import Table
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
-from pinnace.cli.targets import Target, parse
-from pinnace.cli.watching import Selection
+from pinnace.cli.targets import Selection, Target, parse
 from pinnace.client.errors import ApiError
 
 AT_ONCE = 16

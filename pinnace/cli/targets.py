@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pinnace.api import resources
-from pinnace.api.resources import Resource
+from pinnace.api.resources import Object, Resource
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.outcomes import usage
 from pinnace.cli.table import one_line
+
+Item: TypeAlias = tuple[Resource[Any], Object]
+"""An object, and what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,15 @@ class Target:
 
     resource: Resource[Any]
     names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource. An empty namespace is all of them."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
 
 
 def reference(resource: Resource[Any], name: str) -> str:

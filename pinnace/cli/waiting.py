@@ -11,8 +11,8 @@ from pinnace.cli.deleting import SELECTABLE, SHOWN, Doomed, wait_until_gone
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session
-from pinnace.cli.targets import Target, reference
-from pinnace.cli.watching import Follower, Selection
+from pinnace.cli.targets import Selection, Target, reference
+from pinnace.cli.watching import Follower
 
 
 async def wait_for(session: Session, query: Query, target: Target, wanted: Wanted | str) -> None:

@@ -11,11 +11,11 @@ begins with a list, so that a wrong selector or a missing server fails at once, 
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.cli.targets import Selection
 from pinnace.client.errors import Conflict, Expired, Unavailable
 from pinnace.client.informer import Delta, difference
 from pinnace.client.resource import ResourceClient
@@ -27,15 +27,6 @@ T = TypeVar("T", bound=Object)
 
 class _Satisfied(Exception):
     """Ends `until`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which objects of a resource. An empty namespace is all of them."""
-
-    namespace: str = ""
-    labels: str = ""
-    fields: str = ""
 
 
 class Follower(Generic[T]):

@@ -20,14 +20,11 @@ Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
 import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from pinnace.runtime.tls import TlsFiles
 
@@ -201,6 +198,8 @@ def _endpoint(text: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    import yaml  # 20 ms, which whoever only asks for help does not wait for
+
     try:
         document = yaml.safe_load(path.read_text())
     except FileNotFoundError:
@@ -214,6 +213,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     """Replaces the file as a whole: a reader sees the old one or the new one."""
+    import tempfile  # few write one
+
+    import yaml
+
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:

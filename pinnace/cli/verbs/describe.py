@@ -18,7 +18,6 @@ from pinnace.cli.query import AT_ONCE, Query, fetch
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.client.errors import NotFound
-from pinnace.cluster.spec import ELECTION
 
 
 @verb(
@@ -62,8 +61,8 @@ async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fiel
     """Gathers what belongs to the object, and describes it."""
     events, now = await events_about(session, resource, obj), time.time()
     if resource is PODS:
-        leaderless = ELECTION if pods.waits_for_scheduler(obj) and not await is_led(session, ELECTION) else ""
-        return pods.describe(obj, events, now, leaderless=leaderless)
+        waits = pods.waits_for_scheduler(obj) and not await is_led(session, pods.ELECTION)
+        return pods.describe(obj, events, now, leaderless=pods.ELECTION if waits else "")
     if resource is NODES:
         on_node = await session.client.pods.list(fields=f"spec.nodeName={obj.metadata.name}")
         return nodes.describe(obj, await lease_of(session, obj), on_node.items, events, now)

@@ -11,7 +11,7 @@ from pinnace.cli.outcomes import usage
 from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
-from pinnace.cli.showing import Style, follow, show
+from pinnace.cli.showing import Style, show
 from pinnace.cli.targets import parse
 from pinnace.printers.columns import View
 
@@ -54,6 +54,8 @@ def events(
     query = Query.of([EVENTS.plural], all_namespaces=all_namespaces, fields=",".join(fields))
     style = Style(chosen(output), View(wide=output == "wide"), headers=not no_headers)
     if watch:
+        from pinnace.cli.following import follow
+
         run(settings, lambda session: session.watch(follow(session, query, style)))
     else:
         run(settings, lambda session: show(session, query, style))

@@ -1,16 +1,17 @@
 """`pinnace get`: objects in tables, or as machines read them; once, or for as long as they change."""
 
+from functools import partial
+
 import click
 
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.forms import OUTPUTS, chosen
-from pinnace.cli.jsonpath import parse_path
 from pinnace.cli.outcomes import usage
 from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.showing import Style, follow, show
+from pinnace.cli.showing import Order, Style, show
 from pinnace.printers.columns import View
 
 
@@ -62,7 +63,7 @@ def get(
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     view = View(wide=output == "wide", labels=show_labels)
-    order = parse_path(sort_by) if sort_by else None
+    order = _order(sort_by)
     style = Style(form=chosen(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
     if watch and order:
         raise usage("changes come in the order in which they are made", hint="leave out --watch or --sort-by")
@@ -76,4 +77,15 @@ def get(
     if not watch:
         run(settings, show_once)
     else:
+        from pinnace.cli.following import follow
+
         run(settings, lambda session: session.watch(follow(session, query, style)))
+
+
+def _order(path: str) -> Order | None:
+    """Raises Failure (usage)."""
+    if not path:
+        return None
+    from pinnace.cli import jsonpath, sorting
+
+    return partial(sorting.ordered, path=jsonpath.parse_path(path))

@@ -21,8 +21,8 @@ from pinnace.cli.query import Query, fetch
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
-from pinnace.cli.targets import reference
-from pinnace.cli.watching import Follower, Selection
+from pinnace.cli.targets import Selection, reference
+from pinnace.cli.watching import Follower
 
 WAIT = 600.0
 """Seconds for a rollout, unless --timeout says otherwise: its own deadline is as long, if nothing else is said."""

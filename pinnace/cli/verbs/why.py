@@ -10,7 +10,7 @@ from pinnace.api.resources import PODS
 from pinnace.cli import explanations, formats
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
-from pinnace.cli.describe.pods import DEFAULT_SCHEDULER, waits_for_scheduler
+from pinnace.cli.describe.pods import DEFAULT_SCHEDULER, ELECTION, waits_for_scheduler
 from pinnace.cli.explainer import ask
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.query import Query
@@ -18,7 +18,6 @@ from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.describe import events_about, is_led
 from pinnace.client.errors import NotFound
-from pinnace.cluster.spec import ELECTION
 from pinnace.printers.ages import is_set
 from pinnace.printers.events import count, when
 

@@ -1,5 +1,6 @@
 """The group of verbs: what it says about itself, and that it loads no more than it must."""
 
+import gc
 import importlib
 import subprocess
 import sys
@@ -77,6 +78,11 @@ def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith("Client Version: ")
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == said
+
+
+def test_garbage_is_collected_again_once_a_verb_is_loaded() -> None:
+    assert isinstance(cli.get_command(click.Context(cli), "version"), click.Command)
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
-from pinnace.cli.formats import Item, many, one
+from pinnace.cli.formats import many, one
+from pinnace.cli.targets import Item
 from tests.builders import make_pod
 
 ITEMS: list[Item] = [(PODS, make_pod(name).req(cpu="1").build()) for name in "ab"]

@@ -4,9 +4,9 @@ import pytest
 import yaml
 
 from pinnace.api.resources import PODS
-from pinnace.cli.formats import Item
 from pinnace.cli.forms import Form, chosen
 from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.targets import Item
 from tests.builders import make_pod
 
 ITEMS: list[Item] = [(PODS, make_pod("a").node("n1").build()), (PODS, make_pod("b").label("tier", "x,y").build())]

@@ -21,6 +21,7 @@ from pinnace.bench.witness import BOUND, History, witnessing
 from pinnace.bench.workload import cpu_of
 from pinnace.bench.workloads import Workload
 from pinnace.client.client import Client
+from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
@@ -40,14 +41,16 @@ async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progres
         setting = await set_up(bench, workload, pods, witness, progress)
         await quiet(cluster)
         progress.waiting("the schedulers to take in the backlog")
-        async with leaderless(cluster, client) as candidate:
+        async with leaderless(cluster, client) as caretaker:
             await setting.measured.create(bench.clients, pods, batch=BATCH)
+            caretaker.check()
             await quiet(cluster)
             progress.waiting("the backlog to be scheduled")
             meter = Meter(cluster.state)
             async with meanwhile(workload.churn(client, setting.placed)) if workload.churn else nullcontext():
+                caretaker.check()
                 let_go = time.monotonic()
-                resigning = asyncio.ensure_future(candidate.resign())
+                resigning = asyncio.ensure_future(caretaker.candidate.resign())
                 await witness.reached(BOUND, len(setting.placed.uids) + pods, PATIENCE)
                 usage = meter.read()
             await resigning
@@ -74,24 +77,44 @@ def violations(history: History, workload: Workload, setting: Setting) -> dict[s
     }
 
 
+class Caretaker:
+    """Leads and schedules nothing, until its candidate resigns."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.elected = asyncio.Event()
+        self.candidate = Candidate(
+            connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._lose
+        )
+        self._lost = ""
+
+    def check(self) -> None:
+        """Raises BenchError unless it has led ever since it was elected: otherwise a scheduler may have begun."""
+        if self._lost or self.candidate.token is None:
+            why = self._lost or "its heartbeats were late"
+            raise BenchError(
+                f"the benchmark lost the election before it let the schedulers go, so they may have begun early ({why}); "
+                "try again with fewer pods, or on a quieter machine"
+            )
+
+    def _lose(self, reason: str) -> None:
+        self._lost = self._lost or reason
+
+
 @asynccontextmanager
-async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[Candidate]:
-    """All schedulers run and none leads, since the candidate that is yielded does; until it resigns. Raises BenchError."""
+async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[Caretaker]:
+    """All schedulers run and none leads, since the caretaker does. Raises BenchError."""
     schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
     await processes.stop(cluster.state.of(SCHEDULER))
-    elected = asyncio.Event()
-    candidate = Candidate(
-        client.connection, ELECTION, HOLDER, on_elected=lambda token: elected.set(), on_lost=lambda reason: elected.clear()
-    )
-    campaigning = asyncio.create_task(candidate.run())
+    caretaker = Caretaker(client.connection)
+    campaigning = asyncio.create_task(caretaker.candidate.run())
     try:
         try:
             async with asyncio.timeout(ELECTION_TIMEOUT):
-                await elected.wait()
+                await caretaker.elected.wait()
         except TimeoutError:
             raise BenchError(f"the benchmark was not elected within {ELECTION_TIMEOUT:g} s of the schedulers' end") from None
         await asyncio.gather(*map(cluster.start, schedulers))
-        yield candidate
+        yield caretaker
     finally:
         campaigning.cancel()
         with suppress(asyncio.CancelledError):

@@ -79,6 +79,8 @@ async def hit_leader(
         await card.hold(leader.holder)
     cluster.kill(leader.holder, number)
     first_bind = await witness.next_leader_binds(leader.token, PATIENCE)
+    if first_bind < hit:
+        raise BenchError(f"{leader.holder} had lost the election before it was hit; try again, on a quieter machine")
     return Failover(leader, hit, hit_at, first_bind)
 
 

@@ -1,0 +1,85 @@
+"""A benchmark that did not lead, or did not hit who led, has no figure."""
+
+import signal
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.bench import backlog
+from pinnace.bench.backlog import Caretaker
+from pinnace.bench.errors import BenchError
+from pinnace.bench.leaders import hit_leader
+from pinnace.client.connection import Connection
+
+
+class FakeCandidate:
+    """Is told what becomes of it."""
+
+    def __init__(self, connection: Connection, election: str, holder: str, *, on_elected: Any, on_lost: Any) -> None:
+        self.on_elected, self.on_lost = on_elected, on_lost
+        self.token: int | None = None
+
+    def win(self, token: int) -> None:
+        self.token = token
+        self.on_elected(token)
+
+    def lose(self, reason: str) -> None:
+        self.token = None
+        self.on_lost(reason)
+
+
+@pytest.fixture
+def caretaker(monkeypatch: pytest.MonkeyPatch) -> Caretaker:
+    monkeypatch.setattr(backlog, "Candidate", FakeCandidate)
+    caretaker = Caretaker(Connection(["127.0.0.1:1"]))
+    caretaker.candidate.win(7)
+    return caretaker
+
+
+def test_who_has_led_all_the_time_may_measure(caretaker: Caretaker) -> None:
+    caretaker.check()
+
+
+def test_who_was_elected_again_has_not_led_all_the_time(caretaker: Caretaker) -> None:
+    caretaker.candidate.lose("no heartbeat was answered for 1.4 s")
+    caretaker.candidate.win(9)
+    with pytest.raises(BenchError, match=r"no heartbeat was answered for 1\.4 s.*fewer pods"):
+        caretaker.check()
+
+
+def test_a_term_that_has_lapsed_unheard_is_lost_too(caretaker: Caretaker) -> None:
+    caretaker.candidate.token = None
+    with pytest.raises(BenchError, match="heartbeats were late"):
+        caretaker.check()
+
+
+class FakeWitness:
+    """Sees the next leader's first bind at that time."""
+
+    def __init__(self, first_bind: float) -> None:
+        self.history = SimpleNamespace(counts=Counter[str]())
+        self._first_bind = first_bind
+
+    async def reached(self, what: str, number: int, timeout: float) -> None:
+        return
+
+    async def next_leader_binds(self, token: int, timeout: float) -> float:
+        return self._first_bind
+
+
+@pytest.mark.parametrize(("first_bind", "sound"), [(float("inf"), True), (0.0, False)])
+async def test_a_leader_that_was_replaced_before_it_was_hit_measures_nothing(first_bind: float, sound: bool) -> None:
+    async def leader(name: str) -> Election:
+        return Election(holder="scheduler-0", token=7)
+
+    client: Any = SimpleNamespace(elections=SimpleNamespace(get=leader))
+    cluster: Any = SimpleNamespace(kill=lambda name, number: None)
+    witness: Any = FakeWitness(first_bind)
+    if sound:
+        assert (await hit_leader(cluster, client, witness, signal.SIGKILL)).gap > 0
+    else:
+        with pytest.raises(BenchError, match="scheduler-0 had lost the election"):
+            await hit_leader(cluster, client, witness, signal.SIGKILL)

@@ -70,7 +70,7 @@ class Stream(Generic[R]):
         try:
             with HeedsCancellation():
                 async with asyncio.timeout(silence):
-                    response = await self._call.read()
+                    response = await self._next()
         except TimeoutError:
             self.abandon()
             raise unavailable(f"API server {self.endpoint} fell silent for {silence:.0f} s") from None
@@ -80,21 +80,29 @@ class Stream(Generic[R]):
             raise self._connection.failed(self._peer, error) from None
         return None if response is grpc.aio.EOF else response
 
+    def leave(self) -> None:
+        """Moves the connection on to another server. The stream stays as it is."""
+        self._connection.move_on(self._peer)
+
     def abandon(self) -> None:
         """Breaks the stream off, and moves the connection on to another server."""
-        self._connection.move_on(self._peer)
+        self.leave()
         self.cancel()
 
     def cancel(self) -> None:
         self._call.cancel()
 
+    async def _next(self) -> Any:
+        return await self._call.read()
+
 
 class Duplex(Stream[R], Generic[Q, R]):
-    """A stream in both directions."""
+    """A stream in both directions. It outlives those who read it: one that is `read` no longer is still there to be left."""
 
     def __init__(self, connection: "Connection", peer: Peer, call: Any) -> None:
         super().__init__(connection, peer, call)
         self._writing = asyncio.Lock()  # gRPC takes one message at a time
+        self._reading: asyncio.Future[Any] | None = None
 
     async def write(self, request: Q, *, patience: float | None = WRITE_TIMEOUT) -> None:
         """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended. A server
@@ -107,6 +115,22 @@ class Duplex(Stream[R], Generic[Q, R]):
             except TimeoutError:
                 self.abandon()
                 raise unavailable(f"API server {self.endpoint} takes no requests") from None
+
+    async def _next(self) -> Any:
+        """gRPC breaks a call off when its reader is cancelled (`_StreamResponseMixin._read` in grpcio): so that is a task that
+        nobody cancels, and whoever reads next finds it there."""
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._call.read())
+            self._reading.add_done_callback(_heard)
+        response = await asyncio.shield(self._reading)
+        self._reading = None
+        return response
+
+
+def _heard(reading: asyncio.Future[Any]) -> None:
+    """How a read ends that nobody waits for any more is no news to anybody."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 class Connection:

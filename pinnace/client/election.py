@@ -2,12 +2,15 @@
 
     waiting --Elected--> leading --Lost, or no answer for `validity`--> waiting, with a new session
        |                    |
-       |   stream broken: go on with another API server, keeping session and token
+       |   stream broken, or not answered: go on with another API server, keeping session and token
        +-------------- resign ---------------> stopped
 
 The candidate may act while `token` is not None: until `validity` seconds after it *sent* the last heartbeat that was
 answered, by its own monotonic clock. The server counts from when it *received* that heartbeat, and longer; so the candidate
 stands down first. `token` is computed when it is asked for: it is right even if the event loop was stalled meanwhile.
+
+A leader that is not answered breaks its stream off only once another server has its key, or its term is over: to the server
+that it leaves, a stream that breaks is a death, and the key would be gone before the leader has arrived elsewhere.
 
 A token that was given up never comes back, even if a server still holds it for this candidate: whoever acts has taken the end
 of the term for the end of all that it had not heard of yet, which with the same token could still happen.
@@ -95,6 +98,8 @@ class Candidate:
         self._given_up = 0  # the token of the last term that ended here
         self._leading = asyncio.Event()
         self._stream: Stream | None = None
+        self._left: Stream | None = None
+        """That of a leader on its way to another server."""
         self._open = False
         self._resigning = False
         self._resigned = asyncio.Event()
@@ -157,7 +162,8 @@ class Candidate:
         finally:
             self._stream = None
             self._open = False
-            stream.cancel()
+            if stream is not self._left:
+                stream.cancel()
 
     async def _begin(self, stream: Stream) -> None:
         """Opens a session, or resumes the one that there is."""
@@ -185,6 +191,7 @@ class Candidate:
         if opened.session == self._forsaken:
             raise unavailable("the term has lapsed while its session was being resumed; begin a new one")
         now = self._clock.monotonic()
+        self._break_off()
         self._open = True
         self._session = opened.session
         if self._forsaken == forsaken:
@@ -206,7 +213,9 @@ class Candidate:
             await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=sequence)))
             await self._clock.sleep(self._pulse.interval)
             if self._pulse.silent(self._clock.monotonic()):
-                stream.abandon()
+                stream.leave()
+                if self.token is not None:
+                    self._left = stream
                 raise unavailable(f"API server {stream.endpoint} does not answer heartbeats")
         raise unavailable("the term has lapsed; begin a new session")
 
@@ -281,7 +290,14 @@ class Candidate:
             self._given_up = term.token
             self._leading.clear()
             self._status.set(0)
+            self._break_off()
         return term
+
+    def _break_off(self) -> None:
+        """Nothing depends on the stream any more that was left."""
+        if self._left is not None:
+            self._left.cancel()
+            self._left = None
 
     def _tell_lost(self, term: Term, reason: str) -> None:
         log.warning('election "%s": token %d is lost: %s', self._election, term.token, reason)

@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from apiserver.services.elections import TIMING
 from apiserver.storage.interface import Guard, KeyValue, Storage, Write
+from pinnace.client.election import Candidate
 from tests.contract.electing import KEY, PATIENT, Serve, Vote, history_until, record_until
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import Speaker
@@ -27,6 +30,21 @@ async def test_leadership_survives_a_server_that_dies(serve: Serve, vote: Vote, 
     await record_until(storage, moved)
     await asyncio.sleep(TIMING.ttl)
     assert leader.candidate.token == token
+    assert (leader.history, waiting.history) == ([token], [])
+
+
+async def test_leadership_survives_a_server_whose_answers_do_not_arrive(
+    serve: Serve, vote: Vote, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server itself is well: it would delete the key of a leader that it takes for dead."""
+    one, two = await serve(), await serve()
+    leader = vote("a", one, two)
+    token = await leader.elected()
+    waiting = vote("b", two)
+    await waiting.stands()
+    with monkeypatch.context() as deaf:
+        deaf.setattr(Candidate, "_handle", lambda candidate, response: None)
+        await record_until(storage, moved)
     assert (leader.history, waiting.history) == ([token], [])
 
 

@@ -37,6 +37,12 @@ class Conversation:
         request = await self.hear()
         return request.open.session, request.open.token
 
+    async def ends(self) -> None:
+        """Until the candidate has broken the stream off."""
+        async with asyncio.timeout(PATIENCE):
+            while await self.heard.get() is not None:
+                pass
+
     async def hear(self) -> CampaignRequest:
         async with asyncio.timeout(PATIENCE):
             request = await self.heard.get()
@@ -278,6 +284,49 @@ async def test_leaves_a_server_that_does_not_answer(
         await clock.advance(INTERVAL)
     assert await (await elsewhere.next(clock)).opening() == (5, 7)
     assert candidate.token == 7
+
+
+async def test_breaks_off_when_it_has_arrived_elsewhere(
+    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
+) -> None:
+    """The server that it leaves would take it for dead, and delete its key."""
+    elsewhere = Electorate(servers[1])
+    for _ in range(4):
+        await clock.advance(INTERVAL)
+    arrived = await elsewhere.next(clock)
+    await arrived.opening()
+    left = asyncio.ensure_future(leading.ends())
+    await asyncio.wait((left,), timeout=0.1)
+    assert not left.done()
+    arrived.opened(session=5)
+    await left
+    assert candidate.token == 7
+
+
+async def test_breaks_off_when_its_term_is_over(
+    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
+) -> None:
+    """It has arrived nowhere in time: the server that it left may delete the key now."""
+    elsewhere = Electorate(servers[1])
+    for _ in range(4):
+        await clock.advance(INTERVAL)
+    await (await elsewhere.next(clock)).opening()
+    await clock.advance(VALIDITY)
+    await leading.ends()
+    assert candidate.token is None
+
+
+async def test_one_that_does_not_lead_breaks_off_at_once(
+    servers: list[FakeServer], candidate: Candidate, clock: FakeClock
+) -> None:
+    """It is the next one's turn there."""
+    waiting = await Electorate(servers[0]).first()
+    await waiting.opening()
+    waiting.opened(session=5)
+    await waiting.was_read()
+    for _ in range(4):
+        await clock.advance(INTERVAL)
+    await waiting.ends()
 
 
 async def test_begins_anew_when_it_was_deposed(

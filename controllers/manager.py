@@ -7,9 +7,8 @@
 * A standby is hot: its informers run, and its indices are up to date. It lacks only the lead.
 * The barrier: before the first look all informers have reached the revision of the election. What earlier leaders wrote is then
   known: nothing is made twice because a replica was behind.
-* On losing the lead everything is cancelled at once, writes that are under way too, and nothing more is sent (guard.py).
-  What has been sent may still be carried out: each is conditional (on a version, or on a uid), so that it does what was right
-  when it was decided, or nothing; but for creates, of which there may be too many for a moment.
+* On losing the lead everything is cancelled at once, writes that are under way too, and nothing more is sent. What has been
+  sent is fenced: it commits only while this replica leads (pinnace/client/guarded.py). Events are not: they only tell.
 """
 
 import asyncio
@@ -20,7 +19,6 @@ from functools import partial
 from typing import Any
 
 from controllers.controller import Controller, Keys, Shared
-from controllers.guard import Guarded
 from controllers.informers import Informers
 from controllers.working import Working
 from pinnace.client.client import Client
@@ -48,7 +46,7 @@ class Manager:
         self._clock = clock
         self._informers = Informers(client, clock=clock)
         self._events = Recorder(client.events, COMPONENT, name, clock=clock)
-        guarded = Client(Guarded(client.connection, lambda: self._candidate.token is not None))
+        guarded = client.guarded(lambda: self._candidate.fence)
         self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))
         self._working: Mapping[str, Working] = {}
         for controller in self._controllers:

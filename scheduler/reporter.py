@@ -15,7 +15,7 @@ from typing import Protocol
 from pinnace.api.core_v1_pb2 import Node, Pod, PodCondition
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import ApiError, Conflict, Unavailable, from_status
+from pinnace.client.errors import ApiError, Conflict, Fenced, Unavailable, from_status
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.pod_info import PodInfo
 
@@ -95,7 +95,7 @@ class Reporter:
             if isinstance(answer, Conflict | Unavailable):
                 self._wanted.setdefault(key, each)
                 self._some.set()
-            elif answer is not None:
+            elif answer is not None and not isinstance(answer, Fenced):
                 log.warning("condition of pod %s: %s", key, answer)
 
     def _changed(self, key: str, wanted: _Wanted) -> Pod | None:

@@ -12,6 +12,7 @@
   extenders are asked (`consulting`).
 * On losing the lead nothing more is decided or sent; assumed pods whose binds were not sent are forgotten and queue again,
   those whose binds were sent stay assumed.
+* All that a leader writes is fenced, but for events: binds under the token of their decision, the rest under the present one.
 """
 
 import asyncio
@@ -77,12 +78,13 @@ class Scheduler:
         self._passes = Passes(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
         self._informers = Informers(client, needs(config), writes(config), clock=clock)
+        guarded = client.guarded(lambda: self._candidate.fence)
         store = self._informers.pods.store
         self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
-        self._evictions = Evictions(client.pods, store, self._recorders, clock=clock)
+        self._evictions = Evictions(guarded.pods, store, self._recorders, clock=clock)
         preemption = PreemptionHandle(self._cache, self._evictions, store, config.seed)
         self._extenders = Extenders(config.extenders)
-        handle = PluginHandle(self._informers, self._binder.waiting, self._activate, preemption, client)
+        handle = PluginHandle(self._informers, self._binder.waiting, self._activate, preemption, guarded)
         frameworks = build(config, handle, self._extenders.binders)
         self._profiles = preemption.profiles = Profiles(frameworks)
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
@@ -93,7 +95,7 @@ class Scheduler:
         self._informers.nodes.add_handler(feed.on_nodes)
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
-        self._reporter = Reporter(self._recorders, client.pods, store, clock=clock)
+        self._reporter = Reporter(self._recorders, guarded.pods, store, clock=clock)
         self._candidate = Candidate(
             client.connection, config.election, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
         )

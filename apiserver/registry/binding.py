@@ -12,31 +12,24 @@ from collections.abc import Iterable
 from apiserver.registry import errors
 from apiserver.registry.deletion import copy
 from apiserver.registry.errors import Rejected
+from apiserver.registry.fencing import guards
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.storage.interface import Guard
+from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.resources import PODS, election_key
+from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
-def guards(fence: Fence | None) -> tuple[Guard, ...]:
-    """What must hold in etcd for a bind under this fence to commit. Raises Rejected when there can be no such fence."""
-    if fence is None:
-        return ()
-    if dns_subdomain(fence.election) or fence.token <= 0:
-        raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
-    return (Guard(election_key(fence.election), fence.token),)
-
-
 def bind(bindings: Iterable[Binding], fence: Fence | None, now: float) -> list[Mutation[Pod] | Refusal]:
     """The mutation for each binding, or what is wrong with it. `now` in Unix seconds. Raises Rejected as `guards` does."""
     guarded = guards(fence)
-    by = f"{fence.election}/{fence.token}" if fence is not None else ""
+    by = fences.told(fence) if fence is not None else ""
     scheduled = to_time(now)
     return [_refusal(binding) or _mutation(binding, guarded, by, scheduled) for binding in bindings]
 

@@ -8,6 +8,7 @@ costs no read. What it promises:
   checked by reading first. So a lagging cache can cost time, but never a wrong answer.
 * Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone. Those of one object follow
   one another: together each would lose to the one before, and be tried again with all the others.
+* What a call writes that was made in a leader's name commits only while it leads (apiserver.registry.fencing).
 * Steps that take long, of large objects, keep nobody else waiting but for one of them.
 """
 
@@ -19,7 +20,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
-from apiserver.registry import errors
+from apiserver.registry import errors, fencing
 from apiserver.registry.errors import Rejected
 from apiserver.storage.committer import Conflict, Denied, GuardFailed
 from apiserver.storage.committer import Outcome as Committal
@@ -126,7 +127,8 @@ class Mutator(Generic[T]):
 
     async def _run(self, mutations: Sequence[Mutation[T]], dry_run: bool) -> list[Outcome]:
         """Of mutations of different objects."""
-        attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key))) for mutation in mutations]
+        fence = fencing.CALL.get()
+        attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key)), fence) for mutation in mutations]
         open_: Sequence[_Attempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
             await in_turns(lambda attempt: attempt.advance(dry_run), open_, self._clock)
@@ -206,10 +208,23 @@ class _Attempt(Generic[T]):
     """One mutation on its way. After `advance`, and `wait` where there is something `later`, it has an outcome, or must be
     read, or has a write to commit."""
 
-    __slots__ = ("_final", "_refused", "_uid", "_value", "_version", "later", "must_read", "mutation", "outcome", "write")
+    __slots__ = (
+        "_final",
+        "_guards",
+        "_refused",
+        "_uid",
+        "_value",
+        "_version",
+        "later",
+        "must_read",
+        "mutation",
+        "outcome",
+        "write",
+    )
 
-    def __init__(self, mutation: Mutation[T], version: Version[T] | None) -> None:
+    def __init__(self, mutation: Mutation[T], version: Version[T] | None, fence: tuple[Guard, ...]) -> None:
         self.mutation = mutation
+        self._guards = (*mutation.guards, *fence)
         self._version = version
         self._final = False  # is the version etcd's, or only the cache's?
         self._refused: Refusal | None = None  # by others, who saw that version
@@ -271,7 +286,7 @@ class _Attempt(Generic[T]):
             if step is Sign.KEEP or dry_run:
                 self.committed(self._version.revision)
             else:
-                self.write = Write(self.mutation.key, None, self._version.revision, self.mutation.guards)
+                self.write = Write(self.mutation.key, None, self._version.revision, self._guards)
 
     def _store(self, uid: str, value: bytes, dry_run: bool) -> None:
         expected = _revision(self._version)
@@ -279,4 +294,4 @@ class _Attempt(Generic[T]):
         if dry_run:
             self.committed(expected)
         else:
-            self.write = Write(self.mutation.key, value, expected, self.mutation.guards)
+            self.write = Write(self.mutation.key, value, expected, self._guards)

@@ -11,6 +11,7 @@ import grpc.aio
 
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.user import UNSECURED, User
+from apiserver.registry import fencing
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.services.requests import KEY, RequestIds
@@ -81,6 +82,7 @@ def _unary(method: Method, who: Who, ids: RequestIds) -> Any:
     async def call(request: Any, context: Any) -> bytes:
         _name(context, ids)
         try:
+            fencing.enter(context.invocation_metadata() or ())
             return await method.call(request, Call(context, who(context)))
         except Rejected as rejected:
             _let_go(rejected)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import Resource
 from pinnace.chaos.calls import answered, asked, outcome_of, parse
 from pinnace.chaos.journal import Journal
@@ -42,9 +43,9 @@ class _Once(Connection):
         *,
         timeout: float = 10.0,
         retry: bool = True,
-        allowed: Callable[[], bool] | None = None,
+        fence: Callable[[], Fence | None] | None = None,
     ) -> R:
-        return await self._attempt(method, request, response, asyncio.get_running_loop().time() + timeout, False, allowed)
+        return await self._attempt(method, request, response, asyncio.get_running_loop().time() + timeout, False, fence)
 
 
 class RecordingConnection(Connection):
@@ -72,16 +73,16 @@ class RecordingConnection(Connection):
         *,
         timeout: float = CALL_TIMEOUT,
         retry: bool = True,
-        allowed: Callable[[], bool] | None = None,
+        fence: Callable[[], Fence | None] | None = None,
     ) -> R:
         server = self._random.choice(self._servers)
         parsed = parse(method)
         if parsed is None:
-            return await server.call(method, request, response, timeout=timeout, allowed=allowed)
+            return await server.call(method, request, response, timeout=timeout, fence=fence)
         number = next(self._ids)
         attempt = self._under_way[number] = _Attempt(self.client, number, server.endpoint, *parsed, request)
         try:
-            answer = await server.call(method, request, response, timeout=min(timeout, CALL_TIMEOUT), allowed=allowed)
+            answer = await server.call(method, request, response, timeout=min(timeout, CALL_TIMEOUT), fence=fence)
         except ApiError as error:
             self._write(number, attempt.failed(error))
             raise

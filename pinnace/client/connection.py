@@ -21,6 +21,8 @@ import grpc.aio
 from google.protobuf.message import Message
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay
 
+from pinnace.api import fences
+from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import (
     REQUEST_ID_KEY,
     ApiError,
@@ -170,19 +172,17 @@ class Connection:
         *,
         timeout: float = 10.0,
         retry: bool = True,
-        allowed: Callable[[], bool] | None = None,
+        fence: Callable[[], Fence | None] | None = None,
     ) -> R:
         """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
 
         What certainly did not happen is tried again, on the next server, until `timeout`. With `retry`, so is a call whose
-        answer was lost: say so only of reads and of writes that may happen twice. `allowed` is asked at the moment in which an
-        attempt is sent: if it may not be, Fenced is raised.
+        answer was lost: say so only of reads and of writes that may happen twice. `fence` is asked at the moment in which an
+        attempt is sent: what it writes commits only while this leader leads (pinnace.api.fences); None: Fenced is raised.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         try:
-            return await self._attempt(
-                method, request, response, deadline, retry, allowed
-            )  # most succeed: no machinery for these
+            return await self._attempt(method, request, response, deadline, retry, fence)  # most succeed: no machinery
         except ApiError as error:
             if not _repeatable(error, retry):
                 raise
@@ -199,7 +199,7 @@ class Connection:
             """The first one has been made."""
             if (error := next(told, None)) is not None:
                 raise error
-            return await self._attempt(method, request, response, deadline, retry, allowed)
+            return await self._attempt(method, request, response, deadline, retry, fence)
 
         return await attempts(attempt)
 
@@ -264,18 +264,22 @@ class Connection:
         response: type[R],
         deadline: float,
         retry: bool,
-        allowed: Callable[[], bool] | None,
+        fence: Callable[[], Fence | None] | None,
     ) -> R:
         try:
             async with asyncio.timeout_at(deadline):
                 peer = await self._connected()
         except TimeoutError:
             raise timed_out(f"no connection to the API server at {', '.join(self._endpoints)} in time") from None
-        if allowed is not None and not allowed():
-            raise fenced(f"{method} is not sent: the term is over")
+        metadata = self._metadata
+        if fence is not None:
+            leader = fence()
+            if leader is None:
+                raise fenced(f"{method} is not sent: the term is over")
+            metadata = [*(metadata or ()), (fences.KEY, fences.told(leader))]
         remaining = deadline - asyncio.get_running_loop().time()
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, response.FromString)
-        sent = call(request, timeout=max(remaining, 0.001), metadata=self._metadata)
+        sent = call(request, timeout=max(remaining, 0.001), metadata=metadata)
         try:
             with HeedsCancellation():
                 answer: R = await sent

@@ -26,6 +26,7 @@ from contextlib import suppress
 from prometheus_client import Gauge
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
+from pinnace.api.pods_pb2 import Fence
 from pinnace.client.connection import Connection, Duplex
 from pinnace.client.errors import ApiError, Unavailable, unavailable
 from pinnace.client.pulse import Pulse
@@ -109,6 +110,12 @@ class Candidate:
         """The fencing token, while this candidate leads and may act; else None."""
         term = self._term
         return term.token if term is not None and term.valid(self._clock.monotonic()) else None
+
+    @property
+    def fence(self) -> Fence | None:
+        """For what is written now; None, as `token`."""
+        token = self.token
+        return None if token is None else Fence(election=self._election, token=token)
 
     @property
     def healthy(self) -> str | None:

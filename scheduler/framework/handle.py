@@ -81,7 +81,8 @@ class Handle(Protocol):
 
     @property
     def client(self) -> Client:
-        """The API. Not for the scheduling cycle, which does not wait for anything; and not before the scheduler runs."""
+        """The API. Not for the scheduling cycle, which does not wait for anything; and not before the scheduler runs. What is
+        written commits only while this scheduler leads; when it does not, calls raise Fenced."""
         ...
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.client.errors import ApiError, Conflict, NotFound, Unavailable, from_status
+from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_status
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.placed_pod import PlacedPod
@@ -120,7 +120,7 @@ class Evictions:
                 self._recorder.event(each.pod, "Normal", "Preempted", each.told)
             elif isinstance(answer, Unavailable) and self._clock.monotonic() < each.until:
                 left.append(each)
-            elif not isinstance(answer, NotFound | Conflict):
+            elif not isinstance(answer, NotFound | Conflict | Fenced):
                 log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)
         return left
 

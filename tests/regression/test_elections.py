@@ -183,7 +183,7 @@ async def test_kubernetes_67651_terms_that_overlap_in_the_leaders_heads() -> Non
     https://github.com/kubernetes/kubernetes/issues/67651
 
     Here: between the end of a term in etcd and the leader's hearing of it there is a moment too. Kept by: each bind carries the
-    token, and commits only while the election's key has it (`binding.guards`)."""
+    token, and commits only while the election's key has it (`fencing.guards`)."""
     storage = MemoryStorage()
     numbers = count()
     async with serving(storage) as one, serving(storage) as two:

@@ -7,7 +7,7 @@ cancellation, deadlines, and AioRpcError for whatever ends a call. Messages cros
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -25,6 +25,7 @@ BACKOFF = 0.1
 STATUS = {code.value[0]: code for code in StatusCode}
 Write = Callable[[Any], bytes]
 Read = Callable[[bytes], Any]
+Metadata = Sequence[tuple[str, str]]
 
 
 class SimPeer(Peer):
@@ -77,8 +78,8 @@ class SimChannel:
         self._receive(CLOSED)
 
     def unary_unary(self, method: str, write: Write, read: Read) -> Any:
-        async def invoke(request: Any, timeout: float, metadata: object = None) -> Any:
-            call = _Call(self, method, read, write, timeout)
+        async def invoke(request: Any, timeout: float, metadata: Metadata | None = None) -> Any:
+            call = _Call(self, method, read, write, timeout, tuple(metadata or ()))
             call.begin(write(request))
             return await call.answer(timeout)
 
@@ -107,7 +108,7 @@ class SimChannel:
             call.end(StatusCode.UNAVAILABLE, "failed to connect to all addresses")
             return number
         self._calls[number] = call
-        self._socket.send(("call", number, call.method, request, call.timeout))
+        self._socket.send(("call", number, call.method, request, call.timeout, call.metadata))
         return number
 
     def send(self, *frame: Any) -> None:
@@ -153,9 +154,12 @@ class SimChannel:
 class _Call:
     """One call, of any kind; what grpc.aio's call objects are to the Connection."""
 
-    def __init__(self, channel: SimChannel, method: str, read: Read, write: Write, timeout: float | None) -> None:
+    def __init__(
+        self, channel: SimChannel, method: str, read: Read, write: Write, timeout: float | None, metadata: Metadata = ()
+    ) -> None:
         self.method = method
         self.timeout = timeout
+        self.metadata = metadata
         self._channel = channel
         self._from_bytes = read
         self._to_bytes = write

@@ -6,12 +6,13 @@ grpc.aio does. A stream of requests then simply ends.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from apiserver.assembly import Assembly
 from apiserver.auth.user import User
+from apiserver.registry import fencing
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from pinnace.api.status import encode
@@ -68,9 +69,9 @@ class _Session:
             return
         kind, number, *payload = frame
         if kind == "call":
-            path, request, timeout = payload
+            path, request, timeout, metadata = payload
             call = self._calls[number] = _ServerCall(self._socket, self._user, number, self._methods[path], timeout)
-            call.task = asyncio.create_task(self._serve(call, request))
+            call.task = asyncio.create_task(self._serve(call, request, metadata))
             if timeout is not None:
                 call.alarm = asyncio.get_running_loop().call_later(timeout, call.cancel)
         elif (known := self._calls.get(number)) is not None:
@@ -79,9 +80,10 @@ class _Session:
             else:
                 known.cancel()
 
-    async def _serve(self, call: "_ServerCall", request: bytes | None) -> None:
+    async def _serve(self, call: "_ServerCall", request: bytes | None, metadata: Sequence[tuple[str, str]]) -> None:
         method = call.method
         try:
+            fencing.enter(metadata)
             if method.server_streaming:
                 requests: Any = call.requests() if method.client_streaming else method.parse(request or b"")
                 async with aclosing(method.stream(requests, call)) as responses:

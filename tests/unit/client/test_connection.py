@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
-from pinnace.api.pods_pb2 import CreatePodRequest
+from pinnace.api.pods_pb2 import CreatePodRequest, Fence
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import errors
@@ -292,9 +292,9 @@ async def test_a_server_that_takes_no_requests_is_left(serve: Serve, connect: Co
     assert connection.endpoint == two.address
 
 
-async def test_no_attempt_is_sent_that_is_not_allowed_any_more(serve: Serve, connect: Connect) -> None:
+async def test_no_attempt_is_sent_when_the_term_is_over(serve: Serve, connect: Connect) -> None:
     server, asked = await serve(), list[None]()
-    may = iter([True, False])
+    terms = iter([Fence(election="scheduler", token=7), None])
 
     async def refuse_first(context: Any) -> None:
         asked.append(None)
@@ -302,5 +302,5 @@ async def test_no_attempt_is_sent_that_is_not_allowed_any_more(serve: Serve, con
 
     answering(server, refuse_first)
     with pytest.raises(errors.Fenced):
-        await connect(server).call(METHOD, GetRequest(name="a"), Pod, timeout=5.0, allowed=lambda: next(may))
+        await connect(server).call(METHOD, GetRequest(name="a"), Pod, timeout=5.0, fence=lambda: next(terms))
     assert len(asked) == 1

@@ -54,6 +54,10 @@ class FakeApi:
     def of(self, resource: Resource[Any]) -> "FakeResource":
         return self._clients.setdefault(resource.plural, FakeResource(self, resource))
 
+    def guarded(self, fence: Callable[[], Fence | None]) -> "FakeApi":
+        """Only binds are fenced here."""
+        return self
+
     def put(self, resource: Resource[Any], *objs: Any) -> None:
         """Creates or replaces."""
         for obj in objs:

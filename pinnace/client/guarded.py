@@ -1,23 +1,25 @@
-"""A leader's calls: none is sent once its term is over.
+"""A leader's calls: none is sent once its term is over, and what was sent before commits only while it leads.
 
 A process that was stopped, or starved, comes to itself in the middle of a look, and goes on with it before it hears that
-another one leads. What it then creates would be there twice: so each attempt asks for the lead at the moment in which it is
-sent. A call that is on its way already cannot be called back.
+another one leads. What it then creates would be there twice. So each attempt asks for the lead at the moment in which it is
+sent, and carries the fence, in case that it arrives too late.
 """
 
 from collections.abc import Callable
 
 from google.protobuf.message import Message
 
+from pinnace.api.pods_pb2 import Fence
 from pinnace.client.connection import Connection, Duplex, Q, R, Stream
 
 
 class Guarded(Connection):
-    """Calls through `connection`, while `leads`; then they raise Fenced. Streams are not guarded: they change nothing."""
+    """Calls through `connection`, in the name of the present leader: `fence`, or None, and they raise Fenced. A call belongs to
+    the term in which it began. Streams are not guarded: they change nothing."""
 
-    def __init__(self, connection: Connection, leads: Callable[[], bool]) -> None:
+    def __init__(self, connection: Connection, fence: Callable[[], Fence | None]) -> None:
         self._connection = connection  # which has the peers
-        self._leads = leads
+        self._fence = fence
 
     @property
     def endpoint(self) -> str:
@@ -31,9 +33,14 @@ class Guarded(Connection):
         *,
         timeout: float = 10.0,
         retry: bool = True,
-        allowed: Callable[[], bool] | None = None,
+        fence: Callable[[], Fence | None] | None = None,
     ) -> R:
-        return await self._connection.call(method, request, response, timeout=timeout, retry=retry, allowed=self._leads)
+        began = self._fence()
+
+        def still() -> Fence | None:
+            return began if self._fence() == began else None
+
+        return await self._connection.call(method, request, response, timeout=timeout, retry=retry, fence=still)
 
     async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         return await self._connection.stream(method, request, response)

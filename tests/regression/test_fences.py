@@ -1,0 +1,115 @@
+"""What a leader has sent that was deposed meanwhile: whatever it is, it does not happen."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+
+from apiserver.storage.interface import Committed, Write
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api import fences
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.policy_v1_pb2 import Eviction
+from pinnace.api.resources import PODS, election_key
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from pinnace.client.errors import Fenced, Invalid, from_status
+from pinnace.client.resource import delete_request
+from tests.builders import make_pod
+from tests.regression.servers import serving
+from tests.unit.client.fakeserver import connect
+
+ELECTION = "controllers"
+KEY = election_key(ELECTION)
+Verb = Callable[[Client, Pod], Awaitable[object]]
+
+
+@pytest.fixture
+async def storage() -> MemoryStorage:
+    return MemoryStorage()
+
+
+@pytest.fixture
+async def client(storage: MemoryStorage) -> AsyncIterator[Client]:
+    async with serving(storage) as address:
+        client = Client(connect(address))
+        yield client
+        await client.connection.close()
+
+
+async def elected(storage: MemoryStorage) -> Fence:
+    """Somebody leads."""
+    answer = await storage.transact([Write(KEY, b"", expected=0)])
+    assert isinstance(answer, Committed)
+    return Fence(election=ELECTION, token=answer.revision)
+
+
+def new(name: str) -> Pod:
+    return make_pod(name).req(cpu="1m").new()
+
+
+async def single(items: Awaitable[Sequence[BatchItem]]) -> None:
+    (item,) = await items
+    if item.HasField("error"):
+        raise from_status(item.error)
+
+
+def labelled(pod: Pod) -> Pod:
+    pod.metadata.labels["new"] = "label"
+    return pod
+
+
+def failed(pod: Pod) -> Pod:
+    pod.status.reason = "Gone"
+    return pod
+
+
+WRITES: dict[str, Verb] = {
+    "create": lambda client, pod: client.pods.create(new("other")),
+    "create_batch": lambda client, pod: single(client.pods.create_batch([new("other")])),
+    "update": lambda client, pod: client.pods.update(labelled(pod)),
+    "update_status_batch": lambda client, pod: single(client.pods.update_status_batch([failed(pod)])),
+    "patch": lambda client, pod: client.pods.patch("pod", "default", {"metadata": {"labels": {"new": "label"}}}),
+    "delete": lambda client, pod: client.pods.delete("pod", "default"),
+    "delete_batch": lambda client, pod: single(client.pods.delete_batch([delete_request("pod", "default")])),
+    "evict": lambda client, pod: single(
+        client.pods.evict_batch([Eviction(metadata=ObjectMeta(name="pod", namespace="default"))])
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_only_who_leads_writes(storage: MemoryStorage, client: Client, write: Verb) -> None:
+    pod = await client.pods.create(new("pod"))
+    fence = await elected(storage)
+    guarded = client.guarded(lambda: fence)
+    await storage.transact([Write(KEY, None, fence.token)])
+    before = [await storage.get(PODS.key("default", name)) for name in ("pod", "other")]
+    with pytest.raises(Fenced, match="stand down"):
+        await write(guarded, pod)
+    await elected(storage)
+    with pytest.raises(Fenced, match="stand down"):
+        await write(guarded, pod)
+    assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] == before
+    key = await storage.get(KEY)
+    assert key is not None
+    await write(client.guarded(lambda: Fence(election=ELECTION, token=key.create_revision)), pod)
+    assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] != before
+
+
+async def test_reads_need_no_lead(client: Client) -> None:
+    await client.pods.create(new("pod"))
+    found = await client.guarded(lambda: Fence(election=ELECTION, token=1)).pods.get("pod", "default")
+    assert found.metadata.name == "pod"
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["", "controllers", "controllers/", "controllers/x", "/7", "controllers/0", "a/../b/7", "x" * 999]
+)
+async def test_nonsense_is_told(client: Client, nonsense: str) -> None:
+    told = Connection([client.connection.endpoint], metadata=[(fences.KEY, nonsense)])
+    with pytest.raises(Invalid, match="fence"):
+        await Client(told).pods.create(new("pod"))
+    await told.close()

@@ -1,0 +1,64 @@
+"""Calls in the name of a leader."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pinnace.api import fences
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.client import errors
+from pinnace.client.guarded import Guarded
+from tests.unit.client.conftest import Connect, Serve
+from tests.unit.client.fakeserver import FakeServer, refuse
+
+METHOD = "/pinnace.v1.Pods/Create"
+NOT_NOW = Refusal(Code.UNAVAILABLE, "", "not now", retry_after=0.0)
+
+
+class Answers:
+    """Refuses the first calls, as often as it is told to. `fences`: what each call has carried."""
+
+    def __init__(self, server: FakeServer, refusals: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.fences: list[str | None] = []
+        self._refusals = refusals
+        self._meanwhile = meanwhile
+        server.on(METHOD, GetRequest, self._answer)
+
+    async def _answer(self, request: GetRequest, context: Any) -> Pod:
+        self.fences.append(dict(context.invocation_metadata()).get(fences.KEY))
+        if len(self.fences) <= self._refusals:
+            self._meanwhile()
+            await refuse(context, NOT_NOW)
+        return Pod()
+
+
+async def write(guarded: Guarded) -> None:
+    await guarded.call(METHOD, GetRequest(name="a"), Pod, timeout=5.0)
+
+
+async def test_each_attempt_carries_the_fence(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answers = Answers(server, refusals=1)
+    await write(Guarded(connect(server), lambda: Fence(election="controllers", token=7)))
+    assert answers.fences == ["controllers/7", "controllers/7"]
+
+
+async def test_who_does_not_lead_sends_nothing(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answers = Answers(server)
+    with pytest.raises(errors.Fenced):
+        await write(Guarded(connect(server), lambda: None))
+    assert answers.fences == []
+
+
+async def test_what_was_begun_in_one_term_is_not_repeated_in_the_next(serve: Serve, connect: Connect) -> None:
+    """What it rests on may be out of date: the new term begins with a new look."""
+    server, tokens = await serve(), [7]
+    answers = Answers(server, refusals=1, meanwhile=lambda: tokens.append(9))
+    with pytest.raises(errors.Fenced):
+        await write(Guarded(connect(server), lambda: Fence(election="controllers", token=tokens[-1])))
+    assert answers.fences == ["controllers/7"]

@@ -20,7 +20,7 @@ VERBS = (
 )  # fmt: skip
 
 
-@click.group("auth", context_settings=CONTEXT, no_args_is_help=True)
+@click.group("auth", context_settings=CONTEXT, no_args_is_help=False)
 def auth() -> None:
     """Ask who one is for the server, and what one may do."""
 

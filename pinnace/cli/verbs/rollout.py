@@ -28,7 +28,7 @@ WAIT = 600.0
 """Seconds for a rollout, unless --timeout says otherwise: its own deadline is as long, if nothing else is said."""
 
 
-@click.group("rollout", context_settings=CONTEXT)
+@click.group("rollout", context_settings=CONTEXT, no_args_is_help=False)
 def rollout() -> None:
     """Follow, undo, pause or restart rollouts of deployments."""
 

@@ -23,7 +23,7 @@ http_option = click.option("--http", default="", metavar="HOST:PORT", help="Ask 
 output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 
 
-@click.group("sched", context_settings=CONTEXT)
+@click.group("sched", context_settings=CONTEXT, no_args_is_help=False)
 def sched() -> None:
     """Show the leading scheduler's queue, or its cache.
 

@@ -44,8 +44,6 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["xyzzy"], 'error: unknown command "xyzzy"'),
         (["get", "pods", "--wacth"], "error: no such option '--wacth'. Did you mean '--watch'?"),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
-        (["node"], "error: missing command"),
-        (["chaos"], "error: missing command"),
         (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
         (["completion", "tcsh"], "error: invalid value for"),
     ],
@@ -55,6 +53,15 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
     captured = capsys.readouterr()
     first, hint = captured.err.splitlines()
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
+
+
+def test_a_verb_of_several_says_that_one_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    context = click.Context(cli)
+    several = [name for name in VERBS if type(cli.get_command(context, name)) is click.Group]
+    assert {"node", "rollout"} <= set(several)
+    for name in several:
+        assert run([name]) == 2
+        assert capsys.readouterr().err == f"error: missing command\nhint: `pinnace {name} --help` shows how it is used\n"
 
 
 def test_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:

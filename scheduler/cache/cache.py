@@ -40,7 +40,6 @@ class Cache:
         self.nodes = NodeTable()
         self._pods: dict[str, PlacedPod] = {}
         self._on_node: dict[str, dict[str, PlacedPod]] = {}
-        self._versions: dict[str, int] = {}
         self._changes = 0
 
     def set_node(self, node: Node) -> ClusterEvent:
@@ -63,7 +62,6 @@ class Cache:
         if self.nodes.row(name) is None:
             return None
         self.nodes.remove(name)
-        self._versions.pop(name, None)
         return ClusterEvent(Change.NODE_REMOVED, name)
 
     def assume(self, info: PodInfo, node: str) -> None:
@@ -169,16 +167,19 @@ class Cache:
         return WhatIf(self.nodes)
 
     def version(self, node: str) -> int:
-        """Another one after every change of the node, its pods, and those nominated to it."""
-        return self._versions.get(node, 0)
+        """As `NodeTable.versions`; 0 where there is no such node."""
+        row = self.nodes.row(node)
+        return 0 if row is None else int(self.nodes.versions[row])
 
     def __len__(self) -> int:
         """Pods that take room."""
         return len(self._pods)
 
     def _changed(self, node: str) -> None:
-        self._changes += 1
-        self._versions[node] = self._changes
+        row = self.nodes.row(node)
+        if row is not None:
+            self._changes += 1
+            self.nodes.versions[row] = self._changes
 
     def _ended(self, node: str) -> ClusterEvent | None:
         """What to tell when room is not kept any more on a node."""

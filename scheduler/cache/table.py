@@ -45,6 +45,7 @@ class NodeTable:
         self.used_volumes = UsedVolumes()
         self._rows: dict[str, int] = {}
         self._amounts: list[Mapping[str, int]] = []
+        self._versions = Column(np.int64)
         self._none = Column(np.int64)
         self._allocatable: dict[str, Column] = {}
         self._free: dict[str, Column] = {}
@@ -104,6 +105,11 @@ class NodeTable:
     def inverse(self, scored: int) -> FloatArray:
         """1 / allocatable of SCORED[scored]; 0 where a node has none, so that its share comes out as 0."""
         return self._inverse[scored].array
+
+    @property
+    def versions(self) -> IntArray:
+        """Another one after every change of the node, its pods, and those nominated to it. The cache writes them."""
+        return self._versions.array
 
     @property
     def unschedulable(self) -> BoolArray:
@@ -239,6 +245,7 @@ class NodeTable:
         return column
 
     def _columns(self) -> Iterator[Column]:
+        yield self._versions
         yield self._none
         yield self._unschedulable
         yield from self._slack

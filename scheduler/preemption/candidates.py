@@ -9,10 +9,10 @@ PodDisruptionBudget.
 
 What a dry run found is remembered as long as nothing about the node has changed, and no object that plugins look at, for pods
 that are alike, if no filter needs to see everything. So for many pods that are alike, the next one's price is that of the nodes
-that changed.
+that changed, and of a look at arrays for all others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.fit.requests import PODS
-from pinnace.fit.table import BoolArray
+from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
@@ -34,6 +34,7 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 _FIT = "NodeResourcesFit"
 _TEMPLATES = 8
+_NEVER = -1
 _Key = tuple[object, ...]
 
 
@@ -51,8 +52,8 @@ class Bounds:
 class Candidates:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._known: dict[_Key, dict[str, tuple[int, Victims | None]]] = {}
-        """By template, what is known of nodes as of some version. The least recently used first."""
+        self._searches: dict[_Key, _Search] = {}
+        """By template. The least recently used first."""
 
     def find(
         self,
@@ -71,51 +72,76 @@ class Candidates:
         without = nodes.seen_at(pod.priority, pod.uid).less({resource: -amount for resource, amount in lower.items()})
         room = filters.ask(_FIT, pod, without)
         promising = curable & inhabited if room is None else curable & inhabited & room.passed
-        known = self._remembered(pod, budgets, nodes.epoch) if filters.is_local(diagnosis) else {}
-        found: list[Victims] = []
-        enough, harmless = self._bounds.of(int(np.count_nonzero(curable))), False
-        names, own = nodes.names, nodes.nominated.node_of(pod.uid)
-        for row in _rows(pod, promising, seed):
-            node = names[row]
-            version = cache.version(node)
-            result = known.get(node)
-            if result is None or result[0] != version or node == own:
-                result = version, _try(pod, row, cache, filters, budgets)
-                if node != own:
-                    known[node] = result
-            victims = result[1]
-            if victims is not None:
-                found.append(victims)
-                harmless |= not victims.violations
-                if harmless and len(found) >= enough:
-                    break
+        search = self._remembered(pod, budgets, nodes, seed) if filters.is_local(diagnosis) else _Search(pod, nodes, seed)
+        own = nodes.row(nodes.nominated.node_of(pod.uid))  # where the pod is in nobody's way but its own
+        search.forget(own)
+        enough = max(self._bounds.of(int(np.count_nonzero(curable))), 1)
+        found = search.run(promising, nodes.versions, enough, lambda row: _try(pod, row, cache, filters, budgets))
+        search.forget(own)
         if found:
             return found
         reasons = [("", FilterResult.refusing(~curable, NOT_HELPFUL)), ("", FilterResult.refusing(~inhabited, NO_VICTIMS))]
         return Diagnosis(len(nodes), [*reasons, *([(_FIT, room)] if room is not None else []), *diagnosis.refusals])
 
-    def _remembered(
-        self, pod: PodInfo, budgets: Sequence[PodDisruptionBudget], epoch: tuple[int, int]
-    ) -> dict[str, tuple[int, Victims | None]]:
+    def _remembered(self, pod: PodInfo, budgets: Sequence[PodDisruptionBudget], nodes: NodeTable, seed: int) -> "_Search":
         key = (
             pod.template,
             pod.identity,
-            epoch,
+            nodes.epoch,
             *(f"{budget.metadata.uid} {budget.metadata.resourceVersion}" for budget in budgets),
         )
-        known = self._known.pop(key, {})
-        self._known[key] = known
-        if len(self._known) > _TEMPLATES:
-            del self._known[next(iter(self._known))]
-        return known
+        search = self._searches.pop(key, None) or _Search(pod, nodes, seed)
+        self._searches[key] = search
+        if len(self._searches) > _TEMPLATES:
+            del self._searches[next(iter(self._searches))]
+        return search
 
 
-def _rows(pod: PodInfo, promising: BoolArray, seed: int) -> list[int]:
-    """Those that are promising, beginning somewhere: at the same node for pods of one template."""
-    rows = promising.nonzero()[0]
-    start = crc32(pod.pod.spec.SerializeToString(deterministic=True), seed) % len(promising)
-    found: list[int] = np.roll(rows, -int(np.searchsorted(rows, start))).tolist()
-    return found
+class _Search:
+    """What dry runs have found for pods that are alike, in one epoch of the table, in which rows keep their nodes."""
+
+    def __init__(self, pod: PodInfo, nodes: NodeTable, seed: int) -> None:
+        rows = len(nodes)
+        start = crc32(pod.pod.spec.SerializeToString(deterministic=True), seed) % rows
+        self._order = np.roll(np.arange(rows), -start)
+        self._tried: IntArray = np.full(rows, _NEVER)
+        """The version of each node when it was tried."""
+        self._helps = np.zeros(rows, np.bool_)
+        self._harmless = np.zeros(rows, np.bool_)
+        """It helps, and violates no budget."""
+        self._victims: list[Victims | None] = [None] * rows
+
+    def forget(self, row: int | None) -> None:
+        """It is to be tried anew."""
+        if row is not None:
+            self._tried[row] = _NEVER
+
+    def run(
+        self, promising: BoolArray, versions: IntArray, enough: int, attempt: Callable[[int], Victims | None]
+    ) -> list[Victims]:
+        """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried."""
+        order = self._order[promising[self._order]]
+        while True:
+            known = self._tried[order] == versions[order]
+            helps = known & self._helps[order]
+            missing = enough - int(np.count_nonzero(helps))
+            end = _first(helps, enough, known & self._harmless[order])
+            unknown = order[:end][~known[:end]].tolist()
+            if not unknown:
+                return [victims for row in order[:end][helps[:end]].tolist() if (victims := self._victims[row]) is not None]
+            for row in unknown[: max(missing, 1)]:
+                victims = self._victims[row] = attempt(row)
+                self._tried[row] = versions[row]
+                self._helps[row] = victims is not None
+                self._harmless[row] = victims is not None and not victims.violations
+
+
+def _first(helps: BoolArray, enough: int, harmless: BoolArray) -> int:
+    """How many rows there are up to the candidate with which they are enough, and one of them is harmless; else all."""
+    at, harmless_at = helps.nonzero()[0], harmless.nonzero()[0]
+    if len(at) < enough or not len(harmless_at):
+        return len(helps)
+    return int(max(at[enough - 1], harmless_at[0])) + 1
 
 
 def _try(pod: PodInfo, row: int, cache: Cache, filters: Filters, budgets: Sequence[PodDisruptionBudget]) -> Victims | None:

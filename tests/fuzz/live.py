@@ -1,5 +1,6 @@
 """The server under fire: a process of its own, before an etcd of its own, that talks to nobody without a certificate."""
 
+import os
 import re
 import urllib.request
 from collections import Counter
@@ -58,6 +59,11 @@ class Live:
         proc = Path(f"/proc/{self.process.process.pid}")
         rss = next(int(line.split()[1]) for line in (proc / "status").read_text().splitlines() if line.startswith("VmRSS:"))
         return Usage(rss * 1024 / 1e6, len(list((proc / "fd").iterdir())), sum(self._streams().values()))
+
+    def cpu(self) -> float:
+        """Seconds that the server has used."""
+        fields = Path(f"/proc/{self.process.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def files(self) -> str:
         """What is open, by kind and number."""

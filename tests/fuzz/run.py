@@ -21,7 +21,7 @@ AT_ONCE = 8
 ROUND = 250
 """Shots between two probes."""
 STALL = 5.0
-"""Seconds for which one call may keep all others waiting, on a busy machine; an election is lost after one."""
+"""Seconds of CPU time for which one call may keep all others waiting, on a slow machine; an election is lost after one."""
 GROWTH = 8.0
 """MB by which the server may grow after its first third, for each 10,000 shots. Its histories fill up all that time."""
 WINDOW = 0.15
@@ -96,7 +96,7 @@ class Run:
         await keeper.look_around()
         report.problems += await keeper.probe()
         report.usage.append(self._server.usage())
-        with Pulse(self._server.process.address, self._server.tls(Who.ADMIN)) as pulse:
+        with Pulse(self._server.process.address, self._server.tls(Who.ADMIN), self._server.cpu) as pulse:
             caller = Caller(self._server, self._methods)
             while (batch := list(islice(shots, ROUND))) and len(report.problems) < MANY:
                 await self._round(caller, batch)

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from scheduler.framework import Nominated
+from scheduler.framework import Diagnosis, Nominated
+from scheduler.preemption.candidates import Bounds, Candidates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info
@@ -98,3 +99,30 @@ def plain_rank(victims: list[Pod], violations: int) -> tuple[float, ...]:
 
 def _started(pod: Pod) -> float:
     return pod.status.startTime.seconds if pod.status.HasField("startTime") else float("inf")
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters(), pods("new"), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), max_size=6))
+def test_what_is_remembered_is_what_would_be_found(cluster: Cluster, new: PodBuilder, changes: list[tuple[int, int]]) -> None:
+    """Pods come, go, begin and are nominated between two pods that are alike."""
+    builders, placed, budgets = cluster
+    bench = Bench(cache_of(*builders, placed=placed), *budgets)
+    cache, bounds, known = bench.cache, Bounds(50, 1), Candidates(Bounds(50, 1))
+
+    def candidates(search: Candidates) -> list[tuple[str, list[str], int]] | None:
+        pod = info(new)
+        diagnosis = bench.framework.judge({}, pod, cache.nodes.seen_at(pod.priority, pod.uid))
+        if diagnosis.feasible.any():
+            return None
+        found = search.find(pod, diagnosis, cache, bench.framework, budgets, 0)
+        return [] if isinstance(found, Diagnosis) else [(v.node, [p.uid for p in v.pods], v.violations) for v in found]
+
+    for number, (what, where) in enumerate([(7, 0), *changes]):
+        node = f"n{where % len(builders)}"
+        if what < len(placed):
+            cache.remove(info(placed[what]).uid)
+        elif what == 6:
+            cache.nominate(info(make_pod(f"other{number}").req(cpu=1).priority(2)), node)
+        else:
+            cache.observe(info(make_pod(f"more{number}").req(cpu=1).priority(where - 1).node(node)), node)
+        assert candidates(known) == candidates(Candidates(bounds))

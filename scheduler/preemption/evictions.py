@@ -25,7 +25,7 @@ from scheduler.cache.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
 
-BATCH = 256
+BATCH = 1_000
 DEADLINE = 30.0
 """Seconds for which a deletion is tried."""
 AGAIN = 0.2

@@ -131,8 +131,8 @@ class NodeSession:
         nodes, released = list(self._nodes), list(self._released)
         first, self._added = nodes[:CHUNK], nodes[CHUNK:]
         opening = HeartbeatRequest.Open(holder=self._holder, nodes=first, session=self._session, birth=self._birth)
+        self._stream = stream  # before it is open: whoever closes the session meanwhile is heard after this
         await stream.write(HeartbeatRequest(open=opening))
-        self._stream = stream
         response = await stream.read(OPEN_TIMEOUT)
         if response is None or not response.HasField("opened"):
             raise unavailable(f"API server {stream.endpoint} did not open a session")

@@ -159,6 +159,24 @@ async def test_the_leases_of_a_fleet_that_closes_are_removed_at_once(cluster: Cl
     await asyncio.wait_for(closing.running, PATIENCE)
 
 
+async def test_a_fleet_may_close_before_it_knows_that_it_has_opened(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Duplex.write
+
+    async def write_and_wait(stream: Duplex[HeartbeatRequest, HeartbeatResponse], request: HeartbeatRequest) -> None:
+        await write(stream, request)
+        if request.HasField("open"):
+            await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Duplex, "write", write_and_wait)
+    monkeypatch.setattr(heartbeat, "CLOSE_TIMEOUT", 0.1)
+    await cluster.serve(Timing(interval=0.05, silence=60.0, ttl=60))
+    closing = cluster.fleet("fleet-a", ["n1"])
+    await cluster.holding("n1")
+    monkeypatch.setattr(fleet, "GRACE", 60.0)
+    await closing.session.close()
+    await cluster.holding()
+
+
 @pytest.mark.parametrize("end", [Server.stop, Server.kill])
 async def test_the_leases_outlive_a_server(cluster: Cluster, end: Callable[[Server], object]) -> None:
     one, two = await cluster.serve(TIMING), await cluster.serve(TIMING)

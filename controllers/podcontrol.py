@@ -13,7 +13,7 @@ from controllers.ownership import refers_to
 from controllers.writes import BATCH
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
 from pinnace.api.resources import PODS, Object, Resource
-from pinnace.client.errors import ApiError, Conflict, NotFound, OutcomeUnknown, from_status
+from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, from_status
 from pinnace.client.resource import Outcomes, delete_request
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class PodControl:
 
     async def create(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
         """The first refusal, which ends it; the owner has an event of it. In a namespace that is being deleted nothing is made,
-        and that is no failure. Raises ApiError when a whole call fails."""
+        and that is no failure. Raises ApiError when a whole call fails, or this replica leads no more."""
         size, start = 1 if key in self._refused else BATCH, 0
         self._refused.discard(key)
         while start < len(pods):
@@ -83,12 +83,13 @@ class PodControl:
         except OutcomeUnknown:
             await self._expectations.lost(key, self._client)
             raise
-        lost = False
+        errors = [from_status(each.error) for each in outcomes if each.HasField("error")]
         for each in outcomes:
             if not each.HasField("error"):
                 self._expectations.wrote(key, PODS, each.resourceVersion)
-            elif isinstance(from_status(each.error), OutcomeUnknown):
-                lost = True
-        if lost:
+        if any(isinstance(error, OutcomeUnknown) for error in errors):
             await self._expectations.lost(key, self._client)
+        for error in errors:
+            if isinstance(error, Fenced):  # the pods are not to blame
+                raise error
         return outcomes

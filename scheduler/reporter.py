@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Node, Pod, PodCondition
@@ -77,9 +78,11 @@ class Reporter:
             await self._some.wait()
             await self._clock.sleep(INTERVAL)
             self._some.clear()
-            wanted, self._wanted = list(self._wanted.items()), {}
-            for start in range(0, len(wanted), BATCH):
-                await self._write(wanted[start : start + BATCH])
+            left = len(self._wanted)
+            while self._wanted and left > 0:
+                batch = [(key, self._wanted.pop(key)) for key in list(islice(self._wanted, BATCH))]
+                left -= len(batch)
+                await self._write(batch)
 
     async def _write(self, wanted: Sequence[tuple[str, _Wanted]]) -> None:
         changes = [(key, each, pod) for key, each in wanted if (pod := self._changed(key, each)) is not None]

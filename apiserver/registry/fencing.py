@@ -30,11 +30,12 @@ def guards(fence: Fence | None) -> tuple[Guard, ...]:
 
 
 def enter(metadata: Iterable[tuple[str, str | bytes]]) -> None:
-    """Notes under which fence the call is made whose metadata this is. Each call has a context of its own: nobody need take it
-    back. Raises Rejected."""
+    """Notes under which fences the call is made whose metadata this is: all of them must hold. Raises Rejected."""
+    found: tuple[Guard, ...] = ()
     for key, value in metadata:
         if key == fences.KEY:
             try:
-                CALL.set(guards(fences.parse(str(value))))
+                found += guards(fences.parse(str(value)))
             except ValueError as error:
                 raise Rejected(errors.bad_request(str(error))) from None
+    CALL.set(found)

@@ -82,8 +82,9 @@ def _unary(method: Method, who: Who, ids: RequestIds) -> Any:
     async def call(request: Any, context: Any) -> bytes:
         _name(context, ids)
         try:
+            made = Call(context, who(context))
             fencing.enter(context.invocation_metadata() or ())
-            return await method.call(request, Call(context, who(context)))
+            return await method.call(request, made)
         except Rejected as rejected:
             _let_go(rejected)
             await _abort(context, rejected.refusal)

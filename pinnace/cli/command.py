@@ -140,12 +140,14 @@ class LazyGroup(click.Group):
 def _kept() -> Iterator[None]:
     """What is imported meanwhile is not searched for garbage, neither now nor when the program ends: that would be a quarter of
     the time that a quick verb takes."""
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if was_on:
+            gc.enable()
 
 
 def module_of(verb: str) -> str:

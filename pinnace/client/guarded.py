@@ -35,6 +35,8 @@ class Guarded(Connection):
         retry: bool = True,
         fence: Callable[[], Fence | None] | None = None,
     ) -> R:
+        if fence is not None:
+            raise ValueError(f"{method}: the fence of this connection is its own")
         began = self._fence()
 
         def still() -> Fence | None:

@@ -74,10 +74,12 @@ class Candidates:
         promising = curable & inhabited if room is None else curable & inhabited & room.passed
         search = self._remembered(pod, budgets, nodes, seed) if filters.is_local(diagnosis) else _Search(pod, nodes, seed)
         own = nodes.row(nodes.nominated.node_of(pod.uid))  # where the pod is in nobody's way but its own
-        search.forget(own)
         enough = max(self._bounds.of(int(np.count_nonzero(curable))), 1)
-        found = search.run(promising, nodes.versions, enough, lambda row: _try(pod, row, cache, filters, budgets))
         search.forget(own)
+        try:
+            found = search.run(promising, nodes.versions, enough, lambda row: _try(pod, row, cache, filters, budgets))
+        finally:
+            search.forget(own)
         if found:
             return found
         reasons = [("", FilterResult.refusing(~curable, NOT_HELPFUL)), ("", FilterResult.refusing(~inhabited, NO_VICTIMS))]
@@ -129,11 +131,13 @@ class _Search:
             unknown = order[:end][~known[:end]].tolist()
             if not unknown:
                 return [victims for row in order[:end][helps[:end]].tolist() if (victims := self._victims[row]) is not None]
-            for row in unknown[: max(missing, 1)]:
+            for row in unknown[:missing] if missing > 0 else unknown:
                 victims = self._victims[row] = attempt(row)
                 self._tried[row] = versions[row]
                 self._helps[row] = victims is not None
-                self._harmless[row] = victims is not None and not victims.violations
+                self._harmless[row] = harmless = victims is not None and not victims.violations
+                if missing <= 0 and harmless:
+                    break
 
 
 def _first(helps: BoolArray, enough: int, harmless: BoolArray) -> int:

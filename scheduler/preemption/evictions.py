@@ -135,6 +135,8 @@ class Evictions:
         try:
             if marked:
                 await self._pods.update_status_batch(marked)
+        except Fenced:
+            pass  # it is heard of elsewhere
         except ApiError as error:
             log.warning("conditions of %d victims of preemption: %s", len(marked), error)
 
@@ -144,8 +146,11 @@ class Evictions:
 
 
 def _marked(pod: Pod, scheduler: str, now: float) -> Pod:
-    changed = Pod()
-    changed.CopyFrom(pod)
+    """Its status, and which pod it is: no more is looked at, and a thousand whole pods may be more than a call takes."""
+    meta = pod.metadata
+    changed = Pod(status=pod.status)
+    changed.metadata.name, changed.metadata.namespace = meta.name, meta.namespace
+    changed.metadata.uid, changed.metadata.resourceVersion = meta.uid, meta.resourceVersion
     condition = next((each for each in changed.status.conditions if each.type == CONDITION), None)
     if condition is None:
         condition = changed.status.conditions.add(type=CONDITION)

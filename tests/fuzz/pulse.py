@@ -5,6 +5,7 @@ that the server has used meanwhile: on a machine with other work a question wait
 """
 
 import threading
+import time
 from collections.abc import Callable
 
 import grpc
@@ -28,6 +29,8 @@ class Pulse:
         self._thread = threading.Thread(target=self._ask, name="pulse", daemon=True)
         self.longest = 0.0
         """Seconds of CPU time."""
+        self.slowest = 0.0
+        """Seconds until an answer came, for whatever reason."""
         self.error = ""
         """Why a question had no answer."""
 
@@ -44,10 +47,12 @@ class Pulse:
         with grpc.secure_channel(self._address, self._credentials) as channel:
             question = channel.unary_unary("/pinnace.v1.Version/Get")
             while not self._stopping.wait(_INTERVAL):
-                began = self._cpu()
+                asked = time.monotonic()
                 try:
+                    began = self._cpu()
                     question(request, timeout=_PATIENCE, wait_for_ready=True)
-                except grpc.RpcError as error:
+                    self.longest = max(self.longest, self._cpu() - began)
+                except (grpc.RpcError, OSError) as error:
                     self.error = f"a small question had no answer: {error}"
                     return
-                self.longest = max(self.longest, self._cpu() - began)
+                self.slowest = max(self.slowest, time.monotonic() - asked)

@@ -21,7 +21,9 @@ AT_ONCE = 8
 ROUND = 250
 """Shots between two probes."""
 STALL = 5.0
-"""Seconds of CPU time for which one call may keep all others waiting, on a slow machine; an election is lost after one."""
+"""Seconds of CPU time for which what was sent may keep a small question waiting, on a slow machine."""
+WAIT = 15.0
+"""Seconds for which it may wait for whatever reason, other work on the machine included."""
 GROWTH = 8.0
 """MB by which the server may grow after its first third, for each 10,000 shots. Its histories fill up all that time."""
 WINDOW = 0.15
@@ -45,7 +47,9 @@ class Report:
     usage: list[Usage] = field(default_factory=list)
     """At the start, after each round, and when all is quiet again."""
     stall: float = 0.0
-    """The longest that a call waited which needs nothing but the server's attention, in seconds."""
+    """The longest that a call waited which needs nothing but the server's attention, in seconds of the server's CPU time."""
+    wait: float = 0.0
+    """The same by the clock."""
     slowest: tuple[float, str] = (0.0, "")
 
     def __str__(self) -> str:
@@ -109,7 +113,7 @@ class Run:
                 if report.shots % (ROUND * 8) == 0:
                     self._say(f"{report.shots} messages, {report.usage[-1].rss:.1f} MB, {len(report.problems)} problems")
             await caller.close()
-        report.stall = pulse.longest
+        report.stall, report.wait = pulse.longest, pulse.slowest
         report.problems += filter(None, (pulse.error,))
         if self._alive:
             await self._settle()
@@ -160,7 +164,9 @@ class Run:
             report.problems.append(f"the server has ended with {self._server.process.process.returncode}")
         report.problems += self._server.log_problems()
         if report.stall > STALL:
-            report.problems.append(f"one call kept all others waiting for {report.stall:.1f} s")
+            report.problems.append(f"others waited while the server computed for {report.stall:.1f} s")
+        if report.wait > WAIT:
+            report.problems.append(f"a small question was answered after {report.wait:.1f} s")
         if report.shots >= ENOUGH:
             _, third, end = report.memory()
             growth = (end - third) / (report.shots * 2 / 3) * 10_000

@@ -99,6 +99,16 @@ async def test_only_who_leads_writes(storage: MemoryStorage, client: Client, wri
     assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] != before
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, order: tuple[int, int]) -> None:
+    fence = await elected(storage)
+    said = [fences.told(fence), f"{ELECTION}/{fence.token + 1}"]
+    both = Connection([client.connection.endpoint], metadata=[(fences.KEY, said[number]) for number in order])
+    with pytest.raises(Fenced):
+        await Client(both).pods.create(new("pod"))
+    await both.close()
+
+
 async def test_reads_need_no_lead(client: Client) -> None:
     await client.pods.create(new("pod"))
     found = await client.guarded(lambda: Fence(election=ELECTION, token=1)).pods.get("pod", "default")

@@ -13,7 +13,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.client.errors import OutcomeUnknown, Timeout, outcome_unknown, unavailable
+from pinnace.client.errors import Fenced, OutcomeUnknown, Timeout, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
 from tests.builders import make_pod
 from tests.workloads import make_replica_set
@@ -32,7 +32,7 @@ class Server:
         self.calls: list[int] = []
         self.revision = 100
         self.lose_answers = False
-        self.reason = "Forbidden"
+        self.code, self.reason = Code.PERMISSION_DENIED, "Forbidden"
 
     async def create_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
         self.calls.append(len(pods))
@@ -43,7 +43,7 @@ class Server:
 
     def _create(self) -> BatchItem:
         if not self.quota:
-            return BatchItem(error=encode(Refusal(Code.PERMISSION_DENIED, self.reason, "exceeded quota")))
+            return BatchItem(error=encode(Refusal(self.code, self.reason, "exceeded quota")))
         self.quota -= 1
         return BatchItem(name=f"web-{self.quota}", resourceVersion=str(self.revision))
 
@@ -129,6 +129,20 @@ async def test_a_namespace_that_is_being_deleted_is_no_failure() -> None:
     bench.server.quota, bench.server.reason = 0, "NamespaceTerminating"
     assert await bench.create(3) is None
     assert bench.told == []
+
+
+async def test_who_leads_no_more_blames_nobody() -> None:
+    """Neither with an event, nor by trying with one pod first the next time."""
+    bench = Bench()
+    bench.server.quota, bench.server.code, bench.server.reason = 2, Code.FAILED_PRECONDITION, "Fenced"
+    with pytest.raises(Fenced):
+        await bench.create(3)
+    assert bench.told == []
+    with pytest.raises(Timeout, match="not at 101"):  # two were made
+        await bench.expectations.met(KEY)
+    bench.server.quota = 10
+    await bench.create(3)
+    assert bench.server.calls == [3, 3]
 
 
 async def test_many_pods_make_a_few_events() -> None:

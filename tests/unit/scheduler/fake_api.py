@@ -135,11 +135,21 @@ class FakeResource:
         await asyncio.sleep(self._api.lag())
         return self.write(obj)
 
-    update_status = update
+    async def update_status(self, obj: Any) -> Any:
+        await asyncio.sleep(self._api.lag())
+        return self._write_status(obj)
 
     async def update_status_batch(self, objs: Sequence[Any]) -> list[BatchItem]:
         await asyncio.sleep(self._api.lag())
-        return [self._item(lambda obj=obj: self.write(obj)) for obj in objs]
+        return [self._item(lambda obj=obj: self._write_status(obj)) for obj in objs]
+
+    def _write_status(self, obj: Any) -> Any:
+        """Looks at nothing of the object but its status, and which it is."""
+        whole = self.resource.message()
+        whole.CopyFrom(self.objects.get(self.key(obj), obj))
+        whole.status.CopyFrom(obj.status)
+        whole.metadata.uid, whole.metadata.resourceVersion = obj.metadata.uid, obj.metadata.resourceVersion
+        return self.write(whole)
 
     def write(self, obj: Any) -> Any:
         """A compare-and-swap. Raises ApiError."""

@@ -102,3 +102,12 @@ async def test_who_leads_no_more_deletes_nothing(world: World) -> None:
     world.evictions.drop()
     await world.clock.advance(AGAIN)
     assert world.api.deletes == []
+
+
+async def test_of_a_marked_victim_only_its_status_is_sent(world: World) -> None:
+    """A thousand whole pods may be more than one call takes."""
+    world.submit()
+    await world.clock.advance(0)
+    (first, *_) = world.api.marked
+    assert (first.metadata.name, first.metadata.namespace, first.HasField("spec")) == ("a", "default", False)
+    assert first.metadata.uid == world.store["default/a"].metadata.uid

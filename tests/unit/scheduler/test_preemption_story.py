@@ -1,5 +1,9 @@
 """A pod that preempts another, through the whole scheduler. The kubelet's part, removing the victim, is played by hand."""
 
+import pytest
+
+from pinnace.api.pods_pb2 import Fence
+from pinnace.client.election import Candidate
 from tests.builders import make_pod
 from tests.unit.scheduler.cluster import Cluster, sees, small
 
@@ -60,3 +64,21 @@ async def test_a_new_leader_keeps_the_room_too(cluster: Cluster) -> None:
     assert second._cache.nodes.nominated.node_of((await cluster.pod("high")).metadata.uid) == "n"
     await cluster.client.pods.delete("low", "default", grace=0)
     assert await cluster.bound("high") == "n"
+
+
+async def test_who_was_deposed_without_hearing_of_it_deletes_nobody(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await cluster.create_class("high")
+    await cluster.create(small("n"), make_pod("low").req(cpu=1))
+    deposed = cluster.schedule("s0")
+    await cluster.bound("low")
+    monkeypatch.setattr(Candidate, "fence", Fence(election="scheduler", token=1))
+    await cluster.create(make_pod("high").req(cpu=1).priority_class("high"))
+    uid = (await cluster.pod("high")).metadata.uid
+
+    async def tried() -> bool:
+        return bool(deposed._cache.nodes.nominated.node_of(uid)) and not deposed._evictions._pending
+
+    await cluster.until(tried)
+    high, low = await cluster.pod("high"), await cluster.pod("low")
+    assert not low.metadata.HasField("deletionTimestamp") and not high.status.nominatedNodeName
+    assert not any(each.type == "DisruptionTarget" for each in low.status.conditions)

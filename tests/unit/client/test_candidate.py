@@ -37,11 +37,13 @@ class Conversation:
         request = await self.hear()
         return request.open.session, request.open.token
 
-    async def ends(self) -> None:
-        """Until the candidate has broken the stream off."""
+    async def ends(self, clock: FakeClock | None = None) -> None:
+        """Until the candidate has broken the stream off; time passes meanwhile if there is a clock."""
         async with asyncio.timeout(PATIENCE):
-            while await self.heard.get() is not None:
-                pass
+            while not (self.heard.qsize() and self.heard.get_nowait() is None):
+                if clock is not None:
+                    await clock.advance(0.01)
+                await asyncio.sleep(0.001)
 
     async def hear(self) -> CampaignRequest:
         async with asyncio.timeout(PATIENCE):
@@ -324,9 +326,7 @@ async def test_one_that_does_not_lead_breaks_off_at_once(
     await waiting.opening()
     waiting.opened(session=5)
     await waiting.was_read()
-    for _ in range(4):
-        await clock.advance(INTERVAL)
-    await waiting.ends()
+    await waiting.ends(clock)
 
 
 async def test_begins_anew_when_it_was_deposed(

@@ -83,13 +83,14 @@ class PodControl:
         except OutcomeUnknown:
             await self._expectations.lost(key, self._client)
             raise
-        errors = [from_status(each.error) for each in outcomes if each.HasField("error")]
+        errors = list[ApiError]()
         for each in outcomes:
-            if not each.HasField("error"):
+            if each.HasField("error"):
+                errors.append(from_status(each.error))
+            else:
                 self._expectations.wrote(key, PODS, each.resourceVersion)
         if any(isinstance(error, OutcomeUnknown) for error in errors):
             await self._expectations.lost(key, self._client)
-        for error in errors:
-            if isinstance(error, Fenced):  # the pods are not to blame
-                raise error
+        if fenced := next((error for error in errors if isinstance(error, Fenced)), None):  # the pods are not to blame
+            raise fenced
         return outcomes

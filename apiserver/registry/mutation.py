@@ -224,7 +224,7 @@ class _Attempt(Generic[T]):
 
     def __init__(self, mutation: Mutation[T], version: Version[T] | None, fence: tuple[Guard, ...]) -> None:
         self.mutation = mutation
-        self._guards = (*mutation.guards, *fence)
+        self._guards = mutation.guards + fence
         self._version = version
         self._final = False  # is the version etcd's, or only the cache's?
         self._refused: Refusal | None = None  # by others, who saw that version

@@ -1,5 +1,7 @@
-"""Labels, annotations and taints that mean something to more than one part."""
+"""Names, labels, annotations and taints that mean something to more than one part."""
 
+SCHEDULER_ELECTION = "scheduler"
+"""What schedulers stand in that are not told otherwise."""
 FENCE_ANNOTATION = "pinnace.io/fence"
 """On a bound pod: "<election>/<token>" of the leader that bound it."""
 BIRTH_ANNOTATION = "pinnace.io/birth"

@@ -8,18 +8,17 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import Resource
 from pinnace.chaos.calls import answered, asked, outcome_of, parse
 from pinnace.chaos.journal import Journal
 from pinnace.check.history import Call, Item, Outcome, Verb
-from pinnace.client.connection import Connection, Stream
+from pinnace.client.connection import Connection, PresentFence, Stream
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.runtime.tls import TlsFiles
 
@@ -43,7 +42,7 @@ class _Once(Connection):
         *,
         timeout: float = 10.0,
         retry: bool = True,
-        fence: Callable[[], Fence | None] | None = None,
+        fence: PresentFence | None = None,
     ) -> R:
         return await self._attempt(method, request, response, asyncio.get_running_loop().time() + timeout, False, fence)
 
@@ -73,7 +72,7 @@ class RecordingConnection(Connection):
         *,
         timeout: float = CALL_TIMEOUT,
         retry: bool = True,
-        fence: Callable[[], Fence | None] | None = None,
+        fence: PresentFence | None = None,
     ) -> R:
         server = self._random.choice(self._servers)
         parsed = parse(method)

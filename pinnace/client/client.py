@@ -1,6 +1,6 @@
 """The whole API as one client. Its methods raise ApiError; see pinnace.client.resource for what may be repeated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -43,7 +43,7 @@ from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.tables_pb2 import ListTableRequest, Table
-from pinnace.client.connection import Connection, Duplex, Stream
+from pinnace.client.connection import Connection, Duplex, PresentFence, Stream
 from pinnace.client.guarded import Guarded
 from pinnace.client.resource import EXACT, Outcomes, ResourceClient
 from pinnace.client.usage import UsageClient
@@ -181,6 +181,6 @@ class Client:
         """The client of any resource."""
         return ResourceClient(self.connection, resource, self._at)
 
-    def guarded(self, fence: Callable[[], Fence | None]) -> "Client":
+    def guarded(self, fence: PresentFence) -> "Client":
         """The same, in the name of a leader: see pinnace.client.guarded."""
         return Client(Guarded(self.connection, fence), at=self._at)

@@ -14,7 +14,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -48,6 +48,8 @@ WRITE_TIMEOUT = 1.0
 """Seconds in which a request of a stream must have left. gRPC waits for ever when a call ends before its metadata has been sent
 (`_StreamRequestMixin._write` in grpcio)."""
 
+PresentFence: TypeAlias = Callable[[], Fence | None]
+"""The fence of a term for as long as it lasts; then None."""
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
@@ -172,7 +174,7 @@ class Connection:
         *,
         timeout: float = 10.0,
         retry: bool = True,
-        fence: Callable[[], Fence | None] | None = None,
+        fence: PresentFence | None = None,
     ) -> R:
         """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
 
@@ -264,7 +266,7 @@ class Connection:
         response: type[R],
         deadline: float,
         retry: bool,
-        fence: Callable[[], Fence | None] | None,
+        fence: PresentFence | None,
     ) -> R:
         try:
             async with asyncio.timeout_at(deadline):

@@ -5,19 +5,17 @@ another one leads. What it then creates would be there twice. So each attempt as
 sent, and carries the fence, in case that it arrives too late.
 """
 
-from collections.abc import Callable
-
 from google.protobuf.message import Message
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.connection import Connection, Duplex, Q, R, Stream
+from pinnace.client.connection import Connection, Duplex, PresentFence, Q, R, Stream
 
 
 class Guarded(Connection):
     """Calls through `connection`, in the name of the present leader: `fence`, or None, and they raise Fenced. A call belongs to
     the term in which it began. Streams are not guarded: they change nothing."""
 
-    def __init__(self, connection: Connection, fence: Callable[[], Fence | None]) -> None:
+    def __init__(self, connection: Connection, fence: PresentFence) -> None:
         self._connection = connection  # which has the peers
         self._fence = fence
 
@@ -33,7 +31,7 @@ class Guarded(Connection):
         *,
         timeout: float = 10.0,
         retry: bool = True,
-        fence: Callable[[], Fence | None] | None = None,
+        fence: PresentFence | None = None,
     ) -> R:
         if fence is not None:
             raise ValueError(f"{method}: the fence of this connection is its own")

@@ -8,13 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cluster import certificates
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
 from pinnace.cluster.fittings import PLAIN, Fittings
 
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
-ELECTION = "scheduler"
+ELECTION = SCHEDULER_ELECTION
 """The election that the schedulers hold."""
 ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: "controllers"}
 """The elections of a cluster, by the component that holds them."""

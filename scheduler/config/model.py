@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import Plugin
 from scheduler.framework.points import Point, takes_part
@@ -59,7 +60,7 @@ class ProfileConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    election: str = "scheduler"
+    election: str = SCHEDULER_ELECTION
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     profiles: Sequence[ProfileConfiguration] = (ProfileConfiguration(),)

@@ -26,6 +26,7 @@ from scheduler.cache.pod_info import PodInfo
 log = logging.getLogger(__name__)
 
 BATCH = 1_000
+"""Of one call: as many as the API takes."""
 DEADLINE = 30.0
 """Seconds for which a deletion is tried."""
 AGAIN = 0.2

@@ -18,8 +18,6 @@ from pinnace.printers.ages import is_set
 from pinnace.printers.pods import status
 
 DEFAULT_SCHEDULER = "default-scheduler"
-ELECTION = "scheduler"
-"""That its candidates stand in."""
 
 
 def waits_for_scheduler(pod: Pod) -> bool:

@@ -9,6 +9,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node
 from pinnace.api.resources import DEPLOYMENTS, NODE_LEASE_NAMESPACE, NODES, PODS, REPLICA_SETS, Object, Resource
 from pinnace.api.selectors import one_of
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
@@ -61,8 +62,8 @@ async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fiel
     """Gathers what belongs to the object, and describes it."""
     events, now = await events_about(session, resource, obj), time.time()
     if resource is PODS:
-        waits = pods.waits_for_scheduler(obj) and not await is_led(session, pods.ELECTION)
-        return pods.describe(obj, events, now, leaderless=pods.ELECTION if waits else "")
+        waits = pods.waits_for_scheduler(obj) and not await is_led(session, SCHEDULER_ELECTION)
+        return pods.describe(obj, events, now, leaderless=SCHEDULER_ELECTION if waits else "")
     if resource is NODES:
         on_node = await session.client.pods.list(fields=f"spec.nodeName={obj.metadata.name}")
         return nodes.describe(obj, await lease_of(session, obj), on_node.items, events, now)

@@ -9,6 +9,7 @@ import click
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.times import format_rfc3339
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli import formats
 from pinnace.cli.command import DefaultGroup, did_you_mean, verb
 from pinnace.cli.console import note, out
@@ -22,7 +23,7 @@ from pinnace.client.errors import NotFound, Unavailable
 from pinnace.printers.ages import since
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
-USUAL = "scheduler"
+USUAL = SCHEDULER_ELECTION
 """The election that is meant when none is named."""
 POLL = 0.2
 """Seconds between two looks of a watch."""

@@ -7,10 +7,11 @@ import click
 
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.resources import PODS
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli import explanations, formats
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
-from pinnace.cli.describe.pods import DEFAULT_SCHEDULER, ELECTION, waits_for_scheduler
+from pinnace.cli.describe.pods import DEFAULT_SCHEDULER, waits_for_scheduler
 from pinnace.cli.explainer import ask
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.query import Query
@@ -69,8 +70,8 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
     if form:
         out(formats.dump(form, found | {"events": [_document(event) for event in told]}))
         return
-    leaderless = waits_for_scheduler(pod) and not await is_led(session, ELECTION)
-    for line in explanations.lines(found, told, time.time(), leaderless=ELECTION if leaderless else ""):
+    leaderless = waits_for_scheduler(pod) and not await is_led(session, SCHEDULER_ELECTION)
+    for line in explanations.lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
         out(line + "\n")
 
 

@@ -9,7 +9,6 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.cli.describe import deployments, generic, nodes, poddisruptionbudgets, pods
 from pinnace.cli.describe.text import Detailed, Fields, Rows, render
-from pinnace.cluster.spec import ELECTION
 from tests.builders import make_node, make_pod
 from tests.workloads import make_deployment, make_replica_set
 
@@ -18,10 +17,6 @@ NOW = 1_000_000_000.0
 
 def text(fields: Fields) -> list[str]:
     return list(render(fields))
-
-
-def test_the_election_is_that_of_the_clusters_that_we_start() -> None:
-    assert pods.ELECTION == ELECTION
 
 
 def test_layout() -> None:

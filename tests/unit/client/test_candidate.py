@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client import election
+from pinnace.client.connection import Duplex
 from pinnace.client.election import METHOD, Candidate
 from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
@@ -288,31 +289,34 @@ async def test_leaves_a_server_that_does_not_answer(
     assert candidate.token == 7
 
 
-async def test_breaks_off_when_it_has_arrived_elsewhere(
-    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
-) -> None:
-    """The server that it leaves would take it for dead, and delete its key."""
-    elsewhere = Electorate(servers[1])
+async def left(server: FakeServer, clock: FakeClock) -> Conversation:
+    """A leader whose beats are not answered has come to this server."""
+    elsewhere = Electorate(server)
     for _ in range(4):
         await clock.advance(INTERVAL)
     arrived = await elsewhere.next(clock)
-    await arrived.opening()
-    left = asyncio.ensure_future(leading.ends())
-    await asyncio.wait((left,), timeout=0.1)
-    assert not left.done()
+    assert await arrived.opening() == (5, 7)
+    return arrived
+
+
+async def test_breaks_off_when_it_has_arrived_elsewhere(
+    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that it leaves would take it for dead, and delete its key."""
+    cancelled, cancel = list[object](), Duplex.cancel
+    monkeypatch.setattr(Duplex, "cancel", lambda stream: cancelled.append(stream) or cancel(stream))
+    arrived = await left(servers[1], clock)
+    assert not cancelled
     arrived.opened(session=5)
-    await left
-    assert candidate.token == 7
+    await leading.ends()
+    assert len(cancelled) == 1 and candidate.token == 7
 
 
 async def test_breaks_off_when_its_term_is_over(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock
 ) -> None:
     """It has arrived nowhere in time: the server that it left may delete the key now."""
-    elsewhere = Electorate(servers[1])
-    for _ in range(4):
-        await clock.advance(INTERVAL)
-    await (await elsewhere.next(clock)).opening()
+    await left(servers[1], clock)
     await clock.advance(VALIDITY)
     await leading.ends()
     assert candidate.token is None

@@ -214,8 +214,9 @@ class Assembly:
     def _admission(self) -> Chain:
         of = self.cacher.of
         limits = LimitRanger(of(LIMIT_RANGES))
+        lifecycle = NamespaceLifecycle(of(NAMESPACES))
         mutating: tuple[Mutating, ...] = (
-            NamespaceLifecycle(of(NAMESPACES)),
+            lifecycle,
             Priority(of(PRIORITY_CLASSES)),
             TaintNodesByCondition(),
             DefaultStorageClass(of(STORAGE_CLASSES)),
@@ -228,7 +229,7 @@ class Assembly:
             limits,
             ResourceQuota(self._quotas.states, self._quotas.tally, self._clock),
         )
-        return Chain(mutating, validating)
+        return Chain(mutating, validating, (lifecycle,))
 
     def _store(self, resource: Resource[Any], admission: Chain) -> Store[Any]:
         committer = self._quotas.commits(resource)

@@ -10,13 +10,13 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth import defaults
 from apiserver.auth.user import SERVER
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
 from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
-from apiserver.services.namespaces import PERMANENT
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, Resource

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from apiserver.registry.admission import Operation, Request
+from apiserver.storage.interface import Guard
 from pinnace.api.resources import ALL, Object, Resource
 
 
@@ -42,10 +43,25 @@ class Validating(Protocol):
         ...
 
 
+class Guarding(Protocol):
+    """Admits new objects for something that may change before they are written: etcd compares whether it has."""
+
+    @property
+    def guarded(self) -> Collection[Resource[Any]]:
+        """Those whose new objects are guarded."""
+        ...
+
+    def guards(self, obj: Any) -> tuple[Guard, ...]:
+        """Raises Rejected when it has changed already."""
+        ...
+
+
 class Chain:
     """The plugins, one after another, in the order in which they are given."""
 
-    def __init__(self, mutating: Sequence[Mutating], validating: Sequence[Validating]) -> None:
+    def __init__(
+        self, mutating: Sequence[Mutating], validating: Sequence[Validating], guarding: Sequence[Guarding] = ()
+    ) -> None:
         self._mutating: Mapping[Resource[Any], Sequence[Mutating]] = {
             resource: tuple(plugin for plugin in mutating if resource in plugin.resources) for resource in ALL
         }
@@ -53,6 +69,9 @@ class Chain:
             (operation, resource): tuple(plugin for plugin in validating if (operation, resource) in plugin.asked)
             for operation in Operation
             for resource in ALL
+        }
+        self._guarding: Mapping[Resource[Any], Sequence[Guarding]] = {
+            resource: tuple(plugin for plugin in guarding if resource in plugin.guarded) for resource in ALL
         }
 
     def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:
@@ -66,3 +85,7 @@ class Chain:
         """Raises Rejected."""
         for plugin in self._validating[operation, resource]:
             plugin.validate(request, operation, obj, old)
+
+    def guards(self, resource: Resource[Any], obj: Object) -> tuple[Guard, ...]:
+        """What must still hold when a new object is written. Raises Rejected."""
+        return tuple(guard for plugin in self._guarding[resource] for guard in plugin.guards(obj))

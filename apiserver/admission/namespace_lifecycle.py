@@ -1,21 +1,44 @@
-"""NamespaceLifecycle: objects are created only in namespaces that exist and are not ending."""
+"""NamespaceLifecycle: objects are created only in namespaces that exist and are not ending.
 
+    create: the namespace is there, and Active --guard: it is the very version that was seen--> written
+    delete: Terminating is written --from now on every such guard fails--> look whether it is empty --> gone
+
+So no object can slip into a namespace between the look at it and its end, whichever servers the two go through. An update of
+the namespace makes a guard fail, too: the create is admitted anew.
+"""
+
+from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
 from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
+from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, NAMESPACES, Object
+from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODE_LEASE_NAMESPACE, Object
 from pinnace.api.status import Code, Refusal
+
+PERMANENT = ("default", "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
+"""These always exist: made at start-up, never deleted."""
 
 
 class NamespaceLifecycle:
     resources = tuple(resource for resource in ALL if resource.namespaced)
+    guarded = tuple(resource for resource in resources if resource is not EVENTS)
+    """Events go by themselves, and hold no namespace up."""
 
     def __init__(self, namespaces: ResourceCache[Namespace]) -> None:
         self._namespaces = namespaces
 
     def admit(self, request: Request, obj: Object) -> None:
-        name = obj.metadata.namespace
+        self._active(obj.metadata.namespace)
+
+    def guards(self, obj: Object) -> tuple[Guard, ...]:
+        if obj.metadata.namespace in PERMANENT:
+            return ()
+        entry = self._active(obj.metadata.namespace)
+        return (Guard(entry.key, entry.create_revision, entry.mod_revision),)
+
+    def _active(self, name: str) -> Entry[Namespace]:
+        """Raises Rejected."""
         entry = self._namespaces.get(NAMESPACES.key("", name))
         if entry is None:
             message = f'namespaces "{name}" not found'
@@ -23,3 +46,4 @@ class NamespaceLifecycle:
         if entry.obj.metadata.HasField("deletionTimestamp"):
             message = f'namespace "{name}" is being terminated: nothing new can be created in it'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespaceTerminating", message))
+        return entry

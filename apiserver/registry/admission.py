@@ -4,6 +4,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
 from apiserver.auth.user import User
+from apiserver.storage.interface import Guard
 from pinnace.api.resources import Object, Resource
 
 
@@ -33,6 +34,10 @@ class Admission(Protocol):
         self, request: Request, operation: Operation, resource: Resource[Any], obj: Object | None, old: Object | None
     ) -> None:
         """`obj`: as it is to be (None: deleted), `old`: as it is (None: created); neither is changed. Raises Rejected."""
+        ...
+
+    def guards(self, resource: Resource[Any], obj: Object) -> tuple[Guard, ...]:
+        """What must still be as it was seen when an object is created: etcd compares. Raises Rejected when it is not so now."""
         ...
 
 

@@ -69,6 +69,12 @@ def fenced(election: str, token: int) -> Refusal:
     return Refusal(Code.FAILED_PRECONDITION, "Fenced", message)
 
 
+OVERTAKEN = Refusal(
+    Code.ABORTED, "Overtaken", "what the write was admitted for has changed meanwhile; try again", retry_after=RETRY_AFTER
+)
+"""A guard that admission had asked for did not hold (apiserver.registry.admission)."""
+
+
 def from_storage(error: StorageError) -> Refusal:
     """The refusal of a request that the storage could not carry out."""
     match error:

@@ -193,6 +193,9 @@ def _waves(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
 
 
 def guard_refusal(guard: Guard) -> Refusal:
+    """Fences ask when the key was created, admission asks for the very version that it saw."""
+    if guard.mod_revision:
+        return errors.OVERTAKEN
     return errors.fenced(guard.key.rpartition("/")[2], guard.create_revision)
 
 

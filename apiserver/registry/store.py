@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from apiserver.auth.user import User
+from apiserver.cacher.errors import CacheError
 from apiserver.registry import errors
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
 from apiserver.registry.deletion import copy, delete_step, holds_others
@@ -17,6 +18,7 @@ from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.strategy import Strategy
+from apiserver.storage.interface import StorageError
 from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import CSI_NODES, DEFAULT_NAMESPACE, LEASES, POD_DISRUPTION_BUDGETS, Object, Resource
@@ -31,8 +33,9 @@ T = TypeVar("T", bound=Object)
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
 MAX_GENERATED_PREFIX = 58
-NAME_ATTEMPTS = 8
-"""How often a name is made up for an object before it is told that all of them were taken, as in Kubernetes."""
+ATTEMPTS = 8
+"""How often a name is made up for an object before it is told that all of them were taken, as in Kubernetes; and how often one
+is admitted anew because what it was admitted for has changed."""
 CONDITIONAL = (LEASES, POD_DISRUPTION_BUDGETS, CSI_NODES)
 """Whose updates must say which version they change, as in Kubernetes; of others, the latest write wins."""
 
@@ -76,16 +79,28 @@ class Store(Generic[T]):
                 refusals = await self._sure(self.complete, objs, by)
         items = [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
         outcomes = await self.mutate(items, dry_run=by.dry_run)
-        for _ in range(NAME_ATTEMPTS - 1):
-            nameless = [index for index in nameless if _is_taken(outcomes[index])]
-            if not nameless:
-                break
-            for index in nameless:
-                objs[index].metadata.name = self._made_up(objs[index].metadata.generateName)
-            retried = await self.mutate([self._addition(objs[index]) for index in nameless], dry_run=by.dry_run)
-            for index, outcome in zip(nameless, retried, strict=True):
-                outcomes[index] = outcome
+        await self._go_again(objs, nameless, outcomes, by)
         return outcomes
+
+    async def _go_again(self, objs: Sequence[T], nameless: Sequence[int], outcomes: list[Outcome], by: Request) -> None:
+        """Creates that failed for what is no reason to give up: the name that was made up was taken, or something else than
+        the object has changed since it was admitted."""
+        for _ in range(ATTEMPTS - 1):
+            taken = [index for index in nameless if _is_taken(outcomes[index])]
+            overtaken = [index for index, outcome in enumerate(outcomes) if outcome is errors.OVERTAKEN]
+            if not taken and not overtaken:
+                break
+            for index in taken:
+                objs[index].metadata.name = self._made_up(objs[index].metadata.generateName)
+            if overtaken:
+                try:
+                    await self._refresh()
+                except (CacheError, StorageError):
+                    break  # what became of the others is known, and worth more
+            again = taken + overtaken
+            retried = await self.mutate([self._addition(objs[index]) for index in again], dry_run=by.dry_run)
+            for index, outcome in zip(again, retried, strict=True):
+                outcomes[index] = outcome
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces spec and metadata."""
@@ -207,16 +222,20 @@ class Store(Generic[T]):
     def _made_up(self, prefix: str) -> str:
         return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
 
-    def _addition(self, obj: T) -> Mutation[T]:
+    def _addition(self, obj: T) -> Mutation[T] | Refusal:
         """Of an object that is complete."""
         name = obj.metadata.name
+        try:
+            guards = self._admission.guards(self.resource, obj)
+        except Rejected as rejected:
+            return rejected.refusal
 
         def step(version: Version[T] | None) -> Next[T]:
             if version is not None:
                 raise Rejected(errors.already_exists(self.resource, name))
             return Put(obj)
 
-        return Mutation(self.resource.key_of(obj), name, step)
+        return Mutation(self.resource.key_of(obj), name, step, guards)
 
     def _update(self, obj: T, by: Request, operation: Operation) -> Mutation[T] | Refusal:
         wanted = obj.metadata

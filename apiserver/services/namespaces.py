@@ -1,11 +1,14 @@
 """Namespaces: the standard verbs, with a delete that takes care.
 
-Active --delete--> Terminating: nothing new is created in it, a controller empties it --delete, once it is empty--> gone
-   '------------------------- delete of one that is empty -------------------------------------------------------^
+Active --delete--> Terminating: nothing new is created in it --it is empty--> gone
+                        '--a controller empties it --delete--^
+
+Whether it is empty is looked at when it is Terminating, never before: by then nothing more comes (NamespaceLifecycle).
 """
 
 from typing import Any
 
+from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
@@ -13,12 +16,10 @@ from apiserver.registry.errors import Rejected
 from apiserver.registry.store import Store, single
 from apiserver.services.resource import ResourceService, patience
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, EVENTS, NODE_LEASE_NAMESPACE
+from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.resources import ALL, EVENTS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
-
-PERMANENT = ("default", "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
-"""These always exist: made at start-up, never deleted."""
 
 
 class NamespaceService(ResourceService[Namespace]):
@@ -30,8 +31,16 @@ class NamespaceService(ResourceService[Namespace]):
         if request.name in PERMANENT:
             message = f'namespaces "{request.name}" is forbidden: it may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
+        ending = single(await self._delete([request], context.user))
         await self._all.fresh(patience(context))
-        return single(await self._delete([request], context.user, emptied=self._is_empty(request.name))).encoded
+        if not self._is_empty(request.name):
+            return ending.encoded
+        last = DeleteRequest(name=request.name, options=DeleteOptions(dryRun=request.options.dryRun))
+        last.options.preconditions.uid = ending.uid
+        try:
+            return single(await self._delete([last], context.user, emptied=True)).encoded
+        except Rejected:  # it has changed: who changed it, or the controller, ends it
+            return ending.encoded
 
     def _is_empty(self, namespace: str) -> bool:
         """Events do not count: they go by themselves."""

@@ -23,8 +23,9 @@ class GuardFailed(Exception):
     """The guard does not hold; `current` is the guard's key now, None when it is absent. Nothing was written."""
 
     def __init__(self, guard: Guard, current: KeyValue | None) -> None:
-        found = f"created at revision {current.create_revision}" if current else "absent"
-        super().__init__(f"{guard.key} is {found}, not created at {guard.create_revision}")
+        found = f"created at revision {current.create_revision}, modified at {current.mod_revision}" if current else "absent"
+        modified = f", modified at {guard.mod_revision}" if guard.mod_revision else ""
+        super().__init__(f"{guard.key} is {found}, not created at {guard.create_revision}{modified}")
         self.guard = guard
         self.current = current
 
@@ -41,7 +42,7 @@ def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
     """Why `write` cannot happen in this state; None when it could. A lost fence says more than a lost race: it comes first."""
     for guard in write.guards:
         found = current[guard.key]
-        if found is None or found.create_revision != guard.create_revision:
+        if not guard.holds(found):
             return GuardFailed(guard, found)
     return None if is_at_expected(write, current[write.key]) else Conflict(write, current[write.key])
 

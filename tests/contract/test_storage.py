@@ -113,6 +113,13 @@ class TestTransactions:
         assert answer.current == {A: None, B: None, FENCE: None}
         assert await storage.get(B) is None
 
+    async def test_a_guard_on_a_version(self, storage: Storage) -> None:
+        token = await put(storage, FENCE, b"me")
+        later = await put(storage, FENCE, b"still me", expected=token)
+        await refused(storage, Write(A, b"1", 0, (Guard(FENCE, token, token),)))
+        await refused(storage, Write(A, b"1", 0, (Guard(FENCE, later, later),)))
+        await done(storage, Write(A, b"1", 0, (Guard(FENCE, token, later), Guard(FENCE, token))))
+
     async def test_a_guard_on_a_key_that_is_written_sees_it_as_it_was(self, storage: Storage) -> None:
         token = await put(storage, FENCE, b"me")
         await done(storage, Write(FENCE, None, token), Write(A, b"1", 0, (Guard(FENCE, token),)))

@@ -55,6 +55,8 @@ def encode_transaction(writes: Sequence[Write]) -> Any:
         guards.update(write.guards)
     for guard in guards:
         add_compare(target=_CREATE, key=guard.key.encode(), create_revision=guard.create_revision)
+        if guard.mod_revision:
+            add_compare(target=_MOD, key=guard.key.encode(), mod_revision=guard.mod_revision)
     for compared in compared_keys(writes)[len(writes) :]:
         add_failure().request_range.key = compared.encode()
     return request

@@ -1,0 +1,142 @@
+"""Namespaces that end while something is being created in them: whoever commits first, nothing is left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from apiserver.assembly import Assembly
+from apiserver.registry.errors import Rejected
+from apiserver.storage.interface import Committed, Refused, Write
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import Namespace, Pod
+from pinnace.api.namespaces_pb2 import CreateNamespaceRequest, UpdateNamespaceRequest
+from pinnace.api.pods_pb2 import CreatePodBatchRequest, CreatePodRequest
+from pinnace.api.resources import NAMESPACES
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest
+from tests.builders import make_pod
+from tests.unit.auth.matrix import PEOPLE, Caller
+
+TEAM = "team"
+PATIENCE = 10.0
+
+
+class Interrupted(MemoryStorage):
+    """Something happens, once, right before the first write of a kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: tuple[Callable[[Write], bool], Callable[[], Awaitable[object]]] | None = None
+
+    def before(self, concerns: Callable[[Write], bool], something: Callable[[], Awaitable[object]]) -> None:
+        self._before = concerns, something
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        if self._before is not None and any(map(self._before[0], writes)):
+            (_, something), self._before = self._before, None
+            await something()
+        return await super().transact(writes)
+
+
+def of_a_pod(write: Write) -> bool:
+    return write.key.startswith("/registry/pods/")
+
+
+def ends_the_namespace(write: Write) -> bool:
+    return write.key == NAMESPACES.key("", TEAM) and write.value is None
+
+
+class World:
+    def __init__(self, assembly: Assembly, storage: Interrupted) -> None:
+        self.assembly, self.storage = assembly, storage
+
+    async def call(self, method: str, request: Any) -> bytes:
+        return await self.assembly.methods[f"/pinnace.v1.{method}"].call(request, Caller(PEOPLE["admin"]))
+
+    async def create(self, name: str) -> bytes:
+        return await self.call("Pods/Create", CreatePodRequest(object=pod(name)))
+
+    async def delete_namespace(self) -> Namespace:
+        return Namespace.FromString(await self.call("Namespaces/Delete", DeleteRequest(name=TEAM)))
+
+    async def names_of_pods(self) -> list[str]:
+        page = await self.storage.page(f"/registry/pods/{TEAM}/")
+        return [item.key.rpartition("/")[2] for item in page.items]
+
+    async def label_namespace(self) -> None:
+        found = Namespace.FromString(await self.call("Namespaces/Get", GetRequest(name=TEAM)))
+        found.metadata.labels["owner"] = "somebody"
+        await self.call("Namespaces/Update", UpdateNamespaceRequest(object=found))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    storage = Interrupted()
+    assembly = Assembly(storage)
+    running = asyncio.ensure_future(assembly.run())
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await assembly.bootstrapped.wait()
+            world = World(assembly, storage)
+            namespace = Namespace()
+            namespace.metadata.name = TEAM
+            await world.call("Namespaces/Create", CreateNamespaceRequest(object=namespace))
+            yield world
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def pod(name: str) -> Pod:
+    return make_pod(name, namespace=TEAM).req(cpu="1").new()
+
+
+async def refusal(awaitable: Awaitable[object]) -> str:
+    with pytest.raises(Rejected) as caught:
+        await awaitable
+    return caught.value.refusal.reason
+
+
+async def test_one_that_is_empty_goes_at_once(world: World) -> None:
+    await world.delete_namespace()
+    assert await world.storage.get(NAMESPACES.key("", TEAM)) is None
+
+
+async def test_one_that_is_not_waits_for_its_controller(world: World) -> None:
+    await world.create("a")
+    assert (await world.delete_namespace()).status.phase == "Terminating"
+    assert await world.storage.get(NAMESPACES.key("", TEAM)) is not None
+    assert await refusal(world.create("b")) == "NamespaceTerminating"
+
+
+async def test_an_object_that_was_admitted_before_its_namespace_went_is_not_written(world: World) -> None:
+    world.storage.before(of_a_pod, world.delete_namespace)
+    assert await refusal(world.create("a")) == "NamespaceNotFound"
+    assert await world.names_of_pods() == []
+
+
+async def test_nor_are_those_of_a_batch(world: World) -> None:
+    world.storage.before(of_a_pod, world.delete_namespace)
+    request = CreatePodBatchRequest(items=[pod("a"), make_pod("b", namespace="default").req(cpu="1").new()])
+    response = BatchResponse.FromString(await world.call("Pods/CreateBatch", request))
+    assert [item.HasField("error") for item in response.items] == [True, False]
+
+
+async def test_nothing_comes_between_the_look_whether_it_is_empty_and_its_end(world: World) -> None:
+    refused: list[str] = []
+
+    async def late() -> None:
+        refused.append(await refusal(world.create("a")))
+
+    world.storage.before(ends_the_namespace, late)
+    await world.delete_namespace()
+    assert refused == ["NamespaceTerminating"]
+    assert await world.names_of_pods() == []
+
+
+async def test_a_namespace_that_only_changes_keeps_nobody_out(world: World) -> None:
+    world.storage.before(of_a_pod, world.label_namespace)
+    created = Pod.FromString(await world.create("a"))
+    assert created.metadata.name == "a"
+    assert await world.names_of_pods() == ["a"]

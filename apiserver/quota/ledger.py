@@ -44,6 +44,7 @@ class _Bill:
         self.denied: dict[str, Outcome] = {}
         self.used: dict[str, dict[str, int]] = {}
         self._charged: dict[str, State] = {}
+        self._keys: set[str] = set()
         self._guards: set[Guard] = set()
         self._bytes = MARKER_BYTES
 
@@ -55,14 +56,21 @@ class _Bill:
         ]
 
     def take(self, write: Write, shares: Sequence[tuple[State, Mapping[str, int]]]) -> bool:
-        """Charges a write and lets it go, if there is room in the transaction. One write always has room."""
+        """Charges a write and lets it go, if there is room in the transaction. One write always has room. A quota that is
+        itself written is charged in another transaction: no key occurs twice in one."""
         charged = self._charged | {state.key: state for state, _ in shares}
         guards = self._guards.union(write.guards)
         new = [state for state in charged.values() if state.key not in self._charged]
         size = self._bytes + len(write.value or b"") + sum(GROWTH * state.size for state in new)
-        if self.writes and (len(self.writes) + len(guards) + len(charged) + 2 > MAX_OPERATIONS or size > MAX_BYTES):
+        if self.writes and (
+            len(self.writes) + len(guards) + len(charged) + 2 > MAX_OPERATIONS
+            or size > MAX_BYTES
+            or write.key in charged
+            or not self._keys.isdisjoint(charged)
+        ):
             return False
         self.writes.append(write)
+        self._keys.add(write.key)
         self._charged, self._guards, self._bytes = charged, guards, size
         for state, share in shares:
             used = self.used[state.key]

@@ -3,7 +3,7 @@
 import asyncio
 from random import Random
 
-from apiserver.storage.committer import Denied
+from apiserver.storage.committer import Conflict, Denied
 from apiserver.storage.grouping import MAX_GROUP_BYTES
 from apiserver.storage.interface import MAX_OPERATIONS, StorageError, Unavailable, Write
 from apiserver.storage.memory import MemoryStorage
@@ -92,6 +92,22 @@ async def test_as_many_go_as_a_transaction_has_room_for() -> None:
     assert all(isinstance(outcome, int) for outcome in outcomes), outcomes
     assert max(map(len, storage.groups)) <= MAX_OPERATIONS
     assert len(transactions(storage)) <= len(namespaces) * 3 // (MAX_OPERATIONS - 3) + 1, "far fewer went than could"
+
+
+async def test_a_quota_that_is_made_once_more_keeps_nobody_else_out() -> None:
+    """It would be in the transaction twice: as what is made, and as what pods are charged to."""
+    storage = FaultyStorage()
+    made = quota(9, **{"count/resourcequotas": "5"})
+    await put(storage.inner, QUOTA, made)
+    async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
+        quotas = server.quotas.commits(RESOURCE_QUOTAS)
+        for order in (0, 1):
+            again = quotas.commit_many([Write(QUOTA, made, 0)])
+            pod_of = server.create(f"a{order}")
+            one, other = await asyncio.gather(*((again, pod_of) if order else (pod_of, again)))
+            (taken,), (created,) = (one, other) if order else (other, one)
+            assert isinstance(taken, Conflict) and isinstance(created, int), (taken, created)
+    assert await used(storage.inner) == 2
 
 
 async def test_large_objects_and_their_quota_fit_into_a_transaction() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
-import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
@@ -15,6 +15,7 @@ from apiserver.assembly import Assembly
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS
+from apiserver.lines import Lines
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.services.handlers import MethodHandlers, Who, anybody
 from apiserver.services.kubelets import Kubelets
@@ -30,8 +31,8 @@ MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
 MAX_STREAMS = 250
 """Calls that one connection may have open; its client keeps back the others (as kube-apiserver's
---http2-max-streams-per-connection). gRPC hands over calls in the order in which they came, from whatever connection: behind so
-many of one connection others may have to wait."""
+--http2-max-streams-per-connection). gRPC hands over calls in the order in which they came: behind so many of one
+connection the others of its line (apiserver.lines) may have to wait."""
 FAREWELL = 0.2
 """Seconds in which a server that stops still answers, with "go on with another": a call that meets a closed door instead would
 not know whether it has happened. As long as somebody came in these seconds it stays for as many again..."""
@@ -40,7 +41,6 @@ LONGEST_FAREWELL = 1.0
 STOP_GRACE = 2.0
 """Seconds that running calls are given when the server stops."""
 OPTIONS: Sequence[tuple[str, int]] = (
-    ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a second server
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_concurrent_streams", MAX_STREAMS),
@@ -86,13 +86,16 @@ class ApiServer:
             webhooks=webhooks,
         )
         self._health = health.HealthServicer()
-        self._server = grpc.aio.server(options=OPTIONS)
         methods = self._assembly.methods
-        ids = RequestIds(uuid.uuid4().hex[:12])
-        self._server.add_generic_rpc_handlers((MethodHandlers(methods, who, ids, tracer),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        services = sorted({method.name.partition("/")[0] for method in methods.values()})
-        reflection.enable_server_reflection([*services, HEALTH, reflection.SERVICE_NAME], self._server)
+        handlers = MethodHandlers(methods, who, RequestIds(uuid.uuid4().hex[:12]), tracer)
+        services = [*sorted({method.name.partition("/")[0] for method in methods.values()}), HEALTH, reflection.SERVICE_NAME]
+
+        def equip(server: grpc.aio.Server) -> None:
+            server.add_generic_rpc_handlers((handlers,))
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+            reflection.enable_server_reflection(services, server)
+
+        self._lines = Lines(OPTIONS, equip)
 
     @property
     def cacher(self) -> Cacher:
@@ -101,24 +104,14 @@ class ApiServer:
     def listen_for_tokens(self, address: str, tls: TlsFiles) -> str:
         """Before the start: another port, where nobody is asked for a certificate, and who wants to do anything shows a token.
         (A port of gRPC's in Python either demands a certificate or does not ask.) As `start`."""
-        return self._listen(address, server_credentials(tls, ask=False))
+        return self._lines.listen(address, lambda: server_credentials(tls, ask=False))
 
     async def start(self, address: str, tls: TlsFiles | None = None) -> str:
         """Listens; the address with the real port. With `tls` only to those who show a certificate of its authority. Raises
         OSError when it cannot."""
-        listening = self._listen(address, server_credentials(tls) if tls is not None else None)
-        await self._server.start()
+        listening = self._lines.listen(address, partial(server_credentials, tls) if tls is not None else None)
+        await self._lines.start()
         return listening
-
-    def _listen(self, address: str, credentials: grpc.ServerCredentials | None) -> str:
-        try:
-            if credentials is None:
-                port = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
-        return f"{address.rpartition(':')[0]}:{port}"
 
     async def run(self) -> None:
         """Serves until cancelled. A part that dies takes the server with it."""
@@ -135,7 +128,7 @@ class ApiServer:
         while came != self._assembly.turned_away and self._clock.monotonic() < deadline:
             came = self._assembly.turned_away
             await self._clock.sleep(FAREWELL)
-        await self._server.stop(STOP_GRACE)
+        await self._lines.stop(STOP_GRACE)
 
     def readiness(self) -> str | None:
         """Why the server is not ready; None: it is."""

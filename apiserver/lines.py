@@ -1,0 +1,63 @@
+"""One port, and several gRPC servers behind it, each with a line of its own.
+
+    connections --the kernel, by a hash of their addresses--> line 1: gRPC hands over its calls one by one --\
+                                                        |---> line 2: ... ------------------------------------> the handlers
+                                                        '---> ...                                           --/
+
+gRPC for Python hands calls over in the order in which they came, from whatever connection, and needs several turns of the event
+loop for each. In one line everybody waits behind a client who sends more than that; so only his line does. The lines share all
+else: the thread, the handlers, and what the port promises.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+
+import grpc
+import grpc.aio
+
+COUNT = 8
+"""Of lines. A client who floods the server from two connections holds up a quarter of the others', at most."""
+
+
+class Lines:
+    """`listen`, once for each port, then `start`, then `stop`."""
+
+    def __init__(self, options: Sequence[tuple[str, int]], equip: Callable[["grpc.aio.Server"], None]) -> None:
+        """`equip`: adds the handlers to a server."""
+        options = (*options, ("grpc.so_reuseport", 1))
+        self._servers = [grpc.aio.server(options=options) for _ in range(COUNT)]
+        for server in self._servers:
+            equip(server)
+
+    def listen(self, address: str, credentials: Callable[[], grpc.ServerCredentials] | None) -> str:
+        """The address with the real port. `credentials`: makes those of a line; None: it talks to everybody in clear. Raises
+        OSError when it cannot, such as when somebody else listens there."""
+        host, _, port = address.rpartition(":")
+        try:
+            _refuse_taken(host, port)
+            for server in self._servers:
+                made = credentials() if credentials is not None else None
+                here = f"{host}:{port}"
+                port = str(server.add_insecure_port(here) if made is None else server.add_secure_port(here, made))
+        except (RuntimeError, ValueError, OSError) as error:
+            raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
+        return f"{host}:{port}"
+
+    async def start(self) -> None:
+        for server in self._servers:
+            await server.start()
+
+    async def stop(self, grace: float) -> None:
+        """Calls that are under way may end within `grace` seconds."""
+        await asyncio.gather(*(server.stop(grace) for server in self._servers))
+
+
+def _refuse_taken(host: str, port: str) -> None:
+    """Raises OSError when somebody listens there. Those who may share a port, as the lines do, share it with all processes of
+    their user that may, too: a second API server would get half of the connections of the first."""
+    found = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in found[:1]:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what is left of closed connections is in nobody's way
+            probe.bind(address)

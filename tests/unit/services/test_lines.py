@@ -1,0 +1,88 @@
+"""Several gRPC servers behind one port."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+import grpc
+import grpc.aio
+import pytest
+
+from apiserver.lines import COUNT, Lines
+
+METHOD = "/test/Which"
+CONNECTIONS = 40
+"""All of them end up in one line once in 8 to the 39th."""
+DEADLINE = 10.0
+OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+
+
+def numbered() -> Lines:
+    """Each line says which it is."""
+    numbers = count()
+
+    def equip(server: grpc.aio.Server) -> None:
+        number = next(numbers)
+
+        async def which(request: bytes, context: object) -> bytes:
+            return bytes([number])
+
+        handler = grpc.unary_unary_rpc_method_handler(which)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", {"Which": handler}),))
+
+    return Lines((), equip)
+
+
+@asynccontextmanager
+async def serving(address: str) -> AsyncIterator[str]:
+    lines = numbered()
+    listening = lines.listen(address, None)
+    await lines.start()
+    try:
+        yield listening
+    finally:
+        await lines.stop(0)
+
+
+async def which(address: str) -> int:
+    """The line that takes a new connection."""
+    async with grpc.aio.insecure_channel(address, options=OWN_CONNECTION) as channel:
+        (number,) = await channel.unary_unary(METHOD)(b"", timeout=DEADLINE)
+        return int(number)
+
+
+async def test_connections_are_spread_over_the_lines_of_one_port() -> None:
+    async with serving("127.0.0.1:0") as address:
+        seen = {await which(address) for _ in range(CONNECTIONS)}
+    assert 1 < len(seen) <= COUNT
+
+
+async def test_a_port_has_one_server() -> None:
+    """Even though its lines share it."""
+    async with serving("127.0.0.1:0") as address:
+        with pytest.raises(OSError, match=f"cannot listen on {address}: is the port taken"):
+            numbered().listen(address, None)
+
+
+async def test_a_port_that_somebody_would_share_is_taken() -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(OSError, match="is the port taken"):
+            numbered().listen(f"127.0.0.1:{other.getsockname()[1]}", None)
+
+
+async def test_a_server_that_has_stopped_may_start_again_at_once() -> None:
+    async with serving("127.0.0.1:0") as address:
+        await which(address)
+    async with serving(address) as again:
+        assert again == address
+        await which(again)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:http-and-more", "nowhere.invalid:7000", "127.0.0.1"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(OSError, match="cannot listen on"):
+        numbered().listen(address, None)

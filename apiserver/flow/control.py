@@ -13,12 +13,12 @@ overdrawn until calls of the borrower end; it begins no new ones before. So nobo
 most twice as many seats are taken as there are (and what wide calls overdraw).
 
 An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands the calls of a line
-(apiserver.lines) over one by one, in the order in which they came from whatever connection, and needs five turns of the event
-loop for each (measured with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and everybody else behind it. So a flow takes
-EAGER seats at once, which keep the CPU busy; its other calls wait, and are begun in small portions, with GAP turns for each:
-time for more calls to be handed over than are begun. So a flood waits here, where others pass it. A turn that has nothing
-else to do takes 11 us, so that a call may begin each quarter of a millisecond, and hundreds are on their way when etcd is
-slow.
+(apiserver.lines) over one by one, in the order in which they came, and needs five turns of the event loop for each (measured
+with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and who shares the line behind it. So
+a flow takes EAGER seats at once, which keep the CPU busy; its other calls wait, and are begun in small portions, with GAP turns
+for each: time for more calls to be handed over than are begun. So a flood waits here, where others pass it. A turn that has
+nothing else to do takes 11 us, so that a call may begin each quarter of a millisecond, and hundreds are on their way when etcd
+is slow.
 
 To refuse is work too: those who are refused are told to come back one after the other.
 

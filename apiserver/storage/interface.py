@@ -68,21 +68,21 @@ class KeyValue(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """A condition on another key: it exists and was created at exactly this revision (that is a fencing token); and, where it
-    says so, it was last modified at exactly that one."""
+    """A condition on another key: it exists and was created at exactly this revision (that is a fencing token); or, where it
+    says so, it is the very version that was last modified at that one."""
 
     key: str
     create_revision: int
     mod_revision: int = 0
-    """0: it may have been modified since it was created."""
+    """0: any version since it was created."""
 
     def holds(self, current: "KeyValue | None") -> bool:
         """`current`: the key as it is; None: absent."""
-        return (
-            current is not None
-            and current.create_revision == self.create_revision
-            and self.mod_revision in (0, current.mod_revision)
-        )
+        if current is None:
+            return False
+        if self.mod_revision:
+            return current.mod_revision == self.mod_revision
+        return current.create_revision == self.create_revision
 
 
 class Write(NamedTuple):

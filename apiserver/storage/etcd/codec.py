@@ -54,9 +54,10 @@ def encode_transaction(writes: Sequence[Write]) -> Any:
                 put.ignore_lease = True
         guards.update(write.guards)
     for guard in guards:
-        add_compare(target=_CREATE, key=guard.key.encode(), create_revision=guard.create_revision)
-        if guard.mod_revision:
+        if guard.mod_revision:  # which a key has only once: it says when it was created, too
             add_compare(target=_MOD, key=guard.key.encode(), mod_revision=guard.mod_revision)
+        else:
+            add_compare(target=_CREATE, key=guard.key.encode(), create_revision=guard.create_revision)
     for compared in compared_keys(writes)[len(writes) :]:
         add_failure().request_range.key = compared.encode()
     return request

@@ -4,15 +4,15 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disr
 """
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.podstatus import status_of
 from pinnace.api.times import to_time
 
 CONDITION = "DisruptionTarget"
 
 
 def disrupted(pod: Pod, reason: str, message: str, now: float) -> Pod:
-    """A copy that says so; `now` is Unix time. What was said before is replaced."""
-    changed = Pod()
-    changed.CopyFrom(pod)
+    """Its status, which says so; `now` is Unix time. What was said before is replaced."""
+    changed = status_of(pod)
     conditions = changed.status.conditions
     found = next((each for each in conditions if each.type == CONDITION), None) or conditions.add(type=CONDITION)
     if found.status != "True":

@@ -1,10 +1,12 @@
 """Makes and deletes the pods of an owner: many at once, with the owner's events, and remembered until the informer shows them.
 
 Kubernetes makes 1, 2, 4, ... pods at a time, so that a quota that is used up costs few refusals. Here BATCH of them are one
-call, and the first batch with a refusal is the last; an owner whose last attempt was refused begins with a single pod.
+call, or fewer that are large, and the first batch with a refusal is the last; an owner whose last attempt was refused begins
+with a single pod.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from controllers.controller import Shared
@@ -12,6 +14,7 @@ from controllers.expectations import Expectations
 from controllers.ownership import refers_to
 from controllers.writes import BATCH
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
+from pinnace.api.portions import portions
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, from_status
 from pinnace.client.resource import Outcomes, delete_request
@@ -45,10 +48,10 @@ class PodControl:
     async def create(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
         """The first refusal, which ends it; the owner has an event of it. In a namespace that is being deleted nothing is made,
         and that is no failure. Raises ApiError when a whole call fails, or this replica leads no more."""
-        size, start = 1 if key in self._refused else BATCH, 0
+        first = 1 if key in self._refused else 0
         self._refused.discard(key)
-        while start < len(pods):
-            outcomes = await self._send(key, self._client.create_batch, pods[start : start + size])
+        for batch in chain(portions(pods[:first], BATCH), portions(pods[first:], BATCH)):
+            outcomes = await self._send(key, self._client.create_batch, batch)
             errors = [from_status(each.error) for each in outcomes if each.HasField("error")]
             made = [each.name for each in outcomes if not each.HasField("error")]
             for name in made[:TOLD]:
@@ -59,7 +62,6 @@ class PodControl:
                 self._refused.add(key)
                 self._events.event(owner, "Warning", "FailedCreate", f"Error creating: {errors[0].message}")
                 return errors[0]
-            start, size = start + size, BATCH
         return None
 
     async def delete(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:

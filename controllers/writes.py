@@ -1,16 +1,19 @@
-"""Writes of many objects: in batches, and each outcome looked at."""
+"""Writes of many objects: in batches that a server takes, and each outcome looked at."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from google.protobuf.message import Message
+
+from pinnace.api.portions import portions
 from pinnace.client.errors import ApiError, from_status
 from pinnace.client.resource import Outcomes
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Message)
 
 BATCH = 500
-"""Items of one call."""
+"""Items of one call, at most."""
 
 Send = Callable[[Sequence[T]], Awaitable[Outcomes]]
 
@@ -18,8 +21,8 @@ Send = Callable[[Sequence[T]], Awaitable[Outcomes]]
 async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
     """Sends all of them; what became of each. Raises ApiError when a whole call fails."""
     errors: list[ApiError | None] = []
-    for start in range(0, len(items), BATCH):
-        outcomes = await send(items[start : start + BATCH])
+    for batch in portions(items, BATCH):
+        outcomes = await send(batch)
         errors += (from_status(each.error) if each.HasField("error") else None for each in outcomes)
     return errors
 
@@ -53,8 +56,9 @@ class Batcher(Generic[T]):
         try:
             await asyncio.sleep(0)
             while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                await self._send_batch(batch)
+                waiting, self._waiting = self._waiting, []
+                for batch in portions(waiting, BATCH, size=lambda each: each[0].ByteSize()):
+                    await self._send_batch(batch)
         finally:
             self._sending = False
             self._waiting.clear()  # if it was cancelled, so were the others: the term is over

@@ -1,8 +1,8 @@
 """Writes that are collected and sent in batches: what the fleet reports, and what it deletes.
 
-    mark(key) --> dirty --taken, at most `size` at a time--> in flight --answered--> settled
-                    ^                                            |
-                    +--- the call failed, or marked again -------+
+    mark(key) --> dirty --taken, as many as a call takes--> in flight --answered--> settled
+                    ^                                           |
+                    +--- the call failed, or marked again ------+
 
 Guarantees:
 * What is sent is read when it is sent: of several changes of one key only the latest goes out.
@@ -20,8 +20,11 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from google.protobuf.message import Message
+
 from kubelet import metrics
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import Exhausted, Unavailable, from_status
@@ -30,7 +33,7 @@ from pinnace.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)
 
-M = TypeVar("M")
+M = TypeVar("M", bound=Message)
 
 TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
 """Codes of a single item after which it is sent again."""
@@ -92,11 +95,13 @@ class BatchWriter(Generic[M]):
 
     def _take(self) -> dict[str, M]:
         batch: dict[str, M] = {}
-        while self._dirty and len(batch) < self._size:
+        room = MAX_BYTES  # the last one may exceed it: a server takes more
+        while self._dirty and len(batch) < self._size and room > 0:
             key, _ = self._dirty.popitem(last=False)
             message = self._build(key)
             if message is not None:
                 batch[key] = message
+                room -= message.ByteSize()
         self._flying.update(batch)
         return batch
 

@@ -6,13 +6,14 @@ answer was lost.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any
 
 from kubelet import nodes
 from kubelet.eviction import Kind
 from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.portions import portions
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import AlreadyExists, Conflict, NotFound, from_status
 from pinnace.client.resource import ResourceClient
@@ -20,10 +21,8 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 CHUNK = 500
-"""Nodes of one batch call."""
+"""Nodes of one batch call, at most."""
 CONCURRENCY = 16
 """Calls for single nodes that are under way at once."""
 
@@ -44,10 +43,11 @@ class Registrar:
     async def create(self, names: Sequence[str]) -> None:
         """Creates nodes of this fleet, Ready; those that exist already become the fleet's."""
         existing: list[str] = []
-        for done, chunk in _chunks(names):
-            now = self._clock.time()
-            items = await self._client.create_batch([nodes.new_node(name, self._fleet, self._machine, now) for name in chunk])
-            existing += (name for name, item in zip(chunk, items, strict=True) if _failed(item, AlreadyExists))
+        done = 0
+        for chunk in portions((nodes.new_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
+            items = await self._client.create_batch(chunk)
+            existing += (node.metadata.name for node, item in zip(chunk, items, strict=True) if _failed(item, AlreadyExists))
+            done += len(chunk)
             log.info("registered %d of %d nodes", done, len(names))
         await _each(self._take_over(name) for name in existing)
 
@@ -61,10 +61,9 @@ class Registrar:
             elif nodes.needs_spec(node, self._fleet):
                 held_back.append(node)
         now = self._clock.time()
-        for _, chunk in _chunks(unready):
-            reports = [nodes.with_status(node, self._machine, now, pressures(node.metadata.name)) for node in chunk]
-            items = await self._client.update_status_batch(reports)
-            for item in items:
+        reports = (nodes.with_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)
+        for chunk in portions(reports, CHUNK):
+            for item in await self._client.update_status_batch(chunk):
                 _failed(item, Conflict, NotFound)
         await _each(self._free(node) for node in held_back)
 
@@ -89,13 +88,6 @@ def _failed(item: BatchItem, *expected: type[Exception]) -> bool:
     if isinstance(error, expected):
         return True
     raise error
-
-
-def _chunks(items: Sequence[T]) -> Iterator[tuple[int, Sequence[T]]]:
-    """(how many that makes, the chunk)"""
-    for start in range(0, len(items), CHUNK):
-        chunk = items[start : start + CHUNK]
-        yield start + len(chunk), chunk
 
 
 async def _each(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -11,9 +11,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pinnace.api.core_v1_pb2 import Node, Pod, PodCondition
+from pinnace.api.podstatus import status_of
+from pinnace.api.portions import portions
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Conflict, Fenced, Unavailable, from_status
@@ -45,6 +47,12 @@ class _Wanted:
     reason: str
     message: str
     nominated: str | None
+
+
+class _Change(NamedTuple):
+    key: str
+    wanted: _Wanted
+    pod: Pod
 
 
 class Reporter:
@@ -85,9 +93,11 @@ class Reporter:
                 await self._write(batch)
 
     async def _write(self, wanted: Sequence[tuple[str, _Wanted]]) -> None:
-        changes = [(key, each, pod) for key, each in wanted if (pod := self._changed(key, each)) is not None]
-        if not changes:
-            return
+        changes = [_Change(key, each, pod) for key, each in wanted if (pod := self._changed(key, each)) is not None]
+        for portion in portions(changes, BATCH, size=lambda change: change.pod.ByteSize()):
+            await self._send(portion)
+
+    async def _send(self, changes: Sequence[_Change]) -> None:
         answers: list[ApiError | None]
         try:
             items = await self._statuses.update_status_batch([pod for _, _, pod in changes])
@@ -102,7 +112,7 @@ class Reporter:
                 log.warning("condition of pod %s: %s", key, answer)
 
     def _changed(self, key: str, wanted: _Wanted) -> Pod | None:
-        """The pod with the condition that is wanted; None when there is nothing to write."""
+        """The pod's status with the condition that is wanted; None when there is nothing to write."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
             return None
@@ -111,8 +121,7 @@ class Reporter:
         told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
         if told and pod.status.nominatedNodeName == nominated:
             return None
-        changed = Pod()
-        changed.CopyFrom(pod)
+        changed = status_of(pod)
         changed.status.nominatedNodeName = nominated
         condition = next((each for each in changed.status.conditions if each.type == "PodScheduled"), None)
         if condition is None:

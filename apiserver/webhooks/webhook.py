@@ -7,7 +7,7 @@ At most MAX_WAITING questions are open; more fail at once.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -18,13 +18,12 @@ from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.patching import patching
 from apiserver.webhooks.configuration import STATUS, WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
+from pinnace.api.portions import portions
 from pinnace.api.status import Code, Refusal, decode
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.runtime.clock import Clock
 
 MAX_ITEMS = 500
-MAX_BYTES = 1 << 20
-"""Of one message: a gRPC server takes 4 MiB unless it is told otherwise. One question may be larger."""
 MAX_WAITING = 10_000
 _OPERATIONS = {
     Operation.CREATE: pb.CREATE,
@@ -117,7 +116,8 @@ class Webhook:
     def _send(self) -> None:
         """Whoever has asked since: those who have not given up."""
         waiting, self._waiting = self._waiting, []
-        for portion in _portions([question for question in waiting if not question.answer.done()]):
+        waiting = [question for question in waiting if not question.answer.done()]
+        for portion in portions(waiting, MAX_ITEMS, size=lambda question: question.item.ByteSize()):
             call = asyncio.create_task(self._call(portion))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
@@ -168,19 +168,6 @@ def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) ->
         question.answer.set_exception(answer)
     else:
         question.answer.set_result(answer)
-
-
-def _portions(questions: Sequence[_Question]) -> Iterator[Sequence[_Question]]:
-    portion, size = list[_Question](), 0
-    for question in questions:
-        own = question.item.ByteSize()
-        if portion and (len(portion) == MAX_ITEMS or size + own > MAX_BYTES):
-            yield portion
-            portion, size = [], 0
-        portion.append(question)
-        size += own
-    if portion:
-        yield portion
 
 
 def _item(uid: str, change: Change) -> pb.AdmissionRequest:

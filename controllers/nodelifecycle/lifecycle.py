@@ -16,6 +16,7 @@ from controllers.places import node_of
 from controllers.writes import Batcher, in_batches, raise_first
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import status_of
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DELETED
@@ -126,11 +127,10 @@ class NodeLifecycle:
 
 
 def not_ready(pod: Pod, now: float) -> Pod | None:
-    """The pod of a node that is unreachable; None: it is not Ready anyway. `now` is Unix time."""
+    """The status of a pod whose node is unreachable; None: it is not Ready anyway. `now` is Unix time."""
     if not any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions):
         return None
-    changed = Pod()
-    changed.CopyFrom(pod)
+    changed = status_of(pod)
     for each in changed.status.conditions:
         if each.type == "Ready":
             each.status = "False"

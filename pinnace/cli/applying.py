@@ -6,6 +6,7 @@ from typing import Any
 from pinnace.api import merge
 from pinnace.api.codec import from_dict, to_dict
 from pinnace.api.manifest import Manifest
+from pinnace.api.portions import portions
 from pinnace.api.resources import (
     CLUSTER_ROLES,
     LIMIT_RANGES,
@@ -22,8 +23,7 @@ from pinnace.api.resources import (
 from pinnace.api.unmodelled import revised
 
 CHUNK = 200
-"""Objects that are sent together."""
-CHUNK_BYTES = 1 << 20
+"""Objects that are sent together, at most."""
 CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
 
 _FIRST = (
@@ -39,19 +39,22 @@ def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 def chunks(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
     """Neighbours of one resource, few and small enough for one request, and no object twice."""
-    chunk: list[Manifest] = []
-    size, keys = 0, set[str]()
+    for group in _groups(manifests):
+        yield from portions(group, CHUNK, size=lambda each: each.obj.ByteSize())
+
+
+def _groups(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
+    """Neighbours of one resource, and no object twice."""
+    group, keys = list[Manifest](), set[str]()
     for manifest in manifests:
-        own, key = len(manifest.obj.SerializeToString()), manifest.resource.key_of(manifest.obj)
-        full = len(chunk) == CHUNK or size + own > CHUNK_BYTES
-        if chunk and (full or key in keys or chunk[0].resource is not manifest.resource):
-            yield chunk
-            chunk, size, keys = [], 0, set()
-        chunk.append(manifest)
-        size += own
+        key = manifest.resource.key_of(manifest.obj)
+        if group and (key in keys or group[0].resource is not manifest.resource):
+            yield group
+            group, keys = [], set()
+        group.append(manifest)
         keys.add(key)
-    if chunk:
-        yield chunk
+    if group:
+        yield group
 
 
 def new_object(manifest: Manifest) -> Any:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import status_of
+from pinnace.api.portions import portions
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_status
@@ -134,8 +136,8 @@ class Evictions:
             if pod is not None:
                 marked.append(_marked(pod, each.scheduler, self._clock.time()))
         try:
-            if marked:
-                await self._pods.update_status_batch(marked)
+            for portion in portions(marked, BATCH):
+                await self._pods.update_status_batch(portion)
         except Fenced:
             pass  # it is heard of elsewhere
         except ApiError as error:
@@ -147,11 +149,7 @@ class Evictions:
 
 
 def _marked(pod: Pod, scheduler: str, now: float) -> Pod:
-    """Its status, and which pod it is: no more is looked at, and a thousand whole pods may be more than a call takes."""
-    meta = pod.metadata
-    changed = Pod(status=pod.status)
-    changed.metadata.name, changed.metadata.namespace = meta.name, meta.namespace
-    changed.metadata.uid, changed.metadata.resourceVersion = meta.uid, meta.resourceVersion
+    changed = status_of(pod)
     condition = next((each for each in changed.status.conditions if each.type == CONDITION), None)
     if condition is None:
         condition = changed.status.conditions.add(type=CONDITION)

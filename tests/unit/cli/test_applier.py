@@ -7,11 +7,12 @@ import pytest
 from pinnace.api import wire
 from pinnace.api.manifest import Manifest, load
 from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.portions import MAX_BYTES
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.status import Code
 from pinnace.api.unmodelled import says_more
 from pinnace.cli.applier import Applier
-from pinnace.cli.applying import CHUNK, CHUNK_BYTES, chunks, in_order
+from pinnace.cli.applying import CHUNK, chunks, in_order
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, OutcomeUnknown
 from tests.builders import make_node, make_pod
 from tests.unit.cli.fakes import DOWN, LOST, STALE, FakeApi, refusal
@@ -216,7 +217,7 @@ def test_chunks_are_of_one_resource_and_bounded() -> None:
     assert found == [CHUNK, 1, 1]
     large = pods("a", "b", "c")
     for each in large:
-        each.obj.metadata.annotations["x"] = "y" * (CHUNK_BYTES // 2)
+        each.obj.metadata.annotations["x"] = "y" * (MAX_BYTES // 2)
     assert [len(chunk) for chunk in chunks(large)] == [1, 1, 1]
 
 

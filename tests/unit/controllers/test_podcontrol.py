@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apiserver.server import MAX_REQUEST
 from controllers.expectations import Expectations
 from controllers.podcontrol import TOLD, PodControl, pod_from
 from controllers.writes import BATCH
@@ -13,7 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.client.errors import Fenced, OutcomeUnknown, Timeout, outcome_unknown, unavailable
+from pinnace.client.errors import Fenced, OutcomeUnknown, Timeout, from_refusal, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
 from tests.builders import make_pod
 from tests.workloads import make_replica_set
@@ -35,6 +36,8 @@ class Server:
         self.code, self.reason = Code.PERMISSION_DENIED, "Forbidden"
 
     async def create_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
+        if sum(pod.ByteSize() for pod in pods) > MAX_REQUEST:
+            raise from_refusal(Refusal(Code.RESOURCE_EXHAUSTED, "", "Received message larger than max"))
         self.calls.append(len(pods))
         self.revision += 1
         if self.lose_answers:
@@ -122,6 +125,15 @@ async def test_the_first_refusal_ends_it_and_the_next_attempt_begins_with_one() 
     assert bench.server.calls[2:] == [1, 9]
     assert await bench.create(10) is None
     assert bench.server.calls[4:] == [10]
+
+
+async def test_pods_of_a_large_template_are_made_in_calls_that_a_server_takes() -> None:
+    bench = Bench()
+    template = make_replica_set("web").spec.template
+    template.metadata.annotations["about"] = "x" * (9 << 10)
+    pods = [pod_from(template, REPLICA_SETS, WEB) for _ in range(BATCH)]
+    assert await bench.control.create(KEY, WEB, pods) is None
+    assert sum(bench.server.calls) == BATCH and len(bench.server.calls) > 1
 
 
 async def test_a_namespace_that_is_being_deleted_is_no_failure() -> None:

@@ -88,6 +88,17 @@ def test_what_is_removed_has_failed_unless_it_had_ended_before(phase: str, expec
     )  # fmt: skip
 
 
+def test_of_what_is_removed_only_the_status_is_sent() -> None:
+    """Hundreds of whole pods may be more than a call takes, and nothing would be collected any more."""
+    pod: Pod = make_pod("p").req(cpu="1").build()
+    pod.metadata.annotations["about"] = "x" * (9 << 10)
+    pod.metadata.resourceVersion = "7"
+    left = failed(pod, "PodGC: node no longer exists", NOW)
+    assert left.ByteSize() < 1 << 10
+    assert (left.metadata.name, left.metadata.namespace) == (pod.metadata.name, pod.metadata.namespace)
+    assert (left.metadata.uid, left.metadata.resourceVersion) == (pod.metadata.uid, "7")
+
+
 async def test_a_node_that_was_there_while_nobody_looked_is_given_its_time_anew() -> None:
     """Another replica leads meanwhile."""
     pod, node, clock = make_pod("p").node("n").build(), make_node("n").build(), FakeClock()

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from google.protobuf.wrappers_pb2 import StringValue
 
 from kubelet.batches import BatchWriter
+from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import unavailable
@@ -15,8 +17,8 @@ from tests.clock import FakeClock
 class Call:
     """One call that waits for the test's answer."""
 
-    def __init__(self, messages: Sequence[str]) -> None:
-        self.messages = list(messages)
+    def __init__(self, messages: Sequence[StringValue]) -> None:
+        self.messages = [message.value for message in messages]
         self.answer: asyncio.Future[Sequence[BatchItem]] = asyncio.get_running_loop().create_future()
 
     def succeed(self) -> None:
@@ -32,17 +34,21 @@ class Server:
         self.state: dict[str, str | None] = {}
         self.settled: list[tuple[str, int]] = []
 
-    def writer(self, **options: int) -> BatchWriter[str]:
-        return BatchWriter("test", self.state.get, self._send, self._settle, clock=self.clock, **options)
+    def writer(self, **options: int) -> BatchWriter[StringValue]:
+        return BatchWriter("test", self._build, self._send, self._settle, clock=self.clock, **options)
 
-    async def _send(self, messages: Sequence[str]) -> Sequence[BatchItem]:
+    def _build(self, key: str) -> StringValue | None:
+        state = self.state.get(key)
+        return None if state is None else StringValue(value=state)
+
+    async def _send(self, messages: Sequence[StringValue]) -> Sequence[BatchItem]:
         self.calls.append(Call(messages))
         return await self.calls[-1].answer
 
     def _settle(self, key: str, item: BatchItem) -> None:
         self.settled.append((key, item.error.code))
 
-    async def mark(self, writer: BatchWriter[str], **state: str | None) -> None:
+    async def mark(self, writer: BatchWriter[StringValue], **state: str | None) -> None:
         self.state.update(state)
         for key in state:
             writer.mark(key)
@@ -59,7 +65,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def writer(server: Server) -> AsyncIterator[BatchWriter[str]]:
+async def writer(server: Server) -> AsyncIterator[BatchWriter[StringValue]]:
     """One call at a time, of two keys."""
     writer = server.writer(size=2, senders=1)
     running = asyncio.create_task(writer.run())
@@ -68,7 +74,7 @@ async def writer(server: Server) -> AsyncIterator[BatchWriter[str]]:
     running.cancel()
 
 
-async def test_keys_that_wait_go_out_together_up_to_the_size(server: Server, writer: BatchWriter[str]) -> None:
+async def test_keys_that_wait_go_out_together_up_to_the_size(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1", b="b1", c="c1")
     assert [call.messages for call in server.calls] == [["a1", "b1"]]
     server.calls[0].succeed()
@@ -77,7 +83,21 @@ async def test_keys_that_wait_go_out_together_up_to_the_size(server: Server, wri
     assert server.settled == [("a", 0), ("b", 0)]
 
 
-async def test_only_the_latest_of_several_changes_is_sent(server: Server, writer: BatchWriter[str]) -> None:
+async def test_large_ones_go_out_in_calls_that_a_server_takes(server: Server) -> None:
+    """A call that is refused for its size would be refused for ever."""
+    writer = server.writer(senders=1)
+    running = asyncio.create_task(writer.run())
+    await server.mark(writer, x="blocks")
+    large = "s" * (MAX_BYTES // 2)
+    await server.mark(writer, **{f"k{number}": large for number in range(5)})
+    for number in range(4):
+        server.calls[number].succeed()
+        await server.clock.advance(0.0)
+    assert [len(call.messages) for call in server.calls] == [1, 2, 2, 1]
+    running.cancel()
+
+
+async def test_only_the_latest_of_several_changes_is_sent(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, x="blocks")
     await server.mark(writer, a="a1")
     await server.mark(writer, a="a2")
@@ -100,12 +120,14 @@ async def test_a_key_in_flight_waits_for_its_answer_and_is_then_sent_again(serve
     running.cancel()
 
 
-async def test_a_key_with_nothing_to_say_is_not_sent(server: Server, writer: BatchWriter[str]) -> None:
+async def test_a_key_with_nothing_to_say_is_not_sent(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a=None)
     assert (server.calls, writer.pending) == ([], 0)
 
 
-async def test_a_call_that_fails_is_repeated_with_what_is_true_by_then(server: Server, writer: BatchWriter[str]) -> None:
+async def test_a_call_that_fails_is_repeated_with_what_is_true_by_then(
+    server: Server, writer: BatchWriter[StringValue]
+) -> None:
     await server.mark(writer, a="a1", b="b1")
     server.calls[0].answer.set_exception(unavailable("no API server"))
     await server.clock.advance(0.0)
@@ -120,7 +142,7 @@ async def test_a_call_that_fails_is_repeated_with_what_is_true_by_then(server: S
 
 @pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED])
 async def test_an_item_that_cannot_be_written_now_is_repeated_alone(
-    server: Server, writer: BatchWriter[str], code: Code
+    server: Server, writer: BatchWriter[StringValue], code: Code
 ) -> None:
     await server.mark(writer, a="a1", b="b1")
     server.calls[0].answer.set_result([failed(code), BatchItem()])
@@ -129,7 +151,7 @@ async def test_an_item_that_cannot_be_written_now_is_repeated_alone(
     assert server.calls[1].messages == ["a1"]
 
 
-async def test_an_item_that_is_refused_is_settled(server: Server, writer: BatchWriter[str]) -> None:
+async def test_an_item_that_is_refused_is_settled(server: Server, writer: BatchWriter[StringValue]) -> None:
     await server.mark(writer, a="a1")
     server.calls[0].answer.set_result([failed(Code.ABORTED)])
     await server.clock.advance(1.0)

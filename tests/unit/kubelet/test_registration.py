@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from apiserver.server import MAX_REQUEST
 from kubelet.nodes import Machine, needs_spec, needs_status
 from kubelet.registration import CHUNK, Registrar
 from pinnace.api.core_v1_pb2 import Node
@@ -50,6 +51,7 @@ class FakeNodes:
     def _batch(self, objs: Sequence[Node], write: Callable[[Node], BatchItem]) -> Sequence[BatchItem]:
         if self.down:
             raise unavailable("the test says so")
+        assert sum(obj.ByteSize() for obj in objs) < MAX_REQUEST
         self.batches.append(len(objs))
         return [write(obj) for obj in objs]
 
@@ -80,6 +82,15 @@ async def test_nodes_are_created_in_chunks_ready_for_pods() -> None:
     await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
     assert api.batches == [CHUNK, 1]
     assert not any(needs_status(node, MACHINE) or needs_spec(node, "fleet") for node in api.nodes.values())
+
+
+async def test_large_nodes_are_reported_in_calls_that_a_server_takes() -> None:
+    api = FakeNodes(*(added(f"n-{index}") for index in range(CHUNK)))
+    for node in api.nodes.values():
+        node.metadata.annotations["about"] = "x" * (20 << 10)
+    await registrar(api).make_ready(list(api.nodes.values()))
+    assert not any(needs_status(node, MACHINE) for node in api.nodes.values())
+    assert sum(api.batches) == CHUNK
 
 
 async def test_nodes_that_exist_are_taken_over() -> None:

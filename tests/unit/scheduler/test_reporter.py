@@ -106,6 +106,18 @@ async def test_where_room_is_made_is_written_with_it(world: World) -> None:
         assert [pod.status.nominatedNodeName for pod in world.api.pods] == ([] if after is None else [after])
 
 
+async def test_only_the_status_is_sent_in_calls_that_a_server_takes(world: World) -> None:
+    names = [f"p{number}" for number in range(100)]
+    world.holds(*(make_pod(name).req(cpu="1") for name in names))
+    for pod in world.store.values():
+        pod.metadata.annotations["about"] = "x" * (50 << 10)
+    world.failed(*names)
+    assert [len(call) for call in await world.write()] == [100]
+    assert not any(pod.HasField("spec") or pod.metadata.annotations for pod in world.api.pods)
+    world.failed(*names, message="a taint " * (6 << 10))
+    assert [len(call) for call in await world.write()] == [21, 21, 21, 21, 16]
+
+
 async def test_the_latest_message_wins(world: World) -> None:
     world.holds(make_pod("a"))
     world.failed("a", message="first")

@@ -1,0 +1,13 @@
+"""What a batch of UpdateStatus needs of a pod: many whole pods may be more than a call takes."""
+
+from pinnace.api.core_v1_pb2 import Pod
+
+
+def status_of(pod: Pod) -> Pod:
+    """A copy of its status, with which pod it is and the version that it must still have. The API looks at no more."""
+    source = pod.metadata
+    copy = Pod(status=pod.status)
+    target = copy.metadata
+    target.name, target.namespace = source.name, source.namespace
+    target.uid, target.resourceVersion = source.uid, source.resourceVersion
+    return copy

@@ -1,0 +1,47 @@
+"""Writes of many objects, before a server that takes no more than it can."""
+
+import asyncio
+from collections.abc import Sequence
+
+from apiserver.server import MAX_REQUEST
+from controllers.writes import BATCH, Batcher, in_batches
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.verbs_pb2 import BatchItem
+from tests.builders import make_node
+
+
+class Server:
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    async def send(self, nodes: Sequence[Node]) -> list[BatchItem]:
+        assert len(nodes) <= BATCH and sum(node.ByteSize() for node in nodes) < MAX_REQUEST
+        self.calls.append([node.metadata.name for node in nodes])
+        return [BatchItem(resourceVersion=node.metadata.name) for node in nodes]
+
+
+def large(count: int) -> list[Node]:
+    nodes = [make_node(f"n{number}").build() for number in range(count)]
+    for node in nodes:
+        node.metadata.annotations["about"] = "x" * (20 << 10)
+    return nodes
+
+
+async def test_large_ones_go_in_more_calls() -> None:
+    server, nodes = Server(), large(BATCH)
+    assert await in_batches(server.send, nodes) == [None] * BATCH
+    assert [name for call in server.calls for name in call] == [node.metadata.name for node in nodes]
+
+
+async def test_so_they_do_when_several_workers_write_them() -> None:
+    server, nodes = Server(), large(2 * BATCH)
+    batcher = Batcher(server.send)
+    versions = await asyncio.gather(*(batcher.write(node) for node in nodes))
+    assert versions == [node.metadata.name for node in nodes], "each has its own answer"
+
+
+async def test_small_ones_go_together() -> None:
+    server = Server()
+    batcher = Batcher(server.send)
+    await asyncio.gather(*(batcher.write(make_node(f"n{number}").build()) for number in range(BATCH + 1)))
+    assert [len(call) for call in server.calls] == [BATCH, 1]

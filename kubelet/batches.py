@@ -3,15 +3,18 @@
     mark(key) --> dirty --taken, as many as a call takes--> in flight --answered--> settled
                     ^                                           |
                     +--- the call failed, or marked again ------+
+                    +--- the key alone was refused: later ------+
 
 Guarantees:
 * What is sent is read when it is sent: of several changes of one key only the latest goes out.
 * A key is in at most one call at a time, so its writes reach the server in order.
-* Nothing is lost: keys of a call that failed as a whole are sent again, after a backoff, for as long as it takes.
+* Nothing is lost: keys of a call that failed as a whole are sent again, after a backoff, for as long as it takes. So is a key
+  that was refused by itself, after a backoff of its own: a webhook that was away comes back, and one that said no may be asked
+  again, as Kubernetes' kubelet does.
 * Memory is bounded by the number of keys: each is dirty once.
 
-There is no timer: a sender that is free takes what there is. Under load batches fill up by themselves, and without load nothing
-waits.
+There is no timer but for what was refused: a sender that is free takes what there is. Under load batches fill up by themselves,
+and without load nothing waits.
 """
 
 import asyncio
@@ -23,11 +26,13 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from kubelet import metrics
+from kubelet.delayqueue import DelayQueue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import Exhausted, Unavailable, from_status
+from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise
 
@@ -36,19 +41,22 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
 
 TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
-"""Codes of a single item after which it is sent again."""
+"""Codes of a single item after which it is sent again, and the others wait with it: the server has trouble."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until a key that was refused is sent again; they double each time."""
 
 
 class BatchWriter(Generic[M]):
     """`build` makes the message of a key, None when there is nothing to say any more; `send` makes the call; `settle` is told
-    the outcome of a key, and may mark it again. `build` and `settle` run on the event loop and must not raise."""
+    the outcome of a key, and may mark it again; True: it was refused, and is to be sent again after a pause. Both run on the
+    event loop and must not raise."""
 
     def __init__(
         self,
         name: str,
         build: Callable[[str], M | None],
         send: Callable[[Sequence[M]], Awaitable[Sequence[BatchItem]]],
-        settle: Callable[[str, BatchItem], None],
+        settle: Callable[[str, BatchItem], bool],
         *,
         size: int = 200,
         senders: int = 2,
@@ -64,19 +72,23 @@ class BatchWriter(Generic[M]):
         self._dirty: OrderedDict[str, None] = OrderedDict()
         self._flying: set[str] = set()
         self._again: set[str] = set()  # marked while in flight
+        self._refused: dict[str, Backoff] = {}  # by key, from its first refusal in a row
+        self._later = DelayQueue(clock)  # of these, those that wait
         self._work = asyncio.Event()
 
     def mark(self, key: str) -> None:
         if key in self._flying:
             self._again.add(key)
-        else:
-            self._dirty[key] = None
-            self._work.set()
+            return
+        self._dirty[key] = None
+        self._work.set()
+        if self._refused:
+            self._later.discard(key)
 
     @property
     def pending(self) -> int:
         """Keys that are not settled."""
-        return len(self._dirty) + len(self._flying)
+        return len(self._dirty) + len(self._flying) + len(self._later)
 
     async def run(self) -> None:
         """Sends until cancelled."""
@@ -84,6 +96,12 @@ class BatchWriter(Generic[M]):
             for _ in range(self._senders):
                 attempt = supervise(self._name, self._loop, retry_on=(Unavailable, Exhausted), clock=self._clock)
                 group.create_task(attempt)
+            group.create_task(self._repeat())
+
+    async def _repeat(self) -> None:
+        while True:
+            for key in await self._later.take(self._size):
+                self.mark(key)
 
     async def _loop(self) -> None:
         while True:
@@ -99,9 +117,11 @@ class BatchWriter(Generic[M]):
         while self._dirty and len(batch) < self._size and room > 0:
             key, _ = self._dirty.popitem(last=False)
             message = self._build(key)
-            if message is not None:
-                batch[key] = message
-                room -= message.ByteSize()
+            if message is None:
+                self._refused.pop(key, None)
+                continue
+            batch[key] = message
+            room -= message.ByteSize()
         self._flying.update(batch)
         return batch
 
@@ -127,12 +147,16 @@ class BatchWriter(Generic[M]):
         if item.HasField("error") and item.error.code in TRANSIENT:
             self._again.add(key)
             return from_status(item.error)
-        self._settle(key, item)
+        if self._settle(key, item):
+            pause = self._refused.setdefault(key, Backoff(FIRST_PAUSE, LONGEST_PAUSE)).next()
+            self._later.add_at(key, self._clock.monotonic() + pause)
+        else:
+            self._refused.pop(key, None)
         return None
 
 
 def refused(verb: str, pod: Pod, item: BatchItem) -> None:
-    """A refusal that no repetition helps against: a bug here or there, or a missing permission."""
+    """A webhook that is away or says no, a missing permission, or a bug here or there."""
     error = from_status(item.error)
     metrics.FAILED_WRITES.labels(verb, error.code.name).inc()
-    log.error("%s of pod %s/%s was refused: %s", verb, pod.metadata.namespace, pod.metadata.name, error)
+    log.error("%s of pod %s/%s was refused, and is tried again: %s", verb, pod.metadata.namespace, pod.metadata.name, error)

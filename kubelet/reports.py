@@ -1,7 +1,7 @@
 """What the API is told of a fleet's pods: their status, and, once that is known there, that they can go.
 
 changed --> a report, on top of the latest version --stored--> known; over? --> a removal --> gone
-              '-- Conflict: again, once the informer has brought what it conflicts with --'
+              '-- Conflict: again, once the informer has brought what it conflicts with; refused: again later --'
 """
 
 import asyncio
@@ -84,10 +84,10 @@ class Reports:
         record = self._records.get(uid)
         return record.report() if record is not None and not self._silenced(record.pod) else None
 
-    def _reported(self, uid: str, item: BatchItem) -> None:
+    def _reported(self, uid: str, item: BatchItem) -> bool:
         record = self._records.get(uid)
         if record is None:
-            return
+            return False
         if not item.HasField("error"):
             record.acknowledge(item.resourceVersion)
             self._traces.reported(uid)
@@ -98,10 +98,12 @@ class Reports:
             self._gone(uid)
         elif item.error.code != Code.ABORTED:
             refused("UpdateStatus", record.pod, item)
+            return True
         elif record.revision == record.sent_revision:
             record.waiting = True
         else:
             self._reports.mark(uid)
+        return False
 
     def _removal(self, uid: str) -> DeleteRequest | None:
         record = self._records.get(uid)
@@ -110,8 +112,10 @@ class Reports:
         metadata = record.pod.metadata
         return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)
 
-    def _removed(self, uid: str, item: BatchItem) -> None:
+    def _removed(self, uid: str, item: BatchItem) -> bool:
         """When it is done, or the pod is gone already or replaced by a namesake, the informer says so."""
         record = self._records.get(uid)
-        if record is not None and item.HasField("error") and item.error.code not in (Code.NOT_FOUND, Code.ABORTED):
-            refused("Delete", record.pod, item)
+        if record is None or not item.HasField("error") or item.error.code in (Code.NOT_FOUND, Code.ABORTED):
+            return False
+        refused("Delete", record.pod, item)
+        return True

@@ -2,7 +2,7 @@
 
     submit --> pending --batch--> condition DisruptionTarget --> delete, with the uid as precondition --> event Preempted
                   ^                                                |
-                  '------------- the API cannot be reached --------'   for DEADLINE seconds at most
+                  '------ the API, or its webhook, is away --------'   for DEADLINE seconds at most
 
 A victim that is gone already is as good as deleted; one that cannot be deleted in time stays, which is logged. The pod that it
 was to make room for is told of neither: it is woken when room is there, and asks for preemption anew when it is tried anew.
@@ -19,7 +19,7 @@ from pinnace.api.podstatus import status_of
 from pinnace.api.portions import portions
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_status
+from pinnace.client.errors import ApiError, Conflict, Fenced, Internal, NotFound, Unavailable, from_status
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.placed_pod import PlacedPod
@@ -121,7 +121,7 @@ class Evictions:
         for each, answer in zip(batch, answers, strict=True):
             if answer is None:
                 self._recorder.event(each.pod, "Normal", "Preempted", each.told)
-            elif isinstance(answer, Unavailable) and self._clock.monotonic() < each.until:
+            elif isinstance(answer, Unavailable | Internal) and self._clock.monotonic() < each.until:
                 left.append(each)
             elif not isinstance(answer, NotFound | Conflict | Fenced):
                 log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)

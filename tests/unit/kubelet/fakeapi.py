@@ -21,8 +21,8 @@ from tests.clock import FakeClock
 
 
 class FakeApi:
-    """Holds pods by uid. `down` makes every call fail; `deaf` keeps changes from the fleet until `deliver`. While `answers` is
-    clear, reports are stored and not answered."""
+    """Holds pods by uid. `down` makes every call fail, `refuses` the items of a verb with a code; `deaf` keeps changes from the
+    fleet until `deliver`. While `answers` is clear, reports are stored and not answered."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -36,6 +36,7 @@ class FakeApi:
         """The fleet is to be started anew."""
         self.events: list[tuple[str, str]] = []
         self.down = False
+        self.refuses: dict[str, Code] = {}
         self.deaf = False
         self.answers = asyncio.Event()
         self.answers.set()
@@ -170,6 +171,8 @@ class FakeApi:
         return [self._delete(request) for request in requests]
 
     def _update_status(self, obj: Pod) -> BatchItem:
+        if code := self.refuses.get("UpdateStatus"):
+            return refusal(code)
         pod = self.pods.get(obj.metadata.uid)
         if pod is None:
             return refusal(Code.NOT_FOUND)
@@ -183,6 +186,8 @@ class FakeApi:
         return self._changed(pod, WatchEventType.MODIFIED)
 
     def _delete(self, request: DeleteRequest) -> BatchItem:
+        if code := self.refuses.get("Delete"):
+            return refusal(code)
         pod = self.pods.pop(request.options.preconditions.uid, None)
         if pod is None:
             return refusal(Code.NOT_FOUND)

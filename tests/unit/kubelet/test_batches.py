@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from kubelet.batches import BatchWriter
+from kubelet.batches import FIRST_PAUSE, LONGEST_PAUSE, BatchWriter
 from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
@@ -33,6 +33,7 @@ class Server:
         self.calls: list[Call] = []
         self.state: dict[str, str | None] = {}
         self.settled: list[tuple[str, int]] = []
+        self.refusals = {Code.INTERNAL}
 
     def writer(self, **options: int) -> BatchWriter[StringValue]:
         return BatchWriter("test", self._build, self._send, self._settle, clock=self.clock, **options)
@@ -45,8 +46,9 @@ class Server:
         self.calls.append(Call(messages))
         return await self.calls[-1].answer
 
-    def _settle(self, key: str, item: BatchItem) -> None:
+    def _settle(self, key: str, item: BatchItem) -> bool:
         self.settled.append((key, item.error.code))
+        return item.error.code in self.refusals
 
     async def mark(self, writer: BatchWriter[StringValue], **state: str | None) -> None:
         self.state.update(state)
@@ -156,3 +158,42 @@ async def test_an_item_that_is_refused_is_settled(server: Server, writer: BatchW
     server.calls[0].answer.set_result([failed(Code.ABORTED)])
     await server.clock.advance(1.0)
     assert (server.settled, len(server.calls), writer.pending) == ([("a", Code.ABORTED)], 1, 0)
+
+
+async def refuse(server: Server, call: int, pause: float) -> None:
+    """That call of one key; lets that many seconds pass."""
+    server.calls[call].answer.set_result([failed(Code.INTERNAL)])
+    await server.clock.advance(pause)
+
+
+async def test_a_key_that_is_refused_is_sent_again_ever_later_and_keeps_nobody_waiting(
+    server: Server, writer: BatchWriter[StringValue]
+) -> None:
+    await server.mark(writer, a="a1")
+    await refuse(server, 0, FIRST_PAUSE / 4)
+    assert writer.pending == 1
+    await server.mark(writer, b="b1")
+    server.calls[1].succeed()
+    await server.clock.advance(FIRST_PAUSE)
+    for call in range(2, 10):
+        assert server.calls[call].messages == ["a1"]
+        await refuse(server, call, LONGEST_PAUSE)
+    await refuse(server, 10, LONGEST_PAUSE / 4)
+    assert len(server.calls) == 11, "pauses have grown"
+    await server.clock.advance(LONGEST_PAUSE)
+    server.calls[11].succeed()
+    await server.clock.advance(2 * LONGEST_PAUSE)
+    assert (len(server.calls), writer.pending) == (12, 0)
+    await server.mark(writer, a="a2")
+    await refuse(server, 12, FIRST_PAUSE)
+    assert server.calls[13].messages == ["a2"], "the next pause is the first again"
+
+
+async def test_what_changes_after_a_refusal_is_sent_at_once_and_once(server: Server, writer: BatchWriter[StringValue]) -> None:
+    await server.mark(writer, a="a1")
+    await refuse(server, 0, 0.0)
+    await server.mark(writer, a="a2")
+    assert server.calls[1].messages == ["a2"]
+    server.calls[1].succeed()
+    await server.clock.advance(LONGEST_PAUSE)
+    assert (len(server.calls), writer.pending) == (2, 0)

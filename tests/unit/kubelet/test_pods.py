@@ -2,8 +2,10 @@
 
 import pytest
 
+from kubelet.batches import LONGEST_PAUSE
 from kubelet.lifecycle import Phase
 from kubelet.stages import parse
+from pinnace.api.status import Code
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -232,6 +234,20 @@ async def test_while_no_api_server_answers_nothing_is_lost(api: FakeApi) -> None
     await api.clock.advance(30.0)
     assert api.phases("job") == ["Pending", "Succeeded"]
     assert api.phases("gone") == ["Running", "Succeeded", "deleted"]
+
+
+@pytest.mark.parametrize("code", [Code.INTERNAL, Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT])
+@pytest.mark.parametrize("verb", ["UpdateStatus", "Delete"])
+async def test_what_a_webhook_refuses_gets_through_when_it_lets_it(api: FakeApi, verb: str, code: Code) -> None:
+    """INTERNAL: it was away. The others are denials."""
+    api.refuses[verb] = code
+    api.create(small("a").restart_policy("Never"))
+    api.delete("a")
+    await api.clock.advance(1.0)
+    assert "deleted" not in api.phases("a")
+    api.refuses.clear()
+    await api.clock.advance(LONGEST_PAUSE)
+    assert api.phases("a") == ["Failed", "deleted"]
 
 
 async def test_a_restarted_process_leaves_running_pods_alone(api: FakeApi) -> None:

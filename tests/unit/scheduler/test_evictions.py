@@ -79,6 +79,15 @@ async def test_a_pod_that_is_another_by_now_is_left_alone(world: World) -> None:
     assert world.api.deletes == []
 
 
+async def test_while_a_webhook_is_away_they_are_tried_again(world: World) -> None:
+    world.api.each = Refusal(Code.INTERNAL, "InternalError", "failed calling webhook")
+    world.submit()
+    await world.clock.advance(0)
+    world.api.each = None
+    await world.clock.advance(AGAIN)
+    assert len(world.api.deletes) == 2 and len(world.api.events) == 2
+
+
 async def test_an_unavailable_server_is_tried_again_until_the_deadline(world: World) -> None:
     world.api.whole = DOWN
     world.submit()

@@ -5,10 +5,14 @@
 A pod has the finalizer from its birth, so that nothing takes it away before its end is written down. Each arrow is one write:
 the status compares the job's version, and the last arrow needs a cache that shows the one before (expectations.py).
 
+At most MAX_UNCOUNTED uids wait in the status: more pods may end between two looks than an object may have parts. The others
+are written down in the next looks, which the pods that lose their finalizers cause; for what is to be done they count at once.
+
 Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers
 """
 
 from collections.abc import Mapping, MutableSequence, Sequence
+from typing import NamedTuple
 
 from controllers.jobs.indexes import index_of, is_indexed, parsed, shown
 from controllers.podstates import active, ready, terminating
@@ -16,6 +20,20 @@ from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
+MAX_UNCOUNTED = 500
+"""Uids in uncountedTerminatedPods, as in Kubernetes."""
+
+
+class Count(NamedTuple):
+    status: JobStatus
+    """With as much of what has ended as there is room for."""
+    release: list[Pod]
+    """What may lose its finalizer once the status is stored."""
+    succeeded: int
+    failed: int
+    """All that have, whether the status says so yet or not."""
+    whole: bool
+    """Does it say so of all of them?"""
 
 
 def tracked(pod: Pod) -> bool:
@@ -37,8 +55,7 @@ def failed(job: Job, pod: Pod) -> bool:
     return terminating(pod) and (job.spec.podReplacementPolicy != "Failed" or not pod.spec.nodeName)
 
 
-def counted(job: Job, pods: Sequence[Pod]) -> tuple[JobStatus, list[Pod]]:
-    """The status with what has ended, and the pods that may lose their finalizer once it is stored."""
+def counted(job: Job, pods: Sequence[Pod]) -> Count:
     status = JobStatus()
     status.CopyFrom(job.status)
     watched = {pod.metadata.uid: pod for pod in pods if tracked(pod)}
@@ -47,33 +64,36 @@ def counted(job: Job, pods: Sequence[Pod]) -> tuple[JobStatus, list[Pod]]:
     status.failed += _drop(waiting.failed, watched)
     known = {*waiting.succeeded, *waiting.failed}
     indexes = parsed(status.completedIndexes, job.spec.completions) if is_indexed(job) else set[int]()
-    release = []
+    release, good, bad = list[Pod](), list[Pod](), list[Pod]()
     for uid, pod in watched.items():
-        if uid not in known and pod.status.phase == "Succeeded":
-            if not is_indexed(job):
-                waiting.succeeded.append(uid)
-            elif (index := index_of(pod)) is not None and index < job.spec.completions:
+        if uid in known:
+            release.append(pod)
+        elif pod.status.phase == "Succeeded" and is_indexed(job):
+            if (index := index_of(pod)) is not None and index < job.spec.completions:
                 indexes.add(index)
-        elif uid not in known and failed(job, pod):
-            waiting.failed.append(uid)
-        elif uid not in known:
-            continue
-        release.append(pod)
+            release.append(pod)
+        elif pod.status.phase == "Succeeded":
+            good.append(pod)
+        elif failed(job, pod):
+            bad.append(pod)
+    room = max(0, MAX_UNCOUNTED - len(known))
+    good_now, bad_now = good[:room], bad[: max(0, room - len(good))]
+    waiting.succeeded.extend(pod.metadata.uid for pod in good_now)
+    waiting.failed.extend(pod.metadata.uid for pod in bad_now)
+    release += good_now + bad_now
     if is_indexed(job):
         status.completedIndexes, status.succeeded = shown(indexes), len(indexes)
     status.active = sum(map(active, pods))
     status.ready = sum(active(pod) and ready(pod) for pod in pods)
     status.terminating = sum(map(terminating, pods))
-    return status, release
-
-
-def successes(status: JobStatus) -> int:
-    """Those that wait to be counted, too."""
-    return status.succeeded + len(status.uncountedTerminatedPods.succeeded)
-
-
-def failures(status: JobStatus) -> int:
-    return status.failed + len(status.uncountedTerminatedPods.failed)
+    left_good, left_bad = len(good) - len(good_now), len(bad) - len(bad_now)
+    return Count(
+        status,
+        release,
+        succeeded=status.succeeded + len(waiting.succeeded) + left_good,
+        failed=status.failed + len(waiting.failed) + left_bad,
+        whole=not left_good and not left_bad,
+    )
 
 
 def _drop(waiting: MutableSequence[str], watched: Mapping[str, Pod]) -> int:

@@ -9,7 +9,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termi
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controllers.jobs.counting import failures, successes
+from controllers.jobs.counting import Count
 from controllers.podstates import active, restarts
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
@@ -49,22 +49,25 @@ def judged(status: JobStatus) -> bool:
     return condition(status, SUCCESS, FAILURE) is not None
 
 
-def judge(job: Job, status: JobStatus, pods: Iterable[Pod], now: float) -> None:
+def judge(job: Job, count: Count, pods: Iterable[Pod], now: float) -> None:
     """Says how it ends, once that is clear; it does not change afterwards."""
+    status = count.status
     if judged(status):
         return
-    if (verdict := _failure(job, status, pods, now)) is not None:
+    if (verdict := _failure(job, count, pods, now)) is not None:
         say(status, FAILURE, "True", verdict, now)
-    elif _succeeded(job, status):
+    elif _succeeded(job, count):
         verdict = Verdict("CompletionsReached", "Reached expected number of succeeded pods")
         say(status, SUCCESS, "True", verdict, now)
 
 
-def finish(status: JobStatus, now: float) -> bool:
+def finish(count: Count, now: float) -> bool:
     """Says that it has ended, when its pods have, and are counted. Has it?"""
+    status = count.status
     sentence = condition(status, SUCCESS, FAILURE)
     waiting = status.uncountedTerminatedPods
-    if sentence is None or status.active or status.terminating or waiting.succeeded or waiting.failed:
+    uncounted = waiting.succeeded or waiting.failed or not count.whole
+    if sentence is None or status.active or status.terminating or uncounted:
         return False
     end = _ENDS[sentence.type]
     say(status, end, "True", Verdict(sentence.reason, sentence.message), now)
@@ -80,17 +83,17 @@ def time_left(job: Job, status: JobStatus, now: float) -> float | None:
     return to_seconds(status.startTime) + job.spec.activeDeadlineSeconds - now
 
 
-def _succeeded(job: Job, status: JobStatus) -> bool:
+def _succeeded(job: Job, count: Count) -> bool:
     if job.spec.HasField("completions"):
-        return successes(status) >= job.spec.completions
-    return successes(status) > 0 and status.active == 0
+        return count.succeeded >= job.spec.completions
+    return count.succeeded > 0 and count.status.active == 0
 
 
-def _failure(job: Job, status: JobStatus, pods: Iterable[Pod], now: float) -> Verdict | None:
+def _failure(job: Job, count: Count, pods: Iterable[Pod], now: float) -> Verdict | None:
     spec = job.spec
-    if failures(status) > spec.backoffLimit or _restless(job, pods):
+    if count.failed > spec.backoffLimit or _restless(job, pods):
         return Verdict("BackoffLimitExceeded", "Job has reached the specified backoff limit")
-    left = time_left(job, status, now)
+    left = time_left(job, count.status, now)
     if left is not None and left <= 0:
         return Verdict("DeadlineExceeded", "Job was active longer than specified deadline")
     return None

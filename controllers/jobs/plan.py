@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controllers.jobs.counting import FINALIZER, counted, failed, successes, tracked
+from controllers.jobs.counting import FINALIZER, Count, counted, failed, tracked
 from controllers.jobs.indexes import is_indexed, lacking, number, parsed, surplus
 from controllers.jobs.outcome import SUSPENDED, Verdict, finish, judge, judged, say, time_left
 from controllers.podcontrol import pod_from
@@ -35,19 +35,20 @@ class Plan:
 
 def plan(job: Job, pods: Sequence[Pod], now: float) -> Plan:
     """`pods`: its own. The job has not ended."""
-    status, release = counted(job, pods)
-    made = Plan(status, release)
+    count = counted(job, pods)
+    status = count.status
+    made = Plan(status, count.release)
     if job.metadata.HasField("deletionTimestamp"):
         made.release = [pod for pod in pods if tracked(pod)]
         return made
     _suspend_or_resume(job, status, now)
-    judge(job, status, pods, now)
+    judge(job, count, pods, now)
     running = [pod for pod in pods if active(pod)]
     if judged(status) or job.spec.suspend:
         made.delete = running
-        finish(status, now)
+        finish(count, now)
         return made
-    wanted = _wanted(job, status)
+    wanted = _wanted(job, count)
     made.delete = _superfluous(job, running, wanted, now)
     left = [time_left(job, status, now)]
     if missing := _missing(job, status, pods, wanted):
@@ -90,12 +91,12 @@ def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
         status.startTime.CopyFrom(to_time(now))
 
 
-def _wanted(job: Job, status: JobStatus) -> int:
+def _wanted(job: Job, count: Count) -> int:
     """Pods that should run now."""
-    spec, done = job.spec, successes(status)
+    spec, done = job.spec, count.succeeded
     if spec.HasField("completions"):
         return max(0, min(spec.parallelism, spec.completions - done))
-    return status.active if done else spec.parallelism
+    return count.status.active if done else spec.parallelism
 
 
 def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:

@@ -31,6 +31,9 @@ MAX_PENDING = 10_000
 """Different events that may wait."""
 MAX_NAME = 236
 """Characters of the object's name in the event's: with a dot and the hash, 253 in all."""
+MAX_MESSAGE = 1024
+"""Characters of a message that the API takes."""
+_CUT = " ..."
 _API_VERSIONS = {resource.kind: resource.api_version for resource in ALL}
 DROPPED = Counter("pinnace_client_events_dropped", "Events that were not recorded, by reason.", ["reason"])
 
@@ -70,7 +73,8 @@ class Recorder:
         self._full = asyncio.Event()
 
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
-        """`type_` is Normal or Warning; `reason` one CamelCase word; `message` a sentence, without what differs each time."""
+        """`type_` is Normal or Warning; `reason` one CamelCase word; `message` a sentence, without what differs each time. Of a
+        long one the end is left out: else the API refuses the event."""
         self.report(self._component, obj, type_, reason, message)
 
     def of(self, component: str) -> "Reporter":
@@ -80,6 +84,8 @@ class Recorder:
     def report(self, component: str, obj: Object, type_: str, reason: str, message: str) -> None:
         metadata = obj.metadata
         kind = type(obj).__name__
+        if len(message) > MAX_MESSAGE:
+            message = message[: MAX_MESSAGE - len(_CUT)] + _CUT
         alike = Alike(component, kind, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
         now = self._clock.time()
         self._count(alike, Tally(1, now, now))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from apiserver.registry.validation.events import validate_event
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.resources import EVENTS
@@ -13,7 +14,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchResponse
 from pinnace.client import events
 from pinnace.client.client import EventClient
-from pinnace.client.events import Recorder, event_name
+from pinnace.client.events import MAX_MESSAGE, Recorder, event_name
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
@@ -102,6 +103,20 @@ async def test_like_events_are_counted(server: FakeServer, recorder: Recorder, c
     first, second = sink.received
     assert (first.count, first.firstTimestamp.seconds, first.lastTimestamp.seconds) == (3, 1_000_000, 1_000_020)
     assert (second.count, second.metadata.name != first.metadata.name) == (1, True)
+
+
+@pytest.mark.parametrize("letter", ["a", "ä"])
+async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, recorder: Recorder, letter: str) -> None:
+    """20 nodes with as many taints are enough, and then nobody would know why the pod waits."""
+    sink = Sink(server)
+    for length in (MAX_MESSAGE, MAX_MESSAGE + 1):
+        recorder.event(POD, "Warning", "FailedScheduling", letter * length)
+    await recorder.flush()
+    whole, cut = sink.received
+    for event in sink.received:
+        assert validate_event(event) == []
+    assert whole.message == letter * MAX_MESSAGE
+    assert cut.message == letter * (MAX_MESSAGE - 4) + " ..."
 
 
 async def test_events_of_nodes_go_to_the_default_namespace(server: FakeServer, recorder: Recorder) -> None:

@@ -203,6 +203,7 @@ class Pods:
         return [*known, *self._returning.items(), *self._arriving.items()]
 
     def _refresh(self, uid: str, record: Record, pod: Pod) -> None:
+        before = record.want
         if not record.refresh(pod):
             return
         if record.is_anothers:
@@ -211,7 +212,7 @@ class Pods:
             self._queue.add(uid)
             return
         self._reports.heard(uid, record)
-        if record.want.grace is not None or record.template.plan.gates:
+        if record.want is not before:
             self._queue.add(uid)
         self._obey(uid, pod)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubelet.addresses import Addresses
-from kubelet.lifecycle import Phase, PodState, Wanted, accepted
+from kubelet.lifecycle import Phase, PodState, Wanted, accepted, deadline_of, plan_of
 from kubelet.runtime import ContainerState, ContainerView
 from kubelet.status import render
 from kubelet.template import Template, template_of
@@ -76,13 +76,17 @@ class Record:
         return [each.name for each in self.containers if each.state is ContainerState.RUNNING]
 
     def refresh(self, pod: Pod) -> bool:
-        """Takes a newer version of the pod, or an echo of our own write. False: it is an older one."""
+        """Takes a newer version of the pod, or an echo of our own write. False: it is an older one. If something else may be
+        wanted of the pod now, `want` is another object."""
         metadata = pod.metadata
         revision = metadata.resourceVersion
         if int(revision) < int(self.revision):
             return False
         self.pod, self.revision = pod, revision
-        if metadata.HasField("deletionTimestamp") or self.template.plan.gates:
+        moved = deadline_of(pod.spec) != self.template.plan.deadline
+        if moved:
+            self.template = self.template._replace(plan=plan_of(pod.spec))
+        if moved or metadata.HasField("deletionTimestamp") or self.template.plan.gates:
             self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at)
         return True
 

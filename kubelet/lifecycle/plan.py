@@ -76,10 +76,15 @@ def plan_of(spec: PodSpec) -> PodPlan:
     init_policy = "Never" if policy == "Never" else "OnFailure"
     main = tuple(_container(each, policy, grace) for each in spec.containers)
     init = tuple(_init_container(each, init_policy, grace) for each in spec.initContainers)
-    deadline = float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
+    deadline = deadline_of(spec)
     gates = tuple(gate.conditionType for gate in spec.readinessGates)
     plain = not (init or gates or deadline is not None or any(each.attended for each in main))
     return PodPlan(main, init, grace, deadline, gates, plain)
+
+
+def deadline_of(spec: PodSpec) -> float | None:
+    """The one part of a plan that may change while the pod runs: it is set, or comes nearer."""
+    return float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
 
 
 def _init_container(container: Container, policy: str, grace: float) -> ContainerPlan:

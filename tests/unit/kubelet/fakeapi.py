@@ -102,6 +102,11 @@ class FakeApi:
         pod.metadata.labels["touched"] = str(self._revision)
         self._changed(pod, WatchEventType.MODIFIED)
 
+    def set_deadline(self, name: str, seconds: int) -> None:
+        pod = self.pod(name)
+        pod.spec.activeDeadlineSeconds = seconds
+        self._changed(pod, WatchEventType.MODIFIED)
+
     def annotate(self, name: str, key: str, value: str) -> None:
         pod = self.pod(name)
         pod.metadata.annotations[key] = value

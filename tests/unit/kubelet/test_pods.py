@@ -351,6 +351,26 @@ async def test_a_pod_that_was_active_for_too_long_fails_with_its_reason(api: Fak
     assert api.events == [("a", "DeadlineExceeded"), ("a", "Killing")]
 
 
+@pytest.mark.parametrize("builder", [small("a"), small("a").deadline(300), small("a").readiness_gate("example.com/open")])
+async def test_so_does_one_whose_deadline_is_set_or_comes_nearer_while_it_runs(api: FakeApi, builder: PodBuilder) -> None:
+    api.create(builder)
+    await api.clock.advance(10.0)
+    api.set_deadline("a", 20)
+    await api.clock.advance(9.9)
+    assert api.pod("a").status.phase == "Running"
+    await api.clock.advance(0.1)
+    assert (api.pod("a").status.phase, api.pod("a").status.reason) == ("Failed", "DeadlineExceeded")
+    assert api.events == [("a", "DeadlineExceeded"), ("a", "Killing")]
+
+
+async def test_a_deadline_that_has_passed_already_ends_the_pod_at_once(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(10.0)
+    api.set_deadline("a", 5)
+    await api.clock.advance(0.0)
+    assert api.pod("a").status.reason == "DeadlineExceeded"
+
+
 async def test_the_crashes_of_a_container_are_told_once_each(api: FakeApi) -> None:
     api.create(small("a").declare(run_seconds="1", exit_code="1"))
     await api.clock.advance(20.0)

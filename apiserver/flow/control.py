@@ -109,6 +109,7 @@ class FlowControl:
         flow = self.levels[level].flow(user)
         if remaining is not None and remaining <= 0:
             raise self._rejected(flow, "time-out", _late())
+        width = max(1, width)  # what is taken from a request may be anything, and less than nothing would be room for everybody
         seat = Seat(self, flow, width)
         if flow.held < EAGER and not flow.waiting and flow.fits(width, self._free(flow.level)):
             self._begin(seat, flow)

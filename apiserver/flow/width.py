@@ -37,8 +37,13 @@ def width_of(method: MethodDescriptor) -> Width:
         printed = PRINTED if "includeObject" in fields else 0
         return lambda request: _of_list(request.options, printed)
     if method.name == "DeleteCollection":
-        return lambda request: 1 + min(request.options.limit or MOST_DELETED, MOST_DELETED) // ITEMS
+        return lambda request: 1 + _most_deleted(request.options.limit) // ITEMS
     return lambda request: 1
+
+
+def _most_deleted(limit: int) -> int:
+    """By a call with this limit: the service reads all that is no limit as the largest."""
+    return limit if 0 < limit < MOST_DELETED else MOST_DELETED
 
 
 def _of_list(options: ListOptions, printed: int) -> int:

@@ -26,6 +26,17 @@ async def test_without_contention_a_call_begins_without_waiting(world: World) ->
     assert world.held() == 0
 
 
+@pytest.mark.parametrize("width", [0, -(2**60)])
+async def test_no_call_is_less_than_one_seat(world: World, width: int) -> None:
+    """Or there would be room for any number of others beside it."""
+    with world.enter("eve", width):
+        assert world.held() == 1
+        world.send("others", 500)
+        await world.settle()
+        assert world.held() <= 80
+    assert world.control.levels[WORKLOAD].waiting
+
+
 async def test_who_is_alone_borrows_from_all_levels(world: World) -> None:
     world.send("eve", 500)
     await world.settle()

@@ -72,8 +72,8 @@ def test_a_table_is_wider_than_the_list_that_it_shows() -> None:
 
 def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:
     width = width_of(SERVICES["Pods"].methods_by_name["DeleteCollection"])
-    requests = [DeleteCollectionRequest(options=ListOptions(limit=limit)) for limit in (0, 20, 10**9)]
-    assert [width(request) for request in requests] == [51, 2, 51]
+    requests = [DeleteCollectionRequest(options=ListOptions(limit=limit)) for limit in (0, 20, 10**9, -1, -(2**60))]
+    assert [width(request) for request in requests] == [51, 2, 51, 51, 51]
 
 
 def test_what_is_about_one_object_is_one_wide() -> None:

@@ -66,13 +66,22 @@ class _Page(Generic[T]):
 
 
 class Lister(Generic[T]):
-    """`fresh(timeout)`: makes the cache linearizable, as `Cacher.fresh`."""
+    """`fresh(timeout)`: makes the cache linearizable, as `Cacher.fresh`. `require` raises CacheBehind when the store lacks its
+    state."""
 
-    def __init__(self, store: Store[T], storage: Storage, progress: Progress, fresh: Callable[[float], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        store: Store[T],
+        storage: Storage,
+        progress: Progress,
+        fresh: Callable[[float], Awaitable[int]],
+        require: Callable[[], None],
+    ) -> None:
         self._store = store
         self._storage = storage
         self._progress = progress
         self._fresh = fresh
+        self._require = require
 
     async def list(self, query: ListQuery) -> bytes:
         """The encoded `<Kind>List`. Raises Expired, CacheBehind, BadToken, StorageError."""
@@ -120,6 +129,7 @@ class Lister(Generic[T]):
         return _Page(revision, self._stored(revision, query.selection, after, limit), None, limit)
 
     def _cached(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
+        self._require()
         selection = query.selection
         enough = query.limit + 1 if 0 < query.limit < sys.maxsize and selection.plain else None
         candidates = self._store.candidates(selection, after, enough)

@@ -37,7 +37,7 @@ class ResourceCache(Generic[T]):
         self._ring = ring
         self._progress = progress
         self._dispatcher = Dispatcher()
-        self._lister = Lister(self._store, storage, progress, fresh)
+        self._lister = Lister(self._store, storage, progress, fresh, self.require)
         self._drained = False
         self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
 
@@ -45,6 +45,12 @@ class ResourceCache(Generic[T]):
     def loaded(self) -> bool:
         """False: the resource is late; it cannot be read or watched yet."""
         return self._kept is None
+
+    def require(self) -> None:
+        """Raises CacheBehind while the resource is late. To be said when the state is read: what was there before a reader
+        waited need not be there afterwards."""
+        if not self.loaded:
+            raise CacheBehind(1, 0)
 
     @property
     def version(self) -> int:
@@ -68,8 +74,6 @@ class ResourceCache(Generic[T]):
 
     async def list(self, query: ListQuery) -> bytes:
         """An encoded `<Kind>List`; see apiserver.cacher.listing. Raises Expired, CacheBehind, BadToken, StorageError."""
-        if not self.loaded:
-            raise CacheBehind(1, 0)
         return await self._lister.list(query)
 
     def watch(self, selection: Selection, since: int | None, *, announced: bool = False) -> Watcher:

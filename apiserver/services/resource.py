@@ -66,6 +66,7 @@ class ResourceService(Generic[T]):
         await self._reach(request.options.resourceVersion, context)
         entry = self._cache.get(self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name))
         if entry is None:
+            self._cache.require()
             raise Rejected(errors.not_found(self._resource, request.name))
         return entry.stamped
 

@@ -1,0 +1,81 @@
+"""Reads of what is loaded late, when it is loaded again while they wait."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from apiserver.assembly import Assembly
+from apiserver.registry.errors import Rejected
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.events_pb2 import CreateEventRequest
+from pinnace.api.resources import EVENTS
+from pinnace.api.status import Code
+from tests.unit.auth.matrix import PEOPLE, Caller
+
+PATIENCE = 10.0
+ADMIN = Caller(PEOPLE["admin"])
+
+
+class Held(MemoryStorage):
+    """Tells its revision only when it is let, and says when it was asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self.let.set()
+
+    async def current_revision(self) -> int:
+        self.asked.set()
+        await self.let.wait()
+        return await super().current_revision()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[Assembly, Held]]:
+    """An API server without a transport, that knows one event."""
+    storage = Held()
+    assembly = Assembly(storage)
+    running = asyncio.ensure_future(assembly.run())
+    async with asyncio.timeout(PATIENCE):
+        await assembly.bootstrapped.wait()
+        event = Event(reason="Tested", involvedObject={"kind": "Pod", "name": "p", "namespace": "default"})
+        event.metadata.name, event.metadata.namespace = "e", "default"
+        await assembly.methods["/pinnace.v1.Events/Create"].call(CreateEventRequest(object=event), ADMIN)
+    yield assembly, storage
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("Events/Get", {"namespace": "default", "name": "e"}),
+        ("Events/List", {"namespace": "default"}),
+        ("Tables/List", {"resource": "events"}),
+    ],
+)
+async def test_what_is_loaded_again_meanwhile_is_not_taken_to_be_gone(
+    server: tuple[Assembly, Held], path: str, fields: dict[str, Any]
+) -> None:
+    """The feed loads everything again when its watch was compacted away: events are unknown until they have come, too."""
+    assembly, storage = server
+    method = assembly.methods[f"/pinnace.v1.{path}"]
+    request: Any = type(method.parse(b""))(**fields)
+    storage.let.clear()
+    storage.asked.clear()
+    reading = asyncio.ensure_future(method.call(request, ADMIN))
+    async with asyncio.timeout(PATIENCE):
+        await storage.asked.wait()
+    page = await storage.page("/registry/", limit=10_000)
+    assembly.cacher.install(page.revision, page.items)
+    storage.let.set()
+    with pytest.raises(Rejected, match="not loaded yet") as caught:
+        await asyncio.wait_for(reading, PATIENCE)
+    assert caught.value.refusal.code is Code.UNAVAILABLE, "the client asks again"
+
+    events = [item for item in page.items if item.key.startswith(EVENTS.prefix)]
+    assembly.cacher.supply(EVENTS.prefix, page.revision, events)
+    assert b"Tested" in await method.call(request, ADMIN)

@@ -2,8 +2,9 @@
 
 Lines are JSON with the names of Kubernetes' audit.k8s.io/v1 Event at the level Metadata: who (user), what (verb, and objectRef
 with the revision that came of it), the verdict (responseStatus), and the call that it belongs to (auditID: the id of the
-request, which items of a batch share). What is in the objects is not in it. Reads are noted only when they are refused; dry
-runs and events never.
+request, which items of a batch share). What is in the objects is not in it. Of a write whose caller left before there was an
+answer (it broke off, or its deadline passed) the line says that it may have happened: OutcomeUnknown. Reads are noted only when
+they are refused; dry runs and events never.
 
 A thread writes them, ten times a second and at the end: nobody waits for the disk. When it does not keep up, or the disk is
 full, lines are lost, and the log says how many.

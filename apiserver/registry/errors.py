@@ -75,6 +75,11 @@ OVERTAKEN = Refusal(
 """A guard that admission had asked for did not hold (apiserver.registry.admission)."""
 
 
+def caller_left() -> Refusal:
+    """For the record: nobody is there any more to be told."""
+    return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "the caller left before there was an answer: it may have happened")
+
+
 def from_storage(error: StorageError) -> Refusal:
     """The refusal of a request that the storage could not carry out."""
     match error:

@@ -72,8 +72,8 @@ class PodService(ResourceService[Pod]):
     async def _evict(self, items: Sequence[Eviction], context: Any) -> Sequence[Outcome]:
         by = Request(context.user, all_or_none(each.deleteOptions for each in items))
         await self._cacher.fresh(patience(context))
-        outcomes = await self._evictions.evict(items, dry_run=by.dry_run)
-        return self.noted(by, "create", "eviction", (each.metadata for each in items), outcomes)
+        evicting = self._evictions.evict(items, dry_run=by.dry_run)
+        return await self.noted(by, "create", "eviction", (each.metadata for each in items), evicting)
 
     async def logs(self, request: LogsRequest, context: Any) -> AsyncIterator[bytes]:
         await self._reach("", context)
@@ -92,6 +92,10 @@ class PodService(ResourceService[Pod]):
                 yield response
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
+        writing = self._write_bindings(items, fence)
+        return await self.noted(Request(user), "create", "binding", (each.metadata for each in items), writing)
+
+    async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None) -> Sequence[Outcome]:
         """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have
         bound it already."""
         outcomes = await self.store.mutate(binding.bind(items, fence, self._clock.time()))
@@ -99,7 +103,7 @@ class PodService(ResourceService[Pod]):
             refusal = errors.fenced(fence.election, fence.token)
             outcomes = [refusal if isinstance(each, Refusal) and each.code in _LOST else each for each in outcomes]
         metrics.FENCED.inc(sum(isinstance(each, Refusal) and each.reason == "Fenced" for each in outcomes))
-        return self.noted(Request(user), "create", "binding", (each.metadata for each in items), outcomes)
+        return outcomes
 
     def _is_deposed(self, fence: Fence) -> bool:
         """Whether the cache has seen the end of the fence. It may have ended when it has not."""

@@ -1,6 +1,7 @@
 """The gRPC service of a resource: the standard verbs, for any of them. Translates messages, decides nothing."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from apiserver.auth.attributes import Action
@@ -94,8 +95,8 @@ class ResourceService(Generic[T]):
 
     async def update(self, request: Any, context: Any) -> bytes:
         by = _by(request, context)
-        outcomes = await self.store.update([request.object], by)
-        return single(self.noted(by, "update", "", [request.object.metadata], outcomes)).encoded
+        updating = self.store.update([request.object], by)
+        return single(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
 
     async def update_status(self, request: Any, context: Any) -> bytes:
         return single(await self._update_status([request.object], request, context)).encoded
@@ -104,8 +105,8 @@ class ResourceService(Generic[T]):
         return batch(await self._update_status(request.items, request, context))
 
     async def patch(self, request: PatchRequest, context: Any) -> bytes:
-        outcomes = await self.store.patch(request, context.user)
-        return single(self.noted(_by(request, context), "patch", request.subresource, [request], outcomes)).encoded
+        patching = self.store.patch(request, context.user)
+        return single(await self.noted(_by(request, context), "patch", request.subresource, [request], patching)).encoded
 
     async def delete(self, request: DeleteRequest, context: Any) -> bytes:
         return single(await self._delete([request], context.user)).encoded
@@ -134,27 +135,38 @@ class ResourceService(Generic[T]):
             request.options.limit = MAX_BATCH
         return self._resource.list_message.FromString(await self.list(request, context))
 
-    def noted(
-        self, by: Request, verb: str, subresource: str, named: Iterable[Named], outcomes: Sequence[Outcome]
+    async def noted(
+        self, by: Request, verb: str, subresource: str, named: Iterable[Named], writing: Awaitable[Sequence[Outcome]]
     ) -> Sequence[Outcome]:
-        """The outcomes, once they are in the audit log."""
+        """The outcomes of what is written, once they are in the audit log. Who leaves before there are any is in it, too: what
+        is on its way to the store then happens all the same. `named` is looked at afterwards, when all have their names."""
+        try:
+            outcomes = await writing
+        except asyncio.CancelledError:
+            left = list(named)
+            self._note(by, verb, subresource, left, [errors.caller_left()] * len(left))
+            raise
+        self._note(by, verb, subresource, named, outcomes)
+        return outcomes
+
+    def _note(self, by: Request, verb: str, subresource: str, named: Iterable[Named], outcomes: Sequence[Outcome]) -> None:
         if self._audit.wanted and not by.dry_run:
             action = action_on(self._resource, verb, subresource)
             self._audit.note(by.user, (_deed(action, each, outcome) for each, outcome in zip(named, outcomes, strict=True)))
-        return outcomes
 
     async def _create(self, objs: Sequence[T], request: Any, context: Any) -> Sequence[Outcome]:
         by = _by(request, context)
-        return self.noted(by, "create", "", (obj.metadata for obj in objs), await self.store.create(objs, by))
+        return await self.noted(by, "create", "", (obj.metadata for obj in objs), self.store.create(objs, by))
 
     async def _update_status(self, objs: Sequence[T], request: Any, context: Any) -> Sequence[Outcome]:
         by = _by(request, context)
-        return self.noted(by, "update", "status", (obj.metadata for obj in objs), await self.store.update_status(objs, by))
+        updating = self.store.update_status(objs, by)
+        return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
 
     async def _delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> Sequence[Outcome]:
-        outcomes = await self.store.delete(requests, user, emptied=emptied)
         dry_run = any(request.options.dryRun for request in requests)
-        return self.noted(Request(user, dry_run), "delete", "", requests, outcomes)
+        deleting = self.store.delete(requests, user, emptied=emptied)
+        return await self.noted(Request(user, dry_run), "delete", "", requests, deleting)
 
     async def _reach(self, resource_version: str, context: Any) -> None:
         """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from apiserver.auth.audit import INTERVAL, AuditLog, Deed
 from apiserver.auth.user import AUTHENTICATED, User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
+from apiserver.storage.interface import Committed, Refused, Write
 from apiserver.storage.memory import MemoryStorage
+from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime import logs
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.unit.auth.matrix import PEOPLE, Caller
+from tests.unit.cacher.world import eventually
 
 EVE = User("eve", (AUTHENTICATED,))
 CREATE = Action("create", "pods")
@@ -142,3 +145,74 @@ async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
         ("eve", "get", "pods", "a", False, "Forbidden"),
         ("kubernetes-admin", "delete", "pods", "b", True, ""),
     ]
+
+
+class Slow(MemoryStorage):
+    """Transactions that write pods stay on their way until they are let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way, self.let = asyncio.Event(), asyncio.Event()
+        self.let.set()
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        if any(write.key.startswith(PODS.prefix) for write in writes):
+            self.under_way.set()
+            await self.let.wait()
+        return await super().transact(writes)
+
+
+POD = {"namespace": "default", "name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "expected"),
+    [
+        ("Create", {"object": make_pod("new").req(cpu="1").new()}, ("create", "pods", ["new"])),
+        (
+            "CreateBatch",
+            {"items": [make_pod("x").req(cpu="1").new(), make_pod("y").req(cpu="1").new()]},
+            ("create", "pods", ["x", "y"]),
+        ),
+        ("Update", {"object": make_pod("a").label("x", "y").req(cpu="1").new()}, ("update", "pods", ["a"])),
+        ("UpdateStatus", {"object": {"metadata": POD, "status": {"message": "m"}}}, ("update", "pods/status", ["a"])),
+        ("Patch", POD | {"type": "MERGE", "patch": b'{"metadata": {"labels": {"x": "y"}}}'}, ("patch", "pods", ["a"])),
+        ("Delete", POD, ("delete", "pods", ["a"])),
+        ("DeleteCollection", {"namespace": "default"}, ("delete", "pods", ["a"])),
+        ("Bind", {"binding": {"metadata": POD, "target": {"name": "n"}}}, ("create", "pods/binding", ["a"])),
+        ("Evict", {"eviction": {"metadata": POD}}, ("create", "pods/eviction", ["a"])),
+    ],
+)
+async def test_who_leaves_before_the_answer_is_noted_too(
+    method: str, fields: dict[str, Any], expected: tuple[str, str, list[str]]
+) -> None:
+    """His write is on its way, and happens: else nobody would be found who breaks off his calls."""
+    notes, storage, admin = Notes(), Slow(), Caller(PEOPLE["admin"])
+    assembly = Assembly(storage, audit=notes)
+    running = asyncio.ensure_future(assembly.run())
+
+    def call(verb: str, fields: dict[str, Any]) -> asyncio.Task[bytes]:
+        found: Method = assembly.methods[f"/pinnace.v1.Pods/{verb}"]
+        return asyncio.ensure_future(found.call(type(found.parse(b""))(**fields), admin))
+
+    async with asyncio.timeout(10):
+        await assembly.bootstrapped.wait()
+        await call("Create", {"object": make_pod("a").req(cpu="1").new()})
+        notes.taken.clear()
+        storage.let.clear()
+        storage.under_way.clear()
+        pods = assembly.cacher.of(PODS)
+        before = pods.version
+        leaving = call(method, fields)
+        await storage.under_way.wait()
+        leaving.cancel()
+        await asyncio.wait((leaving,))
+        assert leaving.cancelled()
+        storage.let.set()
+        await eventually(lambda: pods.version > before)
+    verb, resource, names = expected
+    assert list(starmap(brief, notes.taken)) == [
+        ("kubernetes-admin", verb, resource, name, False, "OutcomeUnknown") for name in names
+    ]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -9,7 +9,8 @@
 
 Guarantees: a node's Lease object exists only while a session that beats holds it. An object that another server or session has
 written since is never deleted from here: every write compares mod_revision. Only a fleet whose birth is later takes a node from
-another (see nodelease.py); a node that nobody holds is anybody's.
+another (see nodelease.py); a node that nobody holds is anybody's. A fleet gives up what this server holds for it, or what hangs
+on its session and names it as the holder; nothing else is deleted, whatever it says.
 """
 
 import logging
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import ShuttingDown
+from apiserver.cacher.errors import CacheError, ShuttingDown
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.conversation import Conversation, Sign
@@ -32,6 +33,7 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.race import race
+from pinnace.runtime.turns import in_turns
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ GRACE = 1.0
 """Seconds that a fleet whose stream broke has to come back, here or elsewhere."""
 RETRY = 0.2
 """Seconds between two attempts to write when etcd does not answer."""
+LOOK_LIMIT = 0.5
+"""Seconds that a look for what a fleet gives up, and does not hold here, waits for the cache; nobody hears it meanwhile."""
 CHECK_INTERVAL = 1.0
 """Seconds between two looks at the cache for nodes that a newer session has taken; half a microsecond a node."""
 
@@ -51,6 +55,7 @@ class Fleet:
         conversation: Conversation[HeartbeatRequest, HeartbeatResponse],
         opening: HeartbeatRequest.Open,
         permit: Callable[[Iterable[str]], Awaitable[None]],
+        permit_release: Callable[[Iterable[str]], Awaitable[None]],
         storage: Storage,
         committer: Committer,
         cacher: Cacher,
@@ -58,10 +63,12 @@ class Fleet:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """`permit` raises Rejected when these nodes are not the fleet's."""
+        """`permit` raises Rejected when these nodes are not the fleet's, `permit_release` when it may not give up nodes that it
+        does not hold here, if they are held in its name."""
         self._conversation = conversation
         self._opening = opening
         self._permit = permit
+        self._permit_release = permit_release
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
@@ -71,6 +78,7 @@ class Fleet:
         self._birth = opening.birth
         self._wanted = dict.fromkeys(opening.nodes)  # to be claimed
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
+        self._doubtful: dict[str, None] = {}  # given up, and not held here: is there a Lease object in the fleet's name?
         self._given_up: dict[str, int] = {}  # Lease objects to delete: their mod_revision, 0 where it is not known
         self._checked = clock.monotonic()
         self._session: Session
@@ -91,6 +99,8 @@ class Fleet:
 
     async def _converse(self) -> None:
         while await self._claim() and await self._react():
+            if self._doubtful:
+                await self._look_up()
             if self._given_up:
                 await self._give_up()
 
@@ -104,7 +114,7 @@ class Fleet:
 
     async def _react(self) -> bool:
         """Waits for what comes next; False at the end."""
-        if (self._wanted or self._given_up) and not self._conversation.pending:
+        if (self._wanted or self._doubtful or self._given_up) and not self._conversation.pending:
             return True
         match await self._conversation.hear():
             case Sign.GONE:
@@ -128,6 +138,7 @@ class Fleet:
                     raise Rejected(errors.bad_request(problem))
                 await self._permit(request.add.nodes)
                 for node in request.add.nodes:
+                    self._doubtful.pop(node, None)
                     self._given_up.pop(node, None)
                     self._wanted[node] = None
                 return True
@@ -135,9 +146,13 @@ class Fleet:
                 if problem := unusable(request.release.nodes):
                     await self._release("it names nodes that cannot be")
                     raise Rejected(errors.bad_request(problem))
+                doubtful = [node for node in request.release.nodes if node not in self._held]
+                await self._permit_release(doubtful)
                 for node in request.release.nodes:
                     self._wanted.pop(node, None)
-                    self._given_up[node] = self._held.pop(node, 0)
+                    if node in self._held:
+                        self._given_up[node] = self._held.pop(node)
+                self._doubtful.update((node, None) for node in doubtful if node not in self._given_up)
                 return True
             case HeartbeatRequest() as request if request.HasField("close"):
                 await self._release("it closed")
@@ -230,9 +245,27 @@ class Fleet:
         else:
             await self._release(why)
 
+    async def _look_up(self) -> None:
+        """Finds the nodes among the doubtful that are held in the fleet's name: another server may have written their Lease
+        objects for this session, or the answer to our own write was lost. The others are none of its business, and no write is
+        tried for them: each that fails would send those of others around again."""
+        try:
+            await self._cacher.fresh(LOOK_LIMIT)
+        except (CacheError, StorageError) as error:
+            log.warning("cannot look for the leases of %d nodes yet: %s", len(self._doubtful), error)
+            await self._clock.sleep(RETRY)
+            return
+        nodes, self._doubtful = list(self._doubtful), {}
+        ours = await in_turns(self._is_in_our_name, nodes, self._clock)
+        self._given_up.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
+
+    def _is_in_our_name(self, node: str) -> bool:
+        found = self._cacher.of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+        return found is not None and found.peek().spec.holderIdentity == self._opening.holder
+
     async def _give_up(self) -> None:
-        """Deletes the Lease objects of the next nodes that the fleet has given up. One that is not known to be there may be all
-        the same: another server wrote it for this session, or the answer to our own write was lost."""
+        """Deletes the Lease objects of the next nodes that the fleet has given up. One that it did not hold here must turn out
+        to be of this session."""
         nodes = list(islice(self._given_up, CHUNK))
         outcomes = await self._committer.commit_many([self._deleting(node, self._given_up[node]) for node in nodes])
         for node, outcome in zip(nodes, outcomes, strict=True):

@@ -74,7 +74,24 @@ class HeartbeatsService:
         async def permit(nodes: Iterable[str]) -> None:
             await self._authorizer.check(user, HEARTBEAT, lambda: [Target(NODE_LEASE_NAMESPACE, node) for node in nodes])
 
-        await permit(opening.nodes)
+        async def permit_release(nodes: Iterable[str]) -> None:
+            """A fleet's holder is a name of its own: what is held in it may be given up, be the node another fleet's by now."""
+            if user.fleet is None:
+                await permit(nodes)
+
+        if opening.nodes:
+            await permit(opening.nodes)
+        elif user.fleet is None:  # a session is a lease of etcd's, and not for anybody
+            await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
         await Fleet(
-            conversation, opening, permit, self._storage, self._committer, self._cacher, self._timing, self._clock, self._rng
+            conversation,
+            opening,
+            permit,
+            permit_release,
+            self._storage,
+            self._committer,
+            self._cacher,
+            self._timing,
+            self._clock,
+            self._rng,
         ).run()

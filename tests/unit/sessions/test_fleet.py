@@ -44,7 +44,7 @@ async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pyt
     async def permit(nodes: object) -> None:
         """All of them."""
 
-    fleet = Fleet(conversation, opening, permit, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1))
+    fleet = Fleet(conversation, opening, permit, permit, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1))
     async with asyncio.timeout(5):
         await fleet.run()
 

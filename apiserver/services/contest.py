@@ -162,9 +162,10 @@ class Contest:
 
 
 def election_of(record: KeyValue) -> Election:
-    """The election, with its token."""
+    """The election, with its token, and without the session: whoever knows that can go on with it in the holder's place."""
     election = Election.FromString(record.value)
     election.token = record.create_revision
+    election.ClearField("session")
     return election
 
 

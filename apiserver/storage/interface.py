@@ -176,7 +176,8 @@ class Storage(Protocol):
         ...
 
     async def grant_lease(self, ttl: int) -> int:
-        """A new lease that runs out `ttl` seconds after its last renewal; its id."""
+        """A new lease that runs out `ttl` seconds after its last renewal; its id, which is a secret: whoever says it is taken
+        to be the owner of the session that the lease stands for. (One that is for tests may count.)"""
         ...
 
     async def renew_lease(self, lease: int) -> float:

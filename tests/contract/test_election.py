@@ -175,6 +175,7 @@ async def test_who_leads_can_be_asked(serve: Serve, vote: Vote) -> None:
     found = await client.get(ELECTION)
     assert (found.name, found.holder, found.token) == (ELECTION, "a", token)
     assert found.since.seconds > 0
+    assert not found.session, "whoever knows it could go on with it in the leader's place"
     assert await client.list() == [found]
     await connection.close()
 

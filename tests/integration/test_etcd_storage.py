@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
@@ -241,6 +241,12 @@ class TestOutOfSpace:
         running.cancel()
         await asyncio.wait([running])
         await storage.close()
+
+
+async def test_nobody_can_guess_the_id_of_a_lease(etcd_storage: EtcdStorage) -> None:
+    """Whoever says the id of a session is taken to be its owner; those that etcd gives out follow one another."""
+    granted = sorted([await etcd_storage.grant_lease(60) for _ in range(5)])
+    assert min(later - earlier for earlier, later in pairwise((0, *granted))) > 2**32
 
 
 async def test_closing_ends_what_is_under_way(etcd_storage: EtcdStorage, etcd: EtcdServer) -> None:

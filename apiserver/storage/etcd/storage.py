@@ -5,6 +5,7 @@ to another member only when this one certainly did not take it; a write whose an
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
@@ -51,6 +52,9 @@ ROUNDS = 3
 """How often each member may refuse what is repeated, such as for want of a leader."""
 PAUSE = 0.05
 """Seconds after a refusal: a connection that is given up refuses what comes before the next one is there."""
+
+LARGEST_LEASE = 2**63 - 1
+"""The id of a lease is an int64, and 0 is none."""
 
 Attempt = Callable[[Member, float], Any]
 """Starts one call to a member, with a timeout in seconds; awaitable."""
@@ -112,7 +116,8 @@ class EtcdStorage:
                 await self._write(lambda member, timeout: reclaim(self._members, alarms, timeout))
 
     async def grant_lease(self, ttl: int) -> int:
-        request = LeaseGrantRequest(TTL=ttl)
+        """The id is chosen here: etcd's own follow one another."""
+        request = LeaseGrantRequest(TTL=ttl, ID=1 + secrets.randbelow(LARGEST_LEASE))
         response = await self._write(
             lambda member, timeout: member.lease.LeaseGrant(request, timeout=timeout, metadata=REQUIRE_LEADER)
         )

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from apiserver.registry import errors
 from apiserver.registry.admission import Change, Operation
 from apiserver.registry.errors import Rejected
-from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.patching import patching
 from apiserver.webhooks.configuration import STATUS, WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
@@ -149,12 +147,9 @@ class Webhook:
             raise self._misbehaved("it may not patch this")
         request = PatchRequest(name=change.obj.metadata.name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
         try:
-            patched = patching(change.resource, request)(change.obj)
+            return patching(change.resource, request)(change.obj)
         except Rejected as rejected:
             raise self._misbehaved(rejected.refusal.message) from None
-        if parts_exceeded(patched):
-            raise self._misbehaved(errors.too_much(change.resource, request.name).message)
-        return patched
 
     def _misbehaved(self, why: str) -> Rejected:
         message = f'Internal error occurred: admission webhook "{self.configuration.name}": {why}'

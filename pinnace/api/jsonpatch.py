@@ -9,7 +9,7 @@
 
 A path is a JSON pointer: "/spec/taints/0"; "~1" stands for "/", "~0" for "~"; "" is the whole document. Messages are those of
 the library that Kubernetes uses, and so are the limits: a patch can make no more of a document than it says itself, and
-MAX_COPIED.
+MAX_COPIED. That of the values which it says, and of those which it copies, is ours (see jsonextent).
 
 Source: https://www.rfc-editor.org/rfc/rfc6902 and https://www.rfc-editor.org/rfc/rfc6901
 """
@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
+
+from pinnace.api.jsonextent import MAX_VALUES, left
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 << 20
@@ -52,7 +54,10 @@ def operations(patch: object) -> Sequence[Operation]:
         raise JsonPatchError("expected a JSON array of operations")
     if len(patch) > MAX_OPERATIONS:
         raise JsonPatchError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
-    return [_operation(number, each) for number, each in enumerate(patch)]
+    found = [_operation(number, each) for number, each in enumerate(patch)]
+    if left(MAX_VALUES, [each.value for each in found if each.op in _TAKES_VALUE]) < 0:
+        raise JsonPatchError(f"more than {MAX_VALUES:,} values: send it in parts")
+    return found
 
 
 def applied(document: Any, patch: Sequence[Operation]) -> Any:
@@ -70,6 +75,7 @@ class _Editor:
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied = 0
+        self._room = MAX_VALUES  # of copies
 
     def do(self, operation: Operation) -> None:
         path = operation.path
@@ -121,6 +127,9 @@ class _Editor:
 
     def _copy(self, source: Pointer) -> Any:
         found = self._find("copy", source)
+        self._room = left(self._room, found)
+        if self._room < 0:
+            raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_VALUES:,} values")
         self._copied += len(json.dumps(found, ensure_ascii=False))
         if self._copied > MAX_COPIED:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_COPIED} bytes")

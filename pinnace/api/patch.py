@@ -27,8 +27,9 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from pinnace.api.jsonextent import MAX_VALUES, left
 from pinnace.api.jsonpatch import JsonPatchError, Operation, applied, operations
-from pinnace.api.merge import SETS, Data, Merge, is_list, key_of
+from pinnace.api.merge import SETS, Data, Key, Merge, is_list, key_of
 from pinnace.api.verbs_pb2 import PatchRequest
 
 _PATCH, _RETAIN, _DELETE_FROM = "$patch", "$retainKeys", "$deleteFromPrimitiveList"
@@ -61,6 +62,8 @@ def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
             raise PatchError(str(error)) from None
     if not isinstance(patch, Mapping):
         raise PatchError("expected a JSON object")
+    if left(MAX_VALUES, patch) < 0:
+        raise PatchError(f"more than {MAX_VALUES:,} values: send it in parts")
     return patch
 
 
@@ -90,34 +93,45 @@ class _Strategic(Merge):
             if name == _PATCH and value == _REPLACE:
                 continue
             if name == _RETAIN and is_list(value):
-                kept = {each: kept[each] for each in kept if each in value}
+                named = _plain(value)
+                kept = {each: kept[each] for each in kept if each in named}
             elif directive == _DELETE_FROM and is_list(value) and is_list(kept.get(field, ())):
-                kept[field] = [each for each in kept.get(field, ()) if each not in value]
+                gone = _plain(value)
+                kept[field] = [each for each in kept.get(field, ()) if not _is_in(gone, each)]
             else:
                 fields[name] = value
         return super().objects(last, kept, fields)
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
         if name in SETS:
-            return [*live, *(item for item in desired if item not in live)]
+            there = _plain(live)
+            return [*live, *(item for item in desired if not _is_in(there, item))]
         if any(key_of(name, item) is None for item in (*live, *desired)):
             return None
         directives = [item.get(_PATCH) for item in desired]
-        gone = [key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE]
+        gone = {key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE}
         merged = [] if _REPLACE in directives else [deepcopy(item) for item in live if key_of(name, item) not in gone]
+        places: dict[Key | None, int] = {}  # of the first item that is the same one
+        for index, item in enumerate(merged):
+            places.setdefault(key_of(name, item), index)
         for item, directive in zip(desired, directives, strict=True):
-            if directive not in (_REPLACE, _DELETE):
-                self._put(name, merged, item)
+            if directive in (_REPLACE, _DELETE):
+                continue
+            at = places.setdefault(key_of(name, item), len(merged))
+            merged[at : at + 1] = [self.objects({}, merged[at] if at < len(merged) else {}, item)]
         return merged
-
-    def _put(self, name: str, items: list[Any], wanted: Data) -> None:
-        """Into the first item that is the same one, or behind all."""
-        key = key_of(name, wanted)
-        at = next((index for index, item in enumerate(items) if key_of(name, item) == key), len(items))
-        items[at : at + 1] = [self.objects({}, items[at] if at < len(items) else {}, wanted)]
 
 
 _MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), PatchRequest.STRATEGIC_MERGE: _Strategic()}
+
+
+def _plain(values: Sequence[Any]) -> set[Any]:
+    """Those of the values that have no parts: what sets hold, and names."""
+    return {value for value in values if not isinstance(value, dict | list)}
+
+
+def _is_in(plain: set[Any], value: Any) -> bool:
+    return not isinstance(value, dict | list) and value in plain
 
 
 def _no_constant(name: str) -> None:

@@ -1,5 +1,6 @@
 """Objects as JSON, and back."""
 
+import difflib
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.api import core_v1_pb2, meta_v1_pb2
-from pinnace.api.codec import CodecError, Problem, from_dict, to_dict
+from pinnace.api.codec import MAX_HINTS, CodecError, Problem, from_dict, to_dict
 from pinnace.api.coordination_v1_pb2 import LeaseSpec
 from pinnace.api.core_v1_pb2 import (
     ConfigMapEnvSource,
@@ -232,6 +233,17 @@ def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
 )
 def test_what_is_wrong_is_named(data: object, expected: str) -> None:
     assert problems(data) == [expected]
+
+
+def test_of_many_unknown_fields_only_the_first_are_guessed_at() -> None:
+    """To look for what is like a name takes long, and a patch can have thousands of them."""
+    told = problems({"spec": {f"nodeNam{number}": 1 for number in range(MAX_HINTS + 5)}})
+    assert len(told) == MAX_HINTS + 5 and sum("did you mean" in each for each in told) == MAX_HINTS
+
+
+def test_what_is_much_longer_than_any_field_is_like_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difflib, "get_close_matches", lambda *args, **options: pytest.fail("a look at a long name"))
+    assert problems({"x" * 1000: 1}) == [f"{'x' * 1000}: unknown field"]
 
 
 @pytest.mark.parametrize("port", [True, 1.5, 2**31, [80]])

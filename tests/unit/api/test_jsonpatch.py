@@ -137,6 +137,7 @@ def test_what_does_not_apply(document: Any, patch: list[dict[str, Any]], message
         ([remove("/a~")], '"~" is written "~0"'),
         ([remove("/a" * 101)], "more than 100 parts"),
         ([remove("/a")] * 10_001, "maximum operations in a JSON patch is 10000, got 10001"),
+        ([add("/a", [{}] * 9_998), add("/b", [1])], "more than 10,000 values: send it in parts"),
     ],
 )
 def test_what_is_no_patch(patch: Any, message: str) -> None:
@@ -154,8 +155,14 @@ def test_copies_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_copies_do_not_nest_without_end() -> None:
-    with pytest.raises(PatchError, match="nested too deeply"):
+    with pytest.raises(PatchError, match="the copies exceed 10,000 values"):
         patched({}, PatchRequest.JSON, operations([copied("", "/a")] * 1000))
+
+
+def test_copies_of_what_is_empty_count_too() -> None:
+    """Three bytes each as text, and a hundred times as much in memory: of the bytes it could be a million."""
+    with pytest.raises(JsonPatchError, match="the copies exceed 10,000 values"):
+        applied({"a": [{}] * 1000}, operations([copied("/a", f"/{number}") for number in range(11)]))
 
 
 NAMES = st.sampled_from(["a", "b", "0", "1", "-", "~0", "~1", ""])

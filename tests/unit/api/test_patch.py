@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinnace.api import patch as patches
+from pinnace.api.merge import Key, key_of
 from pinnace.api.patch import PatchError, parse, patched
 from pinnace.api.verbs_pb2 import PatchRequest
 
@@ -167,6 +169,42 @@ PATCHES = st.dictionaries(
 )
 
 
+def test_items_are_found_without_a_look_at_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items by items is a hundred million looks for a patch of 60 KB."""
+    looks = 0
+
+    def counted(name: str, item: Any) -> Key | None:
+        nonlocal looks
+        looks += 1
+        return key_of(name, item)
+
+    monkeypatch.setattr(patches, "key_of", counted)
+    items = [{"name": f"{number}"} for number in range(500)]
+    gone = [{"name": f"{number}", "$patch": "delete"} for number in range(500, 1000)]
+    assert strategic({"containers": items}, {"containers": items + gone}) == {"containers": items}
+    assert looks <= 10 * len(items)
+
+
+class Counted(str):
+    """Says how often it was compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("name", ["finalizers", "$deleteFromPrimitiveList/finalizers", "$retainKeys"])
+def test_nor_are_values_compared_each_with_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "compared", 0)
+    live = {"finalizers": [f"a{number}" for number in range(500)], **{f"c{number}": 1 for number in range(500)}}
+    patched(live, PatchRequest.STRATEGIC_MERGE, {name: [Counted(f"b{number}") for number in range(500)]})
+    assert Counted.compared <= 500
+
+
 @given(PATCHES, PATCHES, st.sampled_from(BOTH))
 def test_any_patch_of_anything_gives_something(live: Data, patch: Data, kind: PatchRequest.Type) -> None:
     assert isinstance(patched(live, kind, patch), dict)
@@ -190,6 +228,8 @@ def test_a_merge_patch_twice_is_the_same_as_once(live: Data, patch: Data) -> Non
         (b'{"a": "\xff"}', "not a text in UTF-8"),
         (rb'{"\ud800": 1}', "not a text in UTF-8"),
         (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"a": [%b{}]}' % (b"{}," * 9_999), "more than 10,000 values: send it in parts"),
+        (b'{%b"b": {"c": 1}}' % b"".join(b'"%d": 1,' % number for number in range(9_999)), "more than 10,000 values"),
     ],
 )
 def test_what_is_no_patch(text: bytes, message: str) -> None:

@@ -6,11 +6,13 @@ the role that it gives (or have the verb "bind" on that).
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 
 from apiserver.auth.attributes import Target
+from apiserver.auth.held import Held
 from apiserver.auth.permissions import action_on
-from apiserver.auth.rbac import EVERYTHING, Rbac, allows
+from apiserver.auth.rbac import EVERYTHING, Rbac
 from apiserver.auth.user import MASTERS, User
 from apiserver.registry import errors
 from apiserver.registry.admission import Operation, Request
@@ -20,6 +22,10 @@ from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BIN
 
 _MOST = 5
 """Rules that a refusal names."""
+_MOST_WORDS = 20
+"""Of each of them: verbs, things and names."""
+_MAX_WORD = 64
+"""Characters of each of those: a name may have a megabyte, and there is one for each group."""
 
 
 class RoleEscalation:
@@ -71,8 +77,9 @@ class RoleEscalation:
         return self._rbac.reach(user, action).verdict(Target(namespace, name)).allowed
 
     def _held(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
-        held = [rule for grant in self._rbac.grants(user) if grant.namespace in ("", namespace) for rule in grant.rules]
-        lacking = [rule for rule in wanted if not allows(held, rule)]
+        grants = self._rbac.grants(user)
+        held = Held(rule for grant in grants if grant.namespace in ("", namespace) for rule in grant.rules)
+        lacking = [rule for rule in wanted if not held.cover(rule)]
         if lacking:
             message = f'{what} is forbidden: user "{user.name}" is attempting to grant permissions that it does not hold: '
             message += "; ".join(map(_words, lacking[:_MOST])) + (
@@ -83,9 +90,18 @@ class RoleEscalation:
 
 def _words(rule: PolicyRule) -> str:
     """As one would say it: "get, list pods, nodes"."""
-    things = [
-        *rule.nonResourceURLs,
-        *(f"{name}.{group}" if group else name for name in rule.resources for group in rule.apiGroups),
-    ]
-    names = f" named {', '.join(rule.resourceNames)}" if rule.resourceNames else ""
-    return f"{', '.join(rule.verbs)} {', '.join(things)}{names}"
+    things = chain(
+        map(_cut, rule.nonResourceURLs),
+        (f"{_cut(name)}.{_cut(group)}" if group else _cut(name) for name in rule.resources for group in rule.apiGroups),
+    )
+    names = f" named {_some(map(_cut, rule.resourceNames))}" if rule.resourceNames else ""
+    return f"{_some(map(_cut, rule.verbs))} {_some(things)}{names}"
+
+
+def _some(words: Iterable[str]) -> str:
+    shown = list(islice(words, _MOST_WORDS + 1))
+    return ", ".join(shown[:_MOST_WORDS]) + (", ..." if shown[_MOST_WORDS:] else "")
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= _MAX_WORD else word[:_MAX_WORD] + "..."

@@ -19,10 +19,10 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule,
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
 from pinnace.api.selectors import from_message
 
-_ALL = "*"
+ALL = "*"
 EVERYTHING = (
-    PolicyRule(verbs=[_ALL], apiGroups=[_ALL], resources=[_ALL]),
-    PolicyRule(verbs=[_ALL], nonResourceURLs=[_ALL]),
+    PolicyRule(verbs=[ALL], apiGroups=[ALL], resources=[ALL]),
+    PolicyRule(verbs=[ALL], nonResourceURLs=[ALL]),
 )
 MAX_REMEMBERED = 10_000
 """Pairs of users and actions."""
@@ -110,7 +110,7 @@ class Rbac:
         return [
             role.metadata.name
             for role in _all(CLUSTER_ROLES, self._cluster_roles)
-            if any(_allows(rule, action) and _ALL not in rule.verbs for rule in self._with_aggregated(role))
+            if any(_allows(rule, action) and ALL not in rule.verbs for rule in self._with_aggregated(role))
         ]
 
     def _with_aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
@@ -126,21 +126,6 @@ class Rbac:
 
     def _versions(self) -> tuple[int, ...]:
         return self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version
-
-
-def allows(rules: Iterable[PolicyRule], wanted: PolicyRule) -> bool:
-    """Is everything that the rule allows allowed by these, too?"""
-    verbs = wanted.verbs
-    actions = [Action(verb, name, group) for verb in verbs for name in wanted.resources for group in wanted.apiGroups]
-    actions += [Action(verb, url) for verb in verbs for url in wanted.nonResourceURLs]
-    rules = list(rules)
-    return all(_covered([rule for rule in rules if _allows(rule, action)], wanted.resourceNames) for action in actions)
-
-
-def _covered(rules: Sequence[PolicyRule], names: Sequence[str]) -> bool:
-    if any(not rule.resourceNames for rule in rules):
-        return True
-    return bool(names) and set(names) <= {name for rule in rules for name in rule.resourceNames}
 
 
 def _reach(grants: Iterable[Grant], action: Action) -> Reach:
@@ -164,19 +149,19 @@ def _reach(grants: Iterable[Grant], action: Action) -> Reach:
 
 def _allows(rule: PolicyRule, action: Action) -> bool:
     """Whatever the names."""
-    if action.verb not in rule.verbs and _ALL not in rule.verbs:
+    if action.verb not in rule.verbs and ALL not in rule.verbs:
         return False
     resource = action.resource
     if resource.startswith("/"):
-        return any(_is_url(resource, url) for url in rule.nonResourceURLs)
-    if action.group not in rule.apiGroups and _ALL not in rule.apiGroups:
+        return any(is_url(resource, url) for url in rule.nonResourceURLs)
+    if action.group not in rule.apiGroups and ALL not in rule.apiGroups:
         return False
     _, slash, subresource = resource.partition("/")
-    return resource in rule.resources or _ALL in rule.resources or (bool(slash) and f"*/{subresource}" in rule.resources)
+    return resource in rule.resources or ALL in rule.resources or (bool(slash) and f"*/{subresource}" in rule.resources)
 
 
-def _is_url(path: str, url: str) -> bool:
-    return path.startswith(url[:-1]) if url.endswith(_ALL) else path == url
+def is_url(path: str, url: str) -> bool:
+    return path.startswith(url[:-1]) if url.endswith(ALL) else path == url
 
 
 def _subject_of(user: User, subjects: Iterable[Subject]) -> Subject | None:

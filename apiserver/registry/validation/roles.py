@@ -13,6 +13,9 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule, Role
 from pinnace.api.status import Violation
 
 AnyRole: TypeAlias = Role | ClusterRole
+MAX_COMBINATIONS = 10_000
+"""Of a verb with a resource in a group, or a URL, and a name, in all rules of a role: so many things it is asked to allow when
+somebody gives it away. Kubernetes takes rules apart likewise, and has no such bound."""
 
 
 def validate_role(obj: AnyRole) -> list[Violation]:
@@ -32,6 +35,10 @@ def validate_role_update(new: AnyRole, old: AnyRole) -> list[Violation]:
 
 
 def _validate_rules(obj: AnyRole, out: list[Violation]) -> None:
+    number = sum(map(_combinations, obj.rules))
+    if number > MAX_COMBINATIONS:
+        detail = f'at most {MAX_COMBINATIONS:,} combinations of verb, group, resource and name: say "*", or make several roles'
+        out.append(invalid("rules", number, detail))
     for index, rule in enumerate(obj.rules):
         _validate_rule(rule, f"rules[{index}]", out, namespaced=isinstance(obj, Role))
     if isinstance(obj, Role) or not obj.HasField("aggregationRule"):
@@ -42,6 +49,11 @@ def _validate_rules(obj: AnyRole, out: list[Violation]) -> None:
         out.append(required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
     for index, selector in enumerate(selectors):
         validate_selector(selector, f"{path}[{index}]", out)
+
+
+def _combinations(rule: PolicyRule) -> int:
+    things = len(rule.resources) * len(rule.apiGroups) + len(rule.nonResourceURLs)
+    return len(rule.verbs) * things * max(1, len(rule.resourceNames))
 
 
 def _validate_rule(rule: PolicyRule, path: str, out: list[Violation], *, namespaced: bool) -> None:

@@ -53,6 +53,13 @@ def test_one_does_not_give_more(world: World) -> None:
     assert 'rolebindings "mine" is forbidden' in refused(world, binding("ClusterRole", "writer"))
 
 
+def test_what_is_lacking_is_told_in_few_words(world: World) -> None:
+    """A name may have megabytes, and each group has it once more."""
+    groups = [f"g{number}" for number in range(1000)]
+    said = refused(world, role(PolicyRule(verbs=["get"] * 1000, apiGroups=groups, resources=["x" * 100_000])))
+    assert f"get, ... {'x' * 64}....g0, " in said and len(said) < 5_000
+
+
 def test_what_one_has_here_is_not_given_there(world: World) -> None:
     assert refused(world, role(rule("get"), namespace="prod"))
     assert refused(world, binding("ClusterRole", "reader", "prod"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver.auth.attributes import Action, Target
-from apiserver.auth.rbac import Rbac, allows
+from apiserver.auth.rbac import Rbac
 from apiserver.auth.user import User
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
@@ -188,24 +188,3 @@ def test_the_reason_names_binding_role_and_subject(world: World) -> None:
     world.bind("ClusterRole", "reader", "dev", ("Group", "developers"))
     reason = world.rbac.reach(EVE, GET_PODS).verdict(A_POD).reason
     assert reason == 'RBAC: allowed by RoleBinding "dev/reader-binding" of ClusterRole "reader" to Group "developers"'
-
-
-@pytest.mark.parametrize(
-    ("held", "wanted", "covered"),
-    [
-        ([rule("get list")], rule("get"), True),
-        ([rule("get")], rule("get list"), False),
-        ([rule("get"), rule("list")], rule("get list"), True),
-        ([rule("get", "pods"), rule("get", "nodes")], rule("get", "pods nodes"), True),
-        ([rule("*", "*", ["*"])], rule("*", "*", ["*"]), True),
-        ([rule("*", "pods")], rule("*", "*"), False),
-        ([rule(names=["a", "b"])], rule(names=["a"]), True),
-        ([rule(names=["a"]), rule(names=["b"])], rule(names=["a", "b"]), True),
-        ([rule(names=["a"])], rule(), False),
-        ([rule()], rule(names=["a"]), True),
-        ([rule(urls=["/debug/*"])], rule(resources="", groups=[], urls=["/debug/queue"]), True),
-        ([rule()], rule(resources="", groups=[], urls=["/version"]), False),
-    ],
-)
-def test_rules_cover_what_they_allow_together(held: list[PolicyRule], wanted: PolicyRule, covered: bool) -> None:
-    assert allows(held, wanted) is covered

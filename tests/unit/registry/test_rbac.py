@@ -79,6 +79,25 @@ class TestRoles:
         assert created(resource, make(resource, rules=[READ, rule])) == expected
         assert changed(resource, make(resource, rules=[READ, rule]), make(resource)) == expected
 
+    @pytest.mark.parametrize(
+        ("rules", "combinations"),
+        [
+            ([{"verbs": ["get"] * 100, "apiGroups": [""] * 10, "resources": ["pods"] * 10}], 10_000),
+            ([{"verbs": ["get"] * 101, "apiGroups": [""] * 10, "resources": ["pods"] * 10}], 10_100),
+            ([READ | {"resourceNames": ["a"] * 5_000}], 10_000),
+            ([READ | {"resourceNames": ["a"] * 5_000}, READ], 10_002),
+        ],
+    )
+    def test_they_are_of_a_number_that_can_be_judged(
+        self, resource: Resource[Any], rules: list[Data], combinations: int
+    ) -> None:
+        """Before somebody gives a role away, it is judged whether he holds what it allows: a rule of a kilobyte can allow a
+        million things."""
+        detail = 'at most 10,000 combinations of verb, group, resource and name: say "*", or make several roles'
+        expected = [f"rules: Invalid value: {combinations}: {detail}"] if combinations > 10_000 else []
+        assert created(resource, make(resource, rules=rules)) == expected
+        assert changed(resource, make(resource, rules=rules), make(resource)) == expected
+
     def test_a_role_may_say_nothing(self, resource: Resource[Any]) -> None:
         assert created(resource, make(resource)) == []
 

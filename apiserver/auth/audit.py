@@ -35,6 +35,10 @@ INTERVAL = 0.1
 """Seconds between two writes."""
 MAX_WAITING = 200_000
 """Lines."""
+MAX_NAME = 316
+"""Characters of a name, a resource and the like: those of a label's key, longer than any name that there can be."""
+MAX_MESSAGE = 1024
+"""Characters of why something was refused: who is refused may have written megabytes of it, and each item of a batch has it."""
 
 
 class Deed(NamedTuple):
@@ -118,12 +122,17 @@ def _facts(deed: Deed) -> dict[str, object]:
     reference = {"apiGroup": deed.action.group, "resource": resource, "namespace": deed.namespace, "name": deed.name}
     if subresource:
         reference["subresource"] = subresource
+    reference = {field: _cut(name, MAX_NAME) for field, name in reference.items()}
     if deed.revision:
         reference["resourceVersion"] = str(deed.revision)
     refusal = deed.refusal
     status = (
         {"status": "Success"}
         if refusal is None
-        else {"status": "Failure", "reason": refusal.reason, "message": refusal.message}
+        else {"status": "Failure", "reason": refusal.reason, "message": _cut(refusal.message, MAX_MESSAGE)}
     )
     return {"verb": deed.action.verb, "objectRef": reference, "responseStatus": status}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "..."

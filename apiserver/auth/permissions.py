@@ -22,6 +22,9 @@ EXEC = Action("create", "pods/exec")
 CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
 BYPASS_FENCE = Action("bypass-fence", "pods/binding")
 """To bind without a fence, so that nobody can tell whether the one who binds still leads."""
+UNKNOWN = "unknown"
+"""Stands for a resource or subresource that there is not: what is allowed is remembered by its action, and a caller's own words
+could be of megabytes, other ones in each call."""
 
 Actions = Callable[[Any], Sequence[Action]]
 Targets = Callable[[Any], Iterable[Target]]
@@ -59,7 +62,9 @@ def _always(action: Action) -> Actions:
 
 def _patched(resource: Resource[Any]) -> Actions:
     """The request says which subresource it is about."""
-    return lambda request: (action_on(resource, "patch", request.subresource),)
+    known = {subresource: (action_on(resource, "patch", subresource),) for subresource in ("", "status")}
+    other = (action_on(resource, "patch", UNKNOWN),)
+    return lambda request: known.get(request.subresource, other)
 
 
 def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
@@ -85,7 +90,7 @@ def _named_items(resource: Resource[Any]) -> Targets:
 def _printed(request: Any) -> Sequence[Action]:
     """The request says which resource it lists; nobody but who may do everything hears that there is no such resource."""
     resource = _BY_PLURAL.get(request.resource)
-    return (action_on(resource, "list") if resource is not None else Action("list", request.resource),)
+    return (action_on(resource, "list") if resource is not None else Action("list", UNKNOWN),)
 
 
 def _printed_of(request: Any) -> Iterable[Target]:

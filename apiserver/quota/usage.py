@@ -17,7 +17,7 @@ from pinnace.api.qos import qos_class
 from pinnace.api.quantity import amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
-from pinnace.fit.requests import combine
+from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)
 """The resources whose objects count."""
@@ -51,7 +51,7 @@ def use_of(obj: Object, now: float) -> Use:
     """Of an object of one of COUNTED; `now`: Unix seconds."""
     match obj:
         case Pod():
-            known = _of_spec(obj.spec.SerializeToString())
+            known = _of(obj)
             return known.spent if obj.status.phase in ("Succeeded", "Failed") or spent_at(obj) < now else known.whole
         case PersistentVolumeClaim():
             return Use(_counts(PERSISTENT_VOLUME_CLAIMS) + _claim(obj), _claim_scopes(obj))
@@ -75,7 +75,7 @@ def spent_at(pod: Pod) -> float:
 
 def stated(pod: Pod) -> Mapping[str, frozenset[str]]:
     """By container, init containers too: what it says of itself, by the names that quotas have for that."""
-    return _of_spec(pod.spec.SerializeToString()).stated
+    return _of(pod).stated
 
 
 def _counts(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
@@ -92,9 +92,18 @@ class _Known(NamedTuple):
     stated: Mapping[str, frozenset[str]]
 
 
-@lru_cache(maxsize=16384)
+def _of(pod: Pod) -> _Known:
+    spec_bytes = pod.spec.SerializeToString()
+    return _remembered(spec_bytes) if len(spec_bytes) <= MAX_SPEC else _of_spec(spec_bytes)
+
+
+@lru_cache(maxsize=MAX_SPECS)
+def _remembered(spec_bytes: bytes) -> _Known:
+    """Pods of one template cost one computation."""
+    return _of_spec(spec_bytes)
+
+
 def _of_spec(spec_bytes: bytes) -> _Known:
-    """Remembered: pods of one template cost one computation."""
     spec = PodSpec.FromString(spec_bytes)
     requests = combine(spec, lambda container: amounts(container.resources.requests))
     limits = combine(spec, lambda container: amounts(container.resources.limits))

@@ -11,7 +11,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.auth.attributes import Action
-from apiserver.auth.audit import INTERVAL, AuditLog, Deed
+from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditLog, Deed
 from apiserver.auth.user import AUTHENTICATED, User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
@@ -87,6 +87,17 @@ async def test_a_name_breaks_no_line(tmp_path: Path) -> None:
     await write(log, [Deed(CREATE, "default", 'a"\n{"user": "root"}')])
     (line,) = lines(log)
     assert line["objectRef"]["name"] == 'a"\n{"user": "root"}'
+
+
+async def test_a_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
+    """Each item of a batch that is refused is told why, and that may name one of them."""
+    log, long = tmp_path / "log", "x" * 1_000_000
+    refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", f'pods "{long}" is forbidden')
+    await write(log, [Deed(Action("patch", f"{long}/{long}", long), long, long, refusal=refusal)] * 10)
+    found = lines(log)
+    assert len(found) == 10 and log.stat().st_size < 10 * 4096
+    assert found[0]["objectRef"]["name"] == "x" * MAX_NAME + "..."
+    assert found[0]["responseStatus"]["message"].startswith('pods "xxx')
 
 
 async def test_a_full_disk_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:

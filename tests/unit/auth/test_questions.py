@@ -1,11 +1,13 @@
-"""Answers about permissions are remembered, and everybody may ask: so a question cannot be long."""
+"""Answers about permissions are remembered, and everybody may ask: so a question cannot be long, nor what a call asks."""
 
 from typing import Any
 
 import pytest
 
+from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
 from apiserver.services.authorization import MAX_QUESTION
+from apiserver.storage.memory import MemoryStorage
 from pinnace.api.authorization_pb2 import SelfSubjectAccessReviewRequest, SubjectAccessReviewRequest
 from tests.unit.auth.matrix import PEOPLE, Caller, serving
 
@@ -34,3 +36,15 @@ async def test_long_questions_are_refused(method: str, person: str, request_: An
     async with serving() as assembly:
         with pytest.raises(Rejected, match=f"more than {MAX_QUESTION} bytes"):
             await assembly.methods[f"/pinnace.v1.Authorization/{method}"].call(request_, Caller(PEOPLE[person]))
+
+
+def test_what_a_call_asks_is_of_our_own_words() -> None:
+    """Whatever the caller's: a subresource or resource that there is not, of megabytes, was remembered of each call."""
+    long = "x" * 1000
+    for path, method in Assembly(MemoryStorage()).methods.items():
+        request = method.parse(b"")
+        for field in request.DESCRIPTOR.fields:
+            if field.type == field.TYPE_STRING and not field.is_repeated:
+                setattr(request, field.name, long)
+        for action in method.permission.actions(request):
+            assert long not in action.resource, f"{path} asks for {action.resource[:20]}"

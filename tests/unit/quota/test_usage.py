@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from apiserver.quota import usage
 from apiserver.quota.usage import use_of
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import (
@@ -138,3 +139,12 @@ def test_only_what_is_more_is_charged_for_an_update() -> None:
     old, new = use_of(service(type="LoadBalancer"), NOW), use_of(service(type="NodePort"), NOW)
     assert old.beyond(new).amounts == (("services.loadbalancers", 1),)
     assert new.beyond(old).amounts == ()
+
+
+def test_large_specs_are_not_remembered() -> None:
+    """There is room for thousands: of megabytes each they would fill the memory."""
+    usage._remembered.cache_clear()
+    pod = make_pod("a").req(cpu="1").build()
+    assert used(pod)["requests.cpu"] == 1000 and usage._remembered.cache_info().currsize == 1
+    pod.spec.containers[0].args.append("x" * 5000)
+    assert used(pod)["requests.cpu"] == 1000 and usage._remembered.cache_info().currsize == 1

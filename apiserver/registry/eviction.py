@@ -12,6 +12,7 @@ Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36, for the me
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from apiserver.registry import errors
 from apiserver.registry.deletion import copy, delete_step
@@ -21,7 +22,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
-from pinnace.api.selectors import from_message
+from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.api.status import Code, Refusal
 from pinnace.api.times import to_time
 
@@ -37,9 +38,21 @@ def is_guarded(pod: Pod) -> bool:
     return pod.status.phase not in ("Pending", "Succeeded", "Failed") and not pod.metadata.HasField("deletionTimestamp")
 
 
-def budget_of(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> PodDisruptionBudget | None:
+class Guard(NamedTuple):
+    """A budget, whose selector is read once, for all pods that it is asked about."""
+
+    selector: LabelSelector
+    budget: PodDisruptionBudget
+
+
+def guard(budget: PodDisruptionBudget) -> Guard:
+    return Guard(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
+
+
+def budget_of(pod: Pod, guards: Iterable[Guard]) -> PodDisruptionBudget | None:
     """The one of the budgets of its namespace that selects it. Raises Rejected if there are several."""
-    found = [each for each in budgets if each.spec.HasField("selector") and _selects(each, pod)]
+    labels = dict(pod.metadata.labels)
+    found = [budget for selector, budget in guards if selector.matches(labels)]
     if len(found) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise Rejected(Refusal(Code.FAILED_PRECONDITION, "SeveralDisruptionBudgets", message))
@@ -107,10 +120,6 @@ def refused(budget: PodDisruptionBudget) -> Refusal:
 def _refusal(cause: str) -> Refusal:
     facts = (("cause", cause),)
     return Refusal(Code.RESOURCE_EXHAUSTED, "DisruptionBudget", _VIOLATION, retry_after=RETRY_AFTER, metadata=facts)
-
-
-def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    return from_message(budget.spec.selector).matches(pod.metadata.labels)
 
 
 def _check(budget: PodDisruptionBudget) -> None:

@@ -1,15 +1,17 @@
 """Evictions, many at once: pods of one budget are put to it together. The rules are apiserver.registry.eviction's."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.entry import Entry
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
 from apiserver.registry.deletion import delete_step
 from apiserver.registry.errors import Rejected
-from apiserver.registry.eviction import budget_of, deleting, is_guarded, must_ask, refused, taking
+from apiserver.registry.eviction import Guard, budget_of, deleting, guard, is_guarded, must_ask, refused, taking
 from apiserver.registry.mutation import Mutation, Outcome, Version
 from apiserver.registry.store import Store
 from pinnace.api.core_v1_pb2 import Pod
@@ -18,6 +20,7 @@ from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from pinnace.api.status import Refusal
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import in_turns
 
 
 class _Wish(NamedTuple):
@@ -36,8 +39,31 @@ class _Question:
     """Which of these pods, by name, may go?"""
 
     budget: PodDisruptionBudget
-    names: list[str]
+    names: dict[str, None]
+    """In the order in which they were named."""
     granted: set[str]
+
+
+class _Search:
+    """Which budget has a say about a pod? Looked for once for each pod, however many items name it."""
+
+    def __init__(self, guards: Mapping[str, Sequence[Guard]]) -> None:
+        """By namespace, all of it."""
+        self._guards = guards
+        self._found: dict[tuple[str, int], PodDisruptionBudget | Refusal | None] = {}
+
+    def budget_of(self, entry: Entry[Pod]) -> PodDisruptionBudget | None:
+        """Raises Rejected."""
+        version = entry.key, entry.mod_revision
+        if version not in self._found:
+            try:
+                self._found[version] = budget_of(entry.obj, self._guards.get(entry.obj.metadata.namespace, ()))
+            except Rejected as rejected:
+                self._found[version] = rejected.refusal
+        found = self._found[version]
+        if isinstance(found, Refusal):
+            raise Rejected(found)
+        return found
 
 
 class Evictions:
@@ -51,17 +77,21 @@ class Evictions:
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
         """The outcome of each, in order. The caches are to be as fresh as the caller wants the pods to be."""
         now = self._clock.time()
-        budgets = {namespace: self._budgets_in(namespace) for namespace in {each.metadata.namespace for each in items}}
-        wishes = [self._wish(each, budgets[each.metadata.namespace], now) for each in items]
+        search = _Search(await self._guards_in({each.metadata.namespace for each in items}))
+        wishes = await in_turns(lambda each: self._wish(each, search, now), items, self._clock)
         refusals = await self._ask([wish for wish in wishes if isinstance(wish, _Wish)], now, dry_run)
         deletions = [wish if isinstance(wish, Refusal) else self._deletion(wish, refusals, now) for wish in wishes]
         return await self._pods.mutate(deletions, dry_run=dry_run)
 
-    def _budgets_in(self, namespace: str) -> Sequence[PodDisruptionBudget]:
-        selection = Selection.parse(POD_DISRUPTION_BUDGETS, namespace, "", "")
-        return [entry.obj for entry in self._cached_budgets.select(selection)] if namespace else []
+    async def _guards_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[Guard]]:
+        selections = [Selection.parse(POD_DISRUPTION_BUDGETS, namespace, "", "") for namespace in namespaces if namespace]
+        budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
+        guards = defaultdict[str, list[Guard]](list)
+        for found in await in_turns(guard, budgets, self._clock):
+            guards[found.budget.metadata.namespace].append(found)
+        return guards
 
-    def _wish(self, item: Eviction, budgets: Iterable[PodDisruptionBudget], now: float) -> _Wish | Refusal:
+    def _wish(self, item: Eviction, search: _Search, now: float) -> _Wish | Refusal:
         """What a delete would refuse is refused before a budget is touched."""
         name, namespace = item.metadata.name, item.metadata.namespace
         if not name or not namespace:
@@ -71,7 +101,7 @@ class Evictions:
             return errors.not_found(PODS, name)
         try:
             delete_step(PODS, name, item.deleteOptions, Version(entry.obj, entry.mod_revision, entry.value), now)
-            budget = budget_of(entry.obj, budgets) if is_guarded(entry.obj) else None
+            budget = search.budget_of(entry) if is_guarded(entry.obj) else None
         except Rejected as rejected:
             return rejected.refusal
         asked = budget if budget is not None and must_ask(entry.obj, budget) else None
@@ -83,10 +113,9 @@ class Evictions:
         questions: dict[str, _Question] = {}
         for pod, _, budget, _ in wishes:
             if budget is not None:
-                question = questions.setdefault(POD_DISRUPTION_BUDGETS.key_of(budget), _Question(budget, [], set()))
-                if pod.metadata.name not in question.names:
-                    question.names.append(pod.metadata.name)
-        mutations = [taking(each.budget, each.names, each.granted, now) for each in questions.values()]
+                question = questions.setdefault(POD_DISRUPTION_BUDGETS.key_of(budget), _Question(budget, {}, set()))
+                question.names[pod.metadata.name] = None
+        mutations = [taking(each.budget, list(each.names), each.granted, now) for each in questions.values()]
         outcomes = await self._budgets.mutate(mutations, dry_run=dry_run)
         refusals: dict[str, Refusal] = {}
         for each, outcome in zip(questions.values(), outcomes, strict=True):

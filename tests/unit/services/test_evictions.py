@@ -1,22 +1,26 @@
 """Evictions as a client meets them: one API server, with everything that is in it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import pytest
 
+from apiserver.registry import eviction as eviction_rules
+from apiserver.services import evictions
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
+from pinnace.api.meta_v1_pb2 import DeleteOptions, LabelSelector, ObjectMeta, Preconditions
 from pinnace.api.pods_pb2 import EvictRequest
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
+from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Conflict, Exhausted, Invalid, NotFound, from_status
+from pinnace.runtime import turns
 from tests.builders import make_pod
 from tests.regression.servers import serving
 
@@ -189,3 +193,56 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
     assert (await left(client)).status.disruptionsAllowed == 1 and not await ending(client)
     with pytest.raises(Invalid, match="some items say it and others do not"):
         await client.pods.evict_batch([eviction("a", dryRun=["All"]), eviction("b")])
+
+
+async def test_a_pod_that_is_named_again_is_not_looked_at_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets times items is half a million looks for a request of 16 KB."""
+    read, searched = list[object](), list[str]()
+
+    def reading(selector: LabelSelector) -> Any:
+        read.append(selector)
+        return from_message(selector)
+
+    def searching(pod: Pod, guards: Iterable[eviction_rules.Guard]) -> PodDisruptionBudget | None:
+        searched.append(pod.metadata.name)
+        return eviction_rules.budget_of(pod, guards)
+
+    await running(client, "a", "b")
+    await budget(client)
+    await budget(client, "other", selector={"matchLabels": {"app": "other"}})
+    monkeypatch.setattr(eviction_rules, "from_message", reading)
+    monkeypatch.setattr(evictions, "budget_of", searching)
+    outcomes = await evicted(client, *"abab", dryRun=["All"])
+    assert outcomes == [None] * 4
+    assert searched == ["a", "b"] and len(read) == 2
+
+
+async def test_all_items_about_one_pod_are_told_that_it_has_two_budgets(client: Client) -> None:
+    await running(client, "a")
+    await budget(client)
+    await budget(client, "too")
+    for error in await evicted(client, "a", "a"):
+        assert error is not None and error.reason == "SeveralDisruptionBudgets"
+
+
+async def test_others_have_their_turn_between_two_pods(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    await running(client, *"abc")
+    await budget(client)
+    monkeypatch.setattr(turns, "PORTION", -1.0)
+    turn, seen = 0, list[int]()
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def searching(pod: Pod, guards: Iterable[eviction_rules.Guard]) -> PodDisruptionBudget | None:
+        seen.append(turn)
+        return eviction_rules.budget_of(pod, guards)
+
+    monkeypatch.setattr(evictions, "budget_of", searching)
+    other = asyncio.create_task(others())
+    await evicted(client, *"abc")
+    other.cancel()
+    assert len(set(seen)) == 3

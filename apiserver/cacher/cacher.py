@@ -65,7 +65,7 @@ class Cacher:
         self._freshness = Freshness(storage)
         self._feed = Feed(storage, self, clock, rng or random.Random())
         self._caches = {
-            resource.prefix: ResourceCache(resource, storage, self._progress, self.fresh, Ring(ring_events, ring_bytes))
+            resource.prefix: ResourceCache(resource, storage, self._progress, self.fresh, Ring(ring_events, ring_bytes), clock)
             for resource in resources
         }
 

@@ -13,7 +13,6 @@ What is read from the storage is in nobody's memory yet: it comes in pages, whet
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 """
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
@@ -29,12 +28,14 @@ from apiserver.cacher.token import Token
 from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
 from pinnace.api.resources import Object
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import Turn
 
 T = TypeVar("T", bound=Object)
 TIMEOUT = 5.0
 """Seconds that a list waits for the cache."""
-BURST = 1000
-"""Objects that are looked at before others may run."""
+BURST = 50
+"""Objects that are looked at before the clock is: what a look takes depends on what is asked."""
 STORAGE_PAGE = 500
 MAX_STORED = 1000
 """Most items of a page that is read from the storage."""
@@ -76,12 +77,14 @@ class Lister(Generic[T]):
         progress: Progress,
         fresh: Callable[[float], Awaitable[int]],
         require: Callable[[], None],
+        clock: Clock,
     ) -> None:
         self._store = store
         self._storage = storage
         self._progress = progress
         self._fresh = fresh
         self._require = require
+        self._clock = clock
 
     async def list(self, query: ListQuery) -> bytes:
         """The encoded `<Kind>List`. Raises Expired, CacheBehind, BadToken, StorageError."""
@@ -134,7 +137,7 @@ class Lister(Generic[T]):
         enough = query.limit + 1 if 0 < query.limit < sys.maxsize and selection.plain else None
         candidates = self._store.candidates(selection, after, enough)
         count = self._store.count(selection.prefix, after) if selection.plain else None
-        return _Page(revision, _matching(selection, candidates), count, query.limit)
+        return _Page(revision, _matching(selection, candidates, Turn(self._clock)), count, query.limit)
 
     async def _stored(self, revision: int, selection: Selection, after: str, enough: int) -> AsyncGenerator[Entry[T]]:
         if selection.key is not None:
@@ -142,10 +145,11 @@ class Lister(Generic[T]):
             if item is not None and item.key > after and selection.matches(entry := self._store.entry(item)):
                 yield entry
             return
+        turn = Turn(self._clock)
         size, more = min(enough + 1, STORAGE_PAGE) if selection.plain else STORAGE_PAGE, True
         while more:
             page = await self._storage.page(selection.prefix, after=after, limit=size, revision=revision)
-            async with aclosing(_matching(selection, map(self._store.entry, page.items))) as found:
+            async with aclosing(_matching(selection, map(self._store.entry, page.items), turn)) as found:
                 async for entry in found:
                     yield entry
             more = page.more
@@ -165,13 +169,13 @@ class Lister(Generic[T]):
         return wire.list_response(items, page.revision)
 
 
-async def _matching(selection: Selection, candidates: Iterable[Entry[T]]) -> AsyncGenerator[Entry[T]]:
-    """Those that match, in order; lets others run now and then."""
+async def _matching(selection: Selection, candidates: Iterable[Entry[T]], turn: Turn) -> AsyncGenerator[Entry[T]]:
+    """Those that match, in order; lets others have their turns."""
     for number, entry in enumerate(candidates, 1):
         if selection.matches(entry):
             yield entry
         if number % BURST == 0:
-            await asyncio.sleep(0)
+            await turn.end()
 
 
 def _revision(text: str) -> int | None:

@@ -18,6 +18,7 @@ from apiserver.cacher.store import Store
 from apiserver.cacher.watcher import Watcher
 from apiserver.storage.interface import Change, KeyValue, Storage
 from pinnace.api.resources import Object, Resource
+from pinnace.runtime.clock import Clock
 
 T = TypeVar("T", bound=Object)
 
@@ -32,12 +33,13 @@ class ResourceCache(Generic[T]):
         progress: Progress,
         fresh: Callable[[float], Awaitable[int]],
         ring: Ring[Event[T]],
+        clock: Clock,
     ) -> None:
         self._store = Store(resource)
         self._ring = ring
         self._progress = progress
         self._dispatcher = Dispatcher()
-        self._lister = Lister(self._store, storage, progress, fresh, self.require)
+        self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
         self._drained = False
         self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
 

@@ -26,6 +26,10 @@ from pinnace.api.names import label_key, label_value
 _TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)", re.DOTALL)
 MAX_LENGTH = {"label": 32 << 10, "field": 512 << 10}
 """Characters of a selector; a megabyte takes a second to parse. Kubelets name all their nodes in a field selector."""
+MAX_REQUIREMENTS = 100
+"""Of a selector: each is asked of each object, and of each event for a watch. A requirement may have many values."""
+MAX_REMEMBERED = 16 << 10
+"""Bytes of a selector of an object that is remembered, of which there are thousands."""
 _LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
 _FIELD_HINT = "write it like metadata.name=a,spec.nodeName in (b,c)"
 
@@ -125,12 +129,17 @@ def one_of(field: str, values: Iterable[str]) -> str:
 
 def from_message(message: meta_v1_pb2.LabelSelector) -> LabelSelector:
     """A selector as objects hold it. What it must not say (an unknown operator) matches nothing."""
-    return _of_bytes(message.SerializeToString(deterministic=True))
+    encoded = message.SerializeToString(deterministic=True)
+    return _remembered(encoded) if len(encoded) <= MAX_REMEMBERED else _of_bytes(encoded)
 
 
 @lru_cache(maxsize=4096)
-def _of_bytes(encoded: bytes) -> LabelSelector:
+def _remembered(encoded: bytes) -> LabelSelector:
     """Controllers ask for the same few selectors for each of thousands of objects."""
+    return _of_bytes(encoded)
+
+
+def _of_bytes(encoded: bytes) -> LabelSelector:
     message = meta_v1_pb2.LabelSelector.FromString(encoded)
     found = [LabelRequirement(key, frozenset((value,))) for key, value in message.matchLabels.items()]
     for each in message.matchExpressions:
@@ -189,8 +198,12 @@ class _Parser:
         if not self._next:
             return
         yield self._term()
+        more = MAX_REQUIREMENTS - 1
         while self._next:
             self._expect(",")
+            if not more:
+                raise SelectorError(f"{self._kind} selector: at most {MAX_REQUIREMENTS} requirements are read", self._hint)
+            more -= 1
             yield self._term()
 
     def _term(self) -> _Term:

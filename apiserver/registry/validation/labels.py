@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from apiserver.registry.validation.violations import forbidden, invalid, required, too_long
+from apiserver.registry.validation.violations import forbidden, invalid, required, too_long, too_many
 from pinnace.api import names
 from pinnace.api.meta_v1_pb2 import LabelSelector
+from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
 
 MAX_ANNOTATIONS = 256 << 10
 """Bytes of all keys and values."""
+MAX_VALUES = 1000
+"""Of a selector's requirements, together."""
 
 
 def validate_labels(labels: Mapping[str, str], path: str, out: list[Violation]) -> None:
@@ -30,6 +33,12 @@ def validate_annotations(annotations: Mapping[str, str], path: str, out: list[Vi
 
 
 def validate_selector(selector: LabelSelector, path: str, out: list[Violation]) -> None:
+    requirements = len(selector.matchLabels) + len(selector.matchExpressions)
+    number = sum(len(each.values) for each in selector.matchExpressions)
+    if requirements > MAX_REQUIREMENTS:
+        out.append(too_many(path, requirements, MAX_REQUIREMENTS))
+    if number > MAX_VALUES:
+        out.append(too_many(f"{path}.matchExpressions.values", number, MAX_VALUES))
     validate_labels(selector.matchLabels, f"{path}.matchLabels", out)
     for index, requirement in enumerate(selector.matchExpressions):
         where = f"{path}.matchExpressions[{index}]"

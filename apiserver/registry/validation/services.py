@@ -9,9 +9,10 @@ from apiserver.registry.validation.addresses import validate_ip, validate_port, 
 from apiserver.registry.validation.labels import validate_labels
 from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
 from apiserver.registry.validation.service_traffic import validate_traffic
-from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, unsupported
+from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, too_many, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
+from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
 
 HEADLESS = "None"
@@ -57,6 +58,8 @@ def _validate_spec(spec: ServiceSpec, out: list[Violation]) -> None:
     if not spec.ports and spec.clusterIP != HEADLESS and spec.type != "ExternalName":
         out.append(required("spec.ports"))
     _validate_ports(spec.ports, out)
+    if len(spec.selector) > MAX_REQUIREMENTS:
+        out.append(too_many("spec.selector", len(spec.selector), MAX_REQUIREMENTS))
     validate_labels(spec.selector, "spec.selector", out)
     if spec.sessionAffinity not in _AFFINITIES:
         out.append(unsupported("spec.sessionAffinity", spec.sessionAffinity, _AFFINITIES))

@@ -4,9 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinnace.api import selectors
 from pinnace.api.fields import FIELDS
 from pinnace.api.meta_v1_pb2 import LabelSelector
-from pinnace.api.selectors import SelectorError, from_message, one_of, parse_fields, parse_labels
+from pinnace.api.selectors import (
+    MAX_REMEMBERED,
+    MAX_REQUIREMENTS,
+    SelectorError,
+    from_message,
+    one_of,
+    parse_fields,
+    parse_labels,
+)
 from tests.builders import make_pod
 
 POD_FIELDS = FIELDS["pods"]
@@ -155,6 +164,24 @@ def test_selectors_that_would_take_long_to_read_are_refused() -> None:
     assert parse_fields(f"spec.nodeName in ({names})", POD_FIELDS).allowed("spec.nodeName")
     with pytest.raises(SelectorError, match="at most 524,288 are read"):
         parse_fields(f"metadata.name={'x' * 600_000}", POD_FIELDS)
+
+
+def test_selectors_that_would_take_long_to_ask_are_refused() -> None:
+    """What a selector asks is asked of each object of a list, and of each event for each watch."""
+    assert len(parse_labels(",".join(f"!k{index}" for index in range(MAX_REQUIREMENTS))).requirements) == MAX_REQUIREMENTS
+    with pytest.raises(SelectorError, match="label selector: at most 100 requirements are read; write it like"):
+        parse_labels(",".join(f"!k{index}" for index in range(MAX_REQUIREMENTS + 1)))
+    with pytest.raises(SelectorError, match="field selector: at most 100 requirements are read; write it like"):
+        parse_fields(",".join(f"metadata.name!=a{index}" for index in range(MAX_REQUIREMENTS + 1)), POD_FIELDS)
+
+
+def test_long_selectors_of_objects_are_not_remembered() -> None:
+    """There is room for thousands."""
+    message = LabelSelector()
+    message.matchExpressions.add(key="app", operator="In", values=[f"v{index}" for index in range(MAX_REMEMBERED)])
+    selectors._remembered.cache_clear()
+    assert from_message(message).matches({"app": "v7"}) and not from_message(message).matches({"app": "x"})
+    assert selectors._remembered.cache_info().currsize == 0
 
 
 @given(st.lists(LABEL_TERMS, max_size=5))

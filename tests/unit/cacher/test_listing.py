@@ -13,6 +13,8 @@ from apiserver.cacher.selection import Selection
 from apiserver.cacher.token import Token
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
+from pinnace.runtime import turns
+from tests.clock import FakeClock
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import CASES, Case, World, pod, running
 
@@ -255,17 +257,38 @@ async def test_the_largest_limit_is_no_limit() -> None:
 
 async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "BURST", 2)
+    monkeypatch.setattr(turns, "PORTION", -1.0)
     world = await world_of(10)
     async with running(Cacher(world.storage)) as cacher:
-        turns = 0
+        had = 0
 
         async def others() -> None:
-            nonlocal turns
+            nonlocal had
             while True:
-                turns += 1
+                had += 1
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(others())
         await Client(cacher).page(resource_version="0")
         task.cancel()
-        assert turns >= 5
+        assert had >= 5 * turns.TURNS
+
+
+async def test_a_list_that_asks_much_of_each_object_lets_others_run_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a turn lasts is a matter of time, not of a number of objects."""
+    clock, had = FakeClock(), 0
+    monkeypatch.setattr(Selection, "matches", lambda selection, entry: clock.stall(turns.PORTION / listing.BURST * 1.5) or True)
+
+    async def others() -> None:
+        nonlocal had
+        while True:
+            had += 1
+            await asyncio.sleep(0)
+
+    world = await world_of(listing.BURST * 4)
+    async with running(Cacher(world.storage, clock=clock)) as cacher:
+        await cacher.wait_for(1, 5)
+        task = asyncio.create_task(others())
+        await Client(cacher).page(resource_version="0")
+        task.cancel()
+    assert had >= 4 * turns.TURNS

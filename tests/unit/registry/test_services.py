@@ -22,6 +22,19 @@ def budget(**spec: Any) -> Any:
     return from_dict(POD_DISRUPTION_BUDGETS, {"metadata": {"name": "b", "namespace": "default"}, "spec": spec})
 
 
+def labels(number: int) -> dict[str, str]:
+    return {f"k{index}": "v" for index in range(number)}
+
+
+def absent(number: int) -> list[Data]:
+    """Requirements of a selector."""
+    return [{"key": key, "operator": "DoesNotExist"} for key in labels(number)]
+
+
+def one_of(number: int) -> Data:
+    return {"key": "app", "operator": "In", "values": list(labels(number))}
+
+
 class TestServices:
     def test_defaults(self) -> None:
         obj = service()
@@ -39,6 +52,8 @@ class TestServices:
         ("spec", "expected"),
         [
             ({"ports": []}, ["spec.ports: Required value"]),
+            ({"selector": labels(100)}, []),
+            ({"selector": labels(101)}, ["spec.selector: Too many: 101: must have at most 100 items"]),
             ({"ports": [], "clusterIP": "None"}, []),
             ({"ports": [], "type": "ExternalName", "externalName": "db.example.com"}, []),
             ({"type": "ExternalName"}, ["spec.externalName: Required value"]),
@@ -165,6 +180,15 @@ class TestDisruptionBudgets:
         [
             ({"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}, []),
             ({"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}, []),
+            ({"minAvailable": 1, "selector": {"matchLabels": labels(60), "matchExpressions": absent(40)}}, []),
+            (
+                {"minAvailable": 1, "selector": {"matchLabels": labels(60), "matchExpressions": absent(41)}},
+                ["spec.selector: Too many: 101: must have at most 100 items"],
+            ),
+            (
+                {"minAvailable": 1, "selector": {"matchExpressions": [one_of(500), one_of(501)]}},
+                ["spec.selector.matchExpressions.values: Too many: 1001: must have at most 1000 items"],
+            ),
             (
                 {"minAvailable": 1, "maxUnavailable": "5%"},
                 [

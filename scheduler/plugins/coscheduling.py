@@ -11,7 +11,8 @@ says by the label `.../min-available`. They should have the same priority and th
 
 Two groups may each hold what the other one lacks. Were both to give up, they could meet again and again. So the first that
 fails has a *turn*: the others give up, unless one has a higher priority, and none of its priority or below begins until it has
-its nodes, or fails once more. At that time nobody is in its way but pods that are in no group, and groups that stay.
+its nodes, or fails once more. At that time nobody is in its way but pods that are in no group, and groups that stay. Who stood
+back is tried when the turn is over: no event may say so, as when the group is deleted.
 
 Pods that were bound before, by whatever leader, count. Binds are not one transaction: when one fails, that pod is tried again.
 
@@ -72,6 +73,8 @@ class Coscheduling:
         self._gathering: dict[str, _Gathering] = {}
         self._turn = ""
         """One of those that gather, or none."""
+        self._stood_back: dict[str, None] = {}
+        """The groups that did not begin because of the turn, in their order."""
         self._given_up: dict[str, set[str]] = {}
         """By group, the pods that it rejected, and that still hold their nodes."""
         self._leaving: set[str] = set()
@@ -97,6 +100,7 @@ class Coscheduling:
             return Status(f"pre-filter pod {pod.name} cannot find enough sibling pods, {siblings}")
         assigned = int(nodes.pods.pods(_selection(group)).sum()) - self._about_to_leave(group)
         if assigned < enough and self._must_stand_back(group, pod.priority):
+            self._stood_back[group] = None
             return Status(f"PodGroup {group} stands back until PodGroup {self._turn} has had its turn")
         state[_ASSIGNED] = assigned
         return None
@@ -177,6 +181,9 @@ class Coscheduling:
         """The group does not gather any more. Those that wait."""
         if self._turn == group:
             self._turn = ""
+            stood_back, self._stood_back = self._stood_back, {}
+            for each in stood_back:
+                self._activate(each)
         gathering = self._gathering.pop(group, None)
         return gathering.waiting if gathering is not None else []
 

@@ -173,6 +173,28 @@ def test_a_turn_is_over_when_one_more_attempt_has_failed(stage: Stage) -> None:
     stage.play(story())
 
 
+def test_a_turn_is_over_when_the_group_is_deleted(stage: Stage) -> None:
+    """The event that its pods are gone comes too early: who is woken by it still finds the turn taken."""
+
+    async def story() -> None:
+        put_nodes(stage, 4)
+        put(stage, *incomplete())
+        put(stage, member("z0", "z", 2), member("z2", "z", 2).scheduler("other"))
+        await asyncio.sleep(1.0)
+        put(stage, member("z1", "z", 2).node_selector("kubernetes.io/hostname", "nowhere"))
+        await asyncio.sleep(0.1)
+        stage.api.remove(PODS, "default/z1")
+        await asyncio.sleep(5.0)
+        put(stage, member("g2", "g").node("n3").scheduler("other"))
+        await asyncio.sleep(15.0)
+        assert waiting(stage) == ["z0"] and any("stands back until PodGroup default/z" in text for text in told(stage, "g0"))
+        stage.api.remove(PODS, "default/z0")
+        await asyncio.sleep(12.0)
+        assert stage.bound() == ["g0", "g1", "g2"]
+
+    stage.play(story())
+
+
 def test_a_group_of_a_higher_priority_does_not_give_way(stage: Stage) -> None:
     async def story() -> None:
         put_nodes(stage, 3)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pinnace.api.resources import NAMESPACES
 from scheduler.cache.pod_index import Selection
 from scheduler.cache.pod_terms import Kind, Term
 from scheduler.framework import (
@@ -43,7 +44,9 @@ class InterPodAffinity:
     name = "InterPodAffinity"
     skip_sees = Sees.NODES
     needs = Namespaces.needs
-    helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.POD_FREED | Change.POD_PLACED | Change.POD_LABELS
+    helped_by = (
+        Change.NODE_ADDED | Change.NODE_LABELS | Change.POD_FREED | Change.POD_PLACED | Change.POD_LABELS | Change.OBJECT
+    )
 
     def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
         args = args or {}
@@ -69,15 +72,22 @@ class InterPodAffinity:
         return FilterResult.coded(codes, ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON])
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        if event.change & (Change.NODE_ADDED | Change.NODE_LABELS):
+        """A node that leaves a topology may take pods with it that were in the way. A namespace that is labelled anew may have
+        pods that this one wants to be near, or none any more that it or they refuse."""
+        if event.change & Change.NODE_LABELS:
+            return True
+        if event.change & Change.NODE_ADDED:
             row = nodes.row(event.node)
             near = _own(pod, Kind.AFFINITY)
             return row is not None and all(term.topology_key in nodes.nodes[row].metadata.labels for term in near)
+        required = [*_own(pod, Kind.AFFINITY), *_own(pod, Kind.ANTI_AFFINITY)]
+        if event.change & Change.OBJECT:
+            selecting = any(term.namespace_selector is not None for term in required)
+            return event.resource == NAMESPACES.plural and (selecting or nodes.pods.states(Kind.ANTI_AFFINITY))
         if event.pod is None or _by_own_labels(pod):
             return True
         if event.change & Change.POD_FREED and any(term.kind is Kind.ANTI_AFFINITY for term in event.pod.terms):
             return True
-        required = [*_own(pod, Kind.AFFINITY), *_own(pod, Kind.ANTI_AFFINITY)]
         return any(term.labels.matches(event.pod.labels) for term in required)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:

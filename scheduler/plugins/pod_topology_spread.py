@@ -92,10 +92,11 @@ class PodTopologySpread:
         return FilterResult.coded(codes, ["", LABEL_REASON, REASON])
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """A node that leaves the topology may take the domain with it that had fewest pods: then others are not too full."""
         own = [each for each in pod.pod.spec.topologySpreadConstraints if each.whenUnsatisfiable == HARD]
-        if event.change & Change.NODE_REMOVED or not own:
+        if event.change & (Change.NODE_REMOVED | Change.NODE_LABELS) or not own:
             return True
-        if event.change & (Change.NODE_ADDED | Change.NODE_LABELS | Change.NODE_TAINTS):
+        if event.change & (Change.NODE_ADDED | Change.NODE_TAINTS):
             row = nodes.row(event.node)
             return row is not None and all(each.topologyKey in nodes.nodes[row].metadata.labels for each in own)
         labels = event.pod.labels if event.pod is not None else None

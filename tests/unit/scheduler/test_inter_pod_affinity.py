@@ -36,9 +36,12 @@ HOST = "kubernetes.io/hostname"
 class Handle:
     """Knows the namespaces."""
 
+    def __init__(self, labels: Mapping[str, Mapping[str, str]] = TEAMS) -> None:
+        self._namespaces = {name: Namespace(metadata=ObjectMeta(name=name, labels=each)) for name, each in labels.items()}
+
     def objects(self, resource: object) -> Mapping[str, Any]:
         assert resource is NAMESPACES
-        return {name: Namespace(metadata=ObjectMeta(name=name, labels=labels)) for name, labels in TEAMS.items()}
+        return self._namespaces
 
 
 def pod(name: str = "new", namespace: str = "default") -> PodBuilder:
@@ -53,12 +56,16 @@ def web(node: str, namespace: str = "default", **labels: str) -> PodBuilder:
 
 
 def refusals(wanted: PodBuilder | Pod, table: NodeTable, **args: object) -> list[str]:
-    plugin, state = InterPodAffinity(args, Handle()), CycleState()
     asking = PodInfo(wanted if isinstance(wanted, Pod) else wanted.build())
+    return told(InterPodAffinity(args, Handle()), asking, table)
+
+
+def told(plugin: InterPodAffinity, asking: PodInfo, table: NodeTable) -> list[str]:
+    state = CycleState()
     if plugin.pre_filter(state, asking, table) is SKIP:
         return [""] * len(table)
-    told = plugin.filter(state, asking, table).explain()
-    return [", ".join(told.reasons(int(code))) if code else "" for code in told.codes]
+    verdicts = plugin.filter(state, asking, table).explain()
+    return [", ".join(verdicts.reasons(int(code))) if code else "" for code in verdicts.codes]
 
 
 def scores(wanted: PodBuilder | Pod, table: NodeTable, **args: object) -> list[float]:
@@ -268,6 +275,49 @@ def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: 
     about_pod = change & (Change.POD_FREED | Change.POD_PLACED)
     event = ClusterEvent(change, there.spec.nodeName, group if about_pod else None)
     assert (bool(change & plugin.helped_by) and plugin.helps(event, info(wanted), cache.nodes)) is expected
+
+
+def test_a_node_that_leaves_its_zone_takes_those_away_that_were_refused_there() -> None:
+    """It is what the pod wants to be near, in a topology that the node leaves too."""
+    wanted = pod().affinity("app=db", "rack").anti_affinity("app=web", "zone")
+    nodes = [make_node("a1").label("zone", "a").label("rack", "1"), make_node("a2").label("zone", "a").label("rack", "2")]
+    cache = cache_of(*nodes, placed=[web("a1"), pod("db").node("a2").label("app", "db")])
+    assert refusals(wanted, cache.nodes) == [NEAR, AWAY]
+    event = cache.set_node(make_node("a1").build())
+    assert refusals(wanted, cache.nodes)[1] == ""
+    plugin = InterPodAffinity({}, Handle())
+    assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
+
+
+RED = {"namespaceSelector": label_selector("team=b")}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "before"),
+    [
+        (pod().affinity("app=web", "zone", **RED), web("a1", "red"), NEAR),
+        (pod().anti_affinity("app=web", "zone", **RED), web("a1", "blue"), AWAY),
+        (pod(namespace="blue").label("app", "db"), web("a1").anti_affinity("app=db", "zone", **RED), REFUSED),
+    ],
+    ids=["near those that are found now", "away from those that are not any more", "not refused any more"],
+)
+def test_namespaces_with_other_labels_help(wanted: PodBuilder, there: PodBuilder, before: str) -> None:
+    cache = cache_of(*NODES, placed=[there])
+    asking, swapped = info(wanted), {"blue": {"team": "b"}, "red": {"team": "a"}}
+    assert told(InterPodAffinity({}, Handle(swapped)), asking, cache.nodes)[0] == before
+    plugin = InterPodAffinity({}, Handle())
+    assert told(plugin, asking, cache.nodes)[0] == ""
+    event = ClusterEvent(Change.OBJECT, resource=NAMESPACES.plural, obj=Namespace(metadata=ObjectMeta(name="blue")))
+    assert event.change & plugin.helped_by and plugin.helps(event, asking, cache.nodes)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "resource"),
+    [(pod().affinity("app=web", "zone"), NAMESPACES.plural), (pod().affinity("app=web", "zone", **RED), "services")],
+)
+def test_objects_that_no_term_is_about_do_not_help(wanted: PodBuilder, resource: str) -> None:
+    table = cache_of(*NODES, placed=[web("a1")]).nodes
+    assert not InterPodAffinity().helps(ClusterEvent(Change.OBJECT, resource=resource), info(wanted), table)
 
 
 SELECTORS = ["", "app=a", "app in (a,b)", "app notin (a)", "!app", "tier", "app=a,tier=x", "app!=b,tier"]

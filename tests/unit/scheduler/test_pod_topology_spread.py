@@ -236,6 +236,8 @@ WEB, DB = on("a1")[0], make_pod("db").label("app", "db").node("a1")
         (pod().spread("app=web", "zone"), Change.NODE_REMOVED, DB, True),
         (pod().spread("app=web", "zone"), Change.NODE_TAINTS, DB, True),
         (pod().spread("app=web", "rack"), Change.NODE_ADDED, DB, False),
+        (pod().spread("app=web", "rack"), Change.NODE_TAINTS, DB, False),
+        (pod().spread("app=web", "rack"), Change.NODE_LABELS, DB, True),
         (pod().spread("app=web", "zone"), Change.NODE_ALLOCATABLE, DB, False),
         (pod(), Change.POD_FREED, DB, True),
     ],
@@ -245,6 +247,19 @@ def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: 
     group = cache.nodes.pods.place(there, "a1")
     event = ClusterEvent(change, "a1", group if change & (Change.POD_FREED | Change.POD_PLACED) else None)
     assert (bool(change & plugin.helped_by) and plugin.helps(event, info(wanted), cache.nodes)) is expected
+
+
+def test_a_node_that_leaves_its_zone_may_take_the_empty_one_away() -> None:
+    """A selector keeps the pod in zone a, which is full beside zone b."""
+    wanted, plugin = (
+        pod().spread("app=web", "zone", nodeAffinityPolicy="Ignore").node_selector("zone", "a"),
+        PodTopologySpread(),
+    )
+    cache = cache_of(A1, B1, placed=on("a1"))
+    assert refusals(plugin, wanted.build(), cache.nodes)[0] == SKEW
+    event = cache.set_node(make_node("b1").build())
+    assert refusals(plugin, wanted.build(), cache.nodes)[0] == ""
+    assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
 
 
 SELECTORS = ["app=a", "app in (a,b)", "app notin (a)", "!app", "tier", "app=a,tier=x"]

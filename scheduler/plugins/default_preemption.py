@@ -12,6 +12,7 @@ from typing import Any
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
 from scheduler import metrics
+from scheduler.cache.some_nodes import SomeNodes
 from scheduler.framework import (
     Change,
     ClusterEvent,
@@ -27,6 +28,7 @@ from scheduler.framework import (
 from scheduler.framework.handle import Preemption
 from scheduler.framework.results import Proposed
 from scheduler.plugins.arguments import check_names, whole_number
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.preemption.candidates import Bounds, Candidates
 from scheduler.preemption.rules import Victims, choose
 
@@ -85,9 +87,7 @@ class DefaultPreemption:
         nominated = nodes.nominated.node_of(pod.uid) == event.node
         if row is None:
             return nominated
-        lower = preemption.cache.below(pod.priority)
-        room = all(_room(resource, row, nodes, lower) >= amount for resource, amount in pod.requests.amounts)
-        return (room or nominated) and not _on_their_way(pod, event.node, preemption)
+        return (nominated or _has_room(pod, row, nodes, preemption)) and not _on_their_way(pod, event.node, preemption)
 
     def _make_room(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
         best = choose(candidates)
@@ -100,6 +100,18 @@ class DefaultPreemption:
                 bound.append(victim)
         preemption.evict(pod, best.node, bound)
         return Nominated(best.node)
+
+
+def _has_room(pod: PodInfo, row: int, nodes: NodeTable, preemption: Preemption) -> bool:
+    """Is there room enough for the pod on a node, with what pods of a lower priority take up? Extended resources may be
+    somebody else's to count: whether they are, the profile's filter is asked, and only then, for it costs more."""
+    lower = preemption.cache.below(pod.priority)
+    short = [resource for resource, amount in pod.requests.amounts if _room(resource, row, nodes, lower) < amount]
+    if not short or not all("/" in resource for resource in short):
+        return not short
+    without = nodes.less({resource: -amount for resource, amount in lower.items()})
+    verdict = preemption.filters(pod).ask(NodeResourcesFit.name, pod, SomeNodes(without, slice(row, row + 1)))
+    return verdict is None or bool(verdict.passed[0])
 
 
 def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArray]) -> int:

@@ -3,7 +3,10 @@
 import asyncio
 from unittest.mock import patch
 
+import pytest
+
 from pinnace.api.resources import NODES, PODS
+from scheduler.config import parse
 from scheduler.plugins.default_preemption import DefaultPreemption
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage
@@ -55,6 +58,30 @@ def test_one_that_cannot_be_removed_goes_and_one_that_can_is_left() -> None:
         await asyncio.sleep(2.0)
         stage.api.remove(PODS, "default/equal")
         assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
+MANAGED = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [example.com/gpu]}}]
+"""
+
+
+@pytest.mark.parametrize(("resource", "helps"), [("example.com/gpu", True), ("example.com/fpga", False)])
+def test_room_of_a_resource_that_somebody_else_counts_is_not_asked_for(resource: str, helps: bool) -> None:
+    """No node says that it has any."""
+    stage = Stage(parse(MANAGED))
+
+    async def story() -> None:
+        put_node(stage, 4)
+        high = make_pod("high").container({"cpu": 4, resource: 1}).priority(10)
+        put(stage, there("low", 2), there("equal", 2, priority=10), high)
+        await asyncio.sleep(2.0)
+        stage.api.remove(PODS, "default/equal")
+        assert await bury(stage) == ["low"] * helps and bool(stage.node_of("high")) is helps
 
     stage.play(story())
 

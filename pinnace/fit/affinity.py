@@ -3,7 +3,7 @@
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 
-from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
 
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
 
@@ -21,7 +21,12 @@ def matches(spec: PodSpec, node: Node) -> bool:
     affinity = spec.affinity.nodeAffinity
     if not affinity.HasField("requiredDuringSchedulingIgnoredDuringExecution"):
         return True
-    return any(_term(term, node) for term in affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms)
+    return selects(affinity.requiredDuringSchedulingIgnoredDuringExecution, node)
+
+
+def selects(selector: NodeSelector, node: Node) -> bool:
+    """One of the terms matches."""
+    return any(_term(term, node) for term in selector.nodeSelectorTerms)
 
 
 def _term(term: NodeSelectorTerm, node: Node) -> bool:

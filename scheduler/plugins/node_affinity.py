@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
-from pinnace.fit.affinity import AFFINITY_REASON
+from pinnace.fit.affinity import AFFINITY_REASON, matches, selects
 from scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -52,8 +52,11 @@ class NodeAffinity:
         return FilterResult.coded(np.where(~selected(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, AFFINITY_REASON))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """Of one node, without a look at all of them: many pods may wait for a node each."""
         row = nodes.row(event.node)
-        return row is not None and bool(self.filter({}, pod, nodes).passed[row])
+        if row is None or not matches(pod.pod.spec, nodes.nodes[row]):
+            return False
+        return self._required is None or selects(self._required, nodes.nodes[row])
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         return None if self._preferred or _preferred(pod.pod.spec) else SKIP

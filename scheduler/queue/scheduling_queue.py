@@ -192,9 +192,13 @@ class SchedulingQueue:
     def wake(self, event: ClusterEvent, nodes: NodeTable, now: float) -> None:
         """Moves the pods that the event may help. `nodes` is the table after the event."""
         self._events += 1
+        seen: dict[int, NodeTable] = {}
         for _, group in self._concerned(event):
             any_of_them = next(iter(group.values()))
-            if self._helps(any_of_them, event, nodes.seen_at(any_of_them.info.priority)):
+            priority = any_of_them.info.priority
+            if priority not in seen:
+                seen[priority] = nodes.seen_at(priority)
+            if self._helps(any_of_them, event, seen[priority]):
                 self._release(list(group.values()), now)
         for info in nodes.nominated.on(event.node):
             nominated = self._unschedulable.get(info.uid)

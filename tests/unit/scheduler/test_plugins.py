@@ -1,12 +1,14 @@
 """Each built-in plugin on its own: which nodes it refuses, what it says, what it likes, what helps."""
 
 from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from scheduler.cache.changes import Change, ClusterEvent
-from scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, PreFilterPlugin
+from scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, NodeTable, PreFilterPlugin
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_name import NodeName
 from scheduler.plugins.node_ports import NodePorts
@@ -213,6 +215,19 @@ def test_hints(
     hint, table = plugin(), cache_of(node).nodes
     event = ClusterEvent(change, node.build().metadata.name)
     assert (bool(change & hint.helped_by) and hint.helps(event, info(wanted), table)) is expected
+
+
+@pytest.mark.parametrize(
+    "required", [None, {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}]
+)
+def test_one_node_is_looked_at_to_learn_whether_it_helps(required: dict[str, Any] | None) -> None:
+    """And not all of them: many pods may wait for a node each, and many nodes come."""
+    added = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}} if required is not None else {}
+    wanted = info(pod().node_selector("a", "b").node_affinity(("a", "In", ["b"])))
+    table = cache_of(make_node("n"), make_node("m").label("a", "b")).nodes
+    with patch.object(NodeTable, "label", side_effect=AssertionError("a column was made")):
+        helped = [NodeAffinity(added).helps(ClusterEvent(Change.NODE_ADDED, name), wanted, table) for name in "nm"]
+    assert helped == [False, True]
 
 
 def test_ports_that_are_still_taken_do_not_help() -> None:

@@ -1,5 +1,7 @@
 """The scheduling queue, with the time in our hands."""
 
+from unittest.mock import patch
+
 import pytest
 
 from scheduler.cache.changes import Change, ClusterEvent
@@ -208,3 +210,14 @@ def test_plugins_are_not_asked_about_events_that_cannot_help_them() -> None:
     assert policy.asked == 0 and queue.counts()["unschedulable"] == 20
     queue.wake(FREED, NODES, 10.0)
     assert policy.asked == 20
+
+
+def test_what_a_priority_sees_is_worked_out_once_for_an_event() -> None:
+    """It takes a look at all nodes as soon as any pod is nominated."""
+    queue = SchedulingQueue(framework())
+    for number in range(20):
+        queue.add(info(make_pod(f"p{number}").req(cpu=f"{number + 1}").priority(number % 2)), 0.0)
+        fail(queue, 0.0)
+    with patch.object(NodeTable, "seen_at", autospec=True, side_effect=NodeTable.seen_at) as asked:
+        queue.wake(FREED, NODES, 10.0)
+    assert sorted(call.args[1] for call in asked.call_args_list) == [0, 1]

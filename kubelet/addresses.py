@@ -2,7 +2,8 @@
 
 A node's addresses follow from its name, so that every process that plays it gives the same answer, with nobody to ask. Nodes of
 one prefix and different numbers are always distinct. Those of another prefix begin elsewhere in the same space of 65,536 nodes:
-for two prefixes of 1,000 nodes the odds that they overlap are 3 in 100. Nothing here routes to them.
+for two prefixes of 1,000 nodes the odds that they overlap are 3 in 100. Where nodes take more pods than the usual network has
+addresses, networks are larger, and there is space for fewer of them. Nothing here routes to them.
 
 Unless they are *local*: then they are of 127.0.0.0/8, all of which is this machine on Linux. A process can listen at its pod's
 address, at any port, beside other pods that use the same one.
@@ -15,6 +16,14 @@ from zlib import crc32
 
 SPACE = 65536
 HOSTS = IPv4Address("172.16.0.0")
+FIRST = IPv4Address("10.0.0.0")
+"""Of all pods' addresses."""
+_SPACE_BITS = 24
+"""All of 10.0.0.0/8."""
+_USUAL_BITS, _MOST_BITS = 8, 20
+"""Of the addresses of one node's pods: a /24, and at most a /12."""
+_NOT_FOR_PODS = 3
+"""Addresses of a network: its own, the node's, and the broadcast address."""
 
 
 class Addresses(NamedTuple):
@@ -37,10 +46,14 @@ def host_ip(name: str, *, local: bool = False) -> str:
     return str(HOSTS + 1 + node_index(name))
 
 
-def pod_cidr(name: str, *, local: bool = False) -> str:
-    """The network of the node's pods, when nobody has given it one: a /24 of 10.0.0.0/8, or of 127.0.0.0/8."""
-    high, low = divmod(node_index(name), 256)
-    return f"{127 if local else 10}.{high}.{low}.0/24"
+def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:
+    """The network of the node's pods, when nobody has given it one: a /24 of 127.0.0.0/8 if it is local; else one of 10.0.0.0/8
+    that is a /24, or so large that it has an address for each of `pods`."""
+    if local:
+        high, low = divmod(node_index(name), 256)
+        return f"127.{high}.{low}.0/24"
+    bits = min(max((pods + _NOT_FOR_PODS - 1).bit_length(), _USUAL_BITS), _MOST_BITS)
+    return f"{FIRST + (node_index(name) << bits) % (1 << _SPACE_BITS)}/{32 - bits}"
 
 
 class AddressPool:
@@ -51,6 +64,8 @@ class AddressPool:
         network = IPv4Network(cidr)
         self._base = int(network.network_address)
         self._last = network.num_addresses - 2  # the very last is the broadcast address
+        self.size = max(self._last - 1, 0)
+        """Pods that can have an address at the same time."""
         self._taken: set[int] = set()
         self._lowest = 2  # everything below is taken
 

@@ -20,6 +20,8 @@ from pinnace.api.core_v1_pb2 import Node, NodeCondition
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from pinnace.fit import allocatable
+from pinnace.fit.requests import PODS
 
 KUBELET_VERSION = f"v{version('pinnace')}"
 
@@ -47,8 +49,8 @@ def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
     """A node to create. `now` in Unix time."""
     node = Node()
     node.metadata.name = name
-    _set_spec(node, fleet, machine)
     _set_status(node, machine, now)
+    _set_spec(node, fleet, machine)
     return node
 
 
@@ -87,12 +89,13 @@ def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
 
 
 def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
+    """After the status, which says how many pods it takes."""
     labels = node.metadata.labels
     labels[FLEET_LABEL] = fleet
     for key, value in (("hostname", node.metadata.name), ("os", "linux"), ("arch", "amd64")):
         labels[f"kubernetes.io/{key}"] = value
     if not node.spec.podCIDR:
-        node.spec.podCIDR = pod_cidr(node.metadata.name, local=machine.local)
+        node.spec.podCIDR = pod_cidr(node.metadata.name, allocatable(node).get(PODS, 0), local=machine.local)
         node.spec.podCIDRs[:] = [node.spec.podCIDR]
     taints = [taint for taint in node.spec.taints if taint.key != NOT_READY_TAINT]
     del node.spec.taints[:]

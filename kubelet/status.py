@@ -41,9 +41,11 @@ def render(
         status.startTime.seconds = int(state.accepted.unix)
     if state.refused:  # there is nothing else to say
         return report
-    if not status.podIP:
-        status.hostIP, status.podIP = addresses.host, addresses.pod
+    if not status.hostIP:
+        status.hostIP = addresses.host
         status.hostIPs.add(ip=addresses.host)
+    if addresses.pod and not status.podIP:  # the server refuses an empty one, and with it the whole report
+        status.podIP = addresses.pod
         status.podIPs.add(ip=addresses.pod)
     _clear(status, state.accepted)
     if state.ending is not None and state.ending.reason == EVICTED:

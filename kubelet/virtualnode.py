@@ -8,8 +8,12 @@ from kubelet.template import Template
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.names import is_extended_resource
 from pinnace.fit import Refusal, Requests, Room, allocatable, matches
+from pinnace.fit.requests import PODS
 
 log = logging.getLogger(__name__)
+
+POD_IPS = "podIPs"
+"""What a node is out of, in the reason of a refusal, when its podCIDR has no address left."""
 
 
 class VirtualNode:
@@ -17,14 +21,14 @@ class VirtualNode:
         """`local`: its addresses are this machine's (see kubelet.addresses), whatever its podCIDR says."""
         name = node.metadata.name
         self._host = host_ip(name, local=local)
-        own = pod_cidr(name, local=local)
+        self._room = Room(allocatable(node))
+        own = pod_cidr(name, self.allocatable.get(PODS, 0), local=local)
         try:
             self._addresses = AddressPool(own if local else node.spec.podCIDR or own)
         except ValueError as error:
             log.warning("node %s: podCIDR: %s; it is ignored", name, error)
             self._addresses = AddressPool(own)
         self._node = node
-        self._room = Room(allocatable(node))
         self._tenants: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
@@ -44,24 +48,30 @@ class VirtualNode:
 
     def admit(self, uid: str, template: Template) -> Addresses | Refusal:
         """Counts a pod and gives it addresses, or says why it cannot run here. Extended resources that the node knows nothing
-        of are somebody else's to count, as in Kubernetes: a scheduler extender's."""
+        of are somebody else's to count, as in Kubernetes: a scheduler extender's. A pod for which no address is left is
+        refused, too: nobody would find it."""
         for refusal in self._room.refusals(template.requests):
             if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource):
                 return refusal
         if template.choosy is not None and not matches(template.choosy, self._node):
             return Refusal(labels=True)
-        return self._settle(uid, template, "")
+        address = self._new_address(template)
+        if not address:
+            return Refusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
+        return self._settle(uid, template, address)
 
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:
-        """Counts a pod that had been admitted before, whether it fits or not. It keeps the address that it had, if any."""
-        return self._settle(uid, template, address)
+        """Counts a pod that had been admitted before, whether it fits or not. It keeps the address that it had, if any; it has
+        none if none is left."""
+        return self._settle(uid, template, address or self._new_address(template))
+
+    def _new_address(self, template: Template) -> str:
+        """Empty when there is none left."""
+        return self._host if template.host_network else self._addresses.take()
 
     def _settle(self, uid: str, template: Template, address: str) -> Addresses:
         self._room.add(template.requests)
-        if address:
-            self._addresses.reserve(address)
-        else:
-            address = self._host if template.host_network else self._addresses.take()
+        self._addresses.reserve(address)
         self._tenants[uid] = template.requests, address
         return Addresses(self._host, address)
 

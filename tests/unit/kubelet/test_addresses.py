@@ -1,4 +1,5 @@
 from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
 
 import pytest
 
@@ -18,6 +19,18 @@ def test_equal_numbers_behind_another_prefix_are_other_nodes() -> None:
 def test_addresses_are_of_their_networks() -> None:
     assert all(IPv4Address(host_ip(f"n{index}")) in IPv4Network("172.16.0.0/12") for index in range(0, 65_536, 97))
     assert all(IPv4Network(pod_cidr(f"n{index}")).subnet_of(IPv4Network("10.0.0.0/8")) for index in range(0, 65_536, 97))
+
+
+@pytest.mark.parametrize(("pods", "length"), [(0, 24), (110, 24), (253, 24), (254, 23), (500, 23), (5000, 19), (1 << 40, 12)])
+def test_a_network_is_as_large_as_the_node_takes_pods(pods: int, length: int) -> None:
+    network = IPv4Network(pod_cidr("node-7", pods))
+    assert network.prefixlen == length and network.subnet_of(IPv4Network("10.0.0.0/8"))
+    assert AddressPool(str(network)).size >= min(pods, 1_000_000)
+
+
+def test_larger_networks_are_distinct_too() -> None:
+    networks = sorted(IPv4Network(pod_cidr(f"node-{index}", 500)) for index in range(2000))
+    assert not any(one.overlaps(next_one) for one, next_one in pairwise(networks))
 
 
 @pytest.mark.parametrize("name", ["worker", "node-65536", "node-123456789", "9" * 60])

@@ -1,12 +1,14 @@
 from ipaddress import IPv4Address, IPv4Network
 
-from kubelet.addresses import host_ip, pod_cidr
+from kubelet.addresses import Addresses, host_ip, pod_cidr
 from kubelet.eviction import Kind
 from kubelet.nodes import Endpoint, Machine, needs_spec, needs_status, new_node, with_spec, with_status
+from kubelet.template import template_of
+from kubelet.virtualnode import VirtualNode
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 
 MACHINE = Machine({"cpu": Quantity(string="4"), "memory": Quantity(string="32Gi"), "pods": Quantity(string="110")})
 
@@ -53,6 +55,17 @@ def test_what_a_node_has_already_is_kept() -> None:
 
     node.spec.podCIDR = "10.99.0.0/24"
     assert with_spec(node, "fleet", MACHINE).spec.podCIDR == "10.99.0.0/24"
+
+
+def test_a_node_that_takes_many_pods_has_an_address_for_each() -> None:
+    """Its own, and those of one from `pinnace node add`."""
+    many = MACHINE._replace(capacity=MACHINE.capacity | {"pods": Quantity(string="500")})
+    added = with_spec(with_status(make_node("node-7").capacity(cpu=4, pods=500).build(), MACHINE, 5_000.0), "fleet", MACHINE)
+    for node in (new_node("node-7", "fleet", many, 5_000.0), added):
+        assert IPv4Network(node.spec.podCIDR).num_addresses == 512
+        played = VirtualNode(node)
+        admitted = [played.admit(str(number), template_of(make_pod("a").req(cpu="1m").build())) for number in range(500)]
+        assert len({each.pod for each in admitted if isinstance(each, Addresses)}) == 500
 
 
 def test_the_stamp_of_the_condition_moves_only_when_it_changes() -> None:

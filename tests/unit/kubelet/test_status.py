@@ -57,6 +57,15 @@ def test_a_running_pod() -> None:
     assert container.state.running.startedAt.seconds == 5_000
 
 
+def test_an_address_that_there_is_not_is_not_told() -> None:
+    """The server refuses an empty one, and the pod would never be seen to run, nor to end."""
+    pod = make_pod("a").req(cpu="1").build()
+    for _ in range(2):
+        report = render(pod, "7", template_of(pod), state(Phase.RUNNING, ready=True), (RUNNING,), Addresses(ADDRESSES.host, ""))
+        assert ([each.ip for each in report.status.hostIPs], list(report.status.podIPs)) == ([ADDRESSES.host], [])
+        pod.status.CopyFrom(report.status)
+
+
 def test_the_start_time_of_whoever_accepted_the_pod_first_stays() -> None:
     pod = make_pod("a").req(cpu="1").build()
     pod.status.startTime.seconds = 4_000

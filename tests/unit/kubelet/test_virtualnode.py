@@ -2,6 +2,7 @@
 
 import pytest
 
+from kubelet.addresses import Addresses
 from kubelet.template import template_of
 from kubelet.virtualnode import VirtualNode
 from pinnace.fit import Refusal
@@ -25,3 +26,20 @@ GPU = "example.com/gpu"
 def test_extended_resources_that_no_node_has_are_somebody_elses_to_count(pod: PodBuilder, lacking: str | None) -> None:
     admitted = VirtualNode(make_node("n").extended(GPU, 2).build()).admit("uid", template_of(pod.build()))
     assert (admitted.resource if isinstance(admitted, Refusal) else None) == lacking
+
+
+def test_a_pod_without_an_address_is_refused_until_one_is_free() -> None:
+    built = make_node("n").build()
+    built.spec.podCIDR = "10.0.1.0/29"
+    node, template = VirtualNode(built), template_of(make_pod("a").build())
+    admitted = [node.admit(str(number), template) for number in range(6)]
+    assert len({each.pod for each in admitted if isinstance(each, Addresses)}) == 5
+    refusal = admitted[5]
+    assert isinstance(refusal, Refusal) and refusal.admission_reason == "OutOfpodIPs"
+    assert refusal.admission_message == "Node didn't have enough resource: podIPs, requested: 1, used: 5, capacity: 5"
+    pod = make_pod("a").build()
+    pod.spec.hostNetwork = True
+    assert isinstance(node.admit("host", template_of(pod)), Addresses), "it has the node's"
+    node.vacate("5")
+    node.vacate("0")
+    assert isinstance(node.admit("6", template), Addresses)

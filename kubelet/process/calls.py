@@ -69,8 +69,8 @@ class Calls:
                 await _make(call, plan, host)
         except TimeoutError:
             failure = f"timed out after {call.timeout:g} s"
-        except (Failed, OSError) as error:
-            failure = str(error)
+        except Exception as error:  # whatever it is: a call that never ends is waited for
+            failure = str(error) or type(error).__name__
         self._ended(call.kind, failure)
         self._changed()
 
@@ -80,7 +80,7 @@ class Calls:
 
 
 async def _make(call: Call, plan: Plan, host: str) -> None:
-    """Raises Failed and OSError, of which TimeoutError is one."""
+    """Raises Failed, OSError, of which TimeoutError is one, and whatever libraries make of what they are given."""
     match call.handler:
         case ExecAction() as action:
             await _execute(instead(plan, action.command))
@@ -136,6 +136,8 @@ async def _connect(
         return await asyncio.open_connection(host, port, ssl=context)
     except TimeoutError:
         raise
+    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
+        raise Failed(f"dial tcp: lookup {host[:253]}: no such host") from None
     except OSError as error:
         why = f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error)
         raise Failed(f"dial tcp {host}:{port}: {why}") from None

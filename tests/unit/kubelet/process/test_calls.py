@@ -112,6 +112,28 @@ async def test_a_grpc_service_says_how_it_is(scene: Scene) -> None:
         await server.stop(None)
 
 
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
+async def test_a_host_that_cannot_be_a_name_fails(scene: Scene, host: str) -> None:
+    """It is not found out by asking: the name cannot even be written as a question."""
+    for action in (
+        HTTPGetAction(host=host, port=IntOrString(intVal=80)),
+        TCPSocketAction(host=host, port=IntOrString(intVal=80)),
+    ):
+        assert await failure(scene, action) == f"dial tcp: lookup {host}: no such host"
+
+
+async def test_a_grpc_service_may_say_what_nobody_knows(scene: Scene) -> None:
+    server, servicer = grpc.aio.server(), health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    action = GRPCAction(port=server.add_insecure_port("127.0.1.2:0"), service="s")
+    await server.start()
+    try:
+        await servicer.set("s", 17)
+        assert await failure(scene, action)
+    finally:
+        await server.stop(None)
+
+
 async def test_calls_end_with_their_container(scene: Scene) -> None:
     begin(scene, SleepAction(seconds=1000), timeout=math.inf)
     scene.stop(0.0)

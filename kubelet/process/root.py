@@ -1,5 +1,6 @@
 """The folder in which a process runtime keeps its pods, and what becomes of those that it does not keep."""
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -65,13 +66,16 @@ class Root:
         return folder.rename(target)
 
 
-async def bury(folder: Path, clock: Clock) -> None:
-    """Kills what is left of a pod that was put away, and removes it."""
+async def bury(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:
+    """Kills what is left of a pod that was put away, and removes it: in a thread, for a volume may have any number of files;
+    one pod after the other, for there are few threads. When it is cancelled, the thread goes on to its end; the process waits
+    for that, and keeps its lock so long."""
     kill(folder)
     while any(map(shims.lives, attempts(folder))):
         await clock.sleep(POLL)
     shims.reap_ended()
-    shutil.rmtree(folder, ignore_errors=True)
+    async with one_by_one:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def kill(pod: Path) -> None:

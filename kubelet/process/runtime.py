@@ -79,6 +79,7 @@ class ProcessRuntime:
         self._pods: dict[str, _Sandbox] = {}
         self._notify: Callable[[str], None] = lambda uid: None
         self._removals: set[asyncio.Task[None]] = set()
+        self._removing = asyncio.Lock()
 
     def listen(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
@@ -155,7 +156,7 @@ class ProcessRuntime:
         await asyncio.gather(*self._removals)
 
     def _bury(self, folder: Path) -> None:
-        removal = asyncio.get_running_loop().create_task(bury(folder, self._clock))
+        removal = asyncio.get_running_loop().create_task(bury(folder, self._clock, self._removing))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 

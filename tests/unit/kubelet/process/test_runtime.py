@@ -1,7 +1,9 @@
 """The process runtime, with real processes: from the start of a container to its end, and beyond the end of a kubelet."""
 
+import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -131,6 +133,24 @@ async def test_a_removed_pod_is_killed_and_leaves_nothing(scene: Scene) -> None:
     await scene.runtime.settled()
     assert not exists(pid)
     assert scene.root.removed() == []
+
+
+async def test_the_event_loop_goes_on_while_a_pods_files_are_removed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume may have a hundred thousand; the fleet's nodes are lost when they are silent for three seconds."""
+    loop, alive, seen = asyncio.get_running_loop(), threading.Event(), []
+
+    def rmtree(folder: Path, *, ignore_errors: bool) -> None:
+        loop.call_soon_threadsafe(alive.set)
+        seen.append(alive.wait(10.0))
+        folder.rename(folder.with_name("done"))
+
+    scene.run(shell("exit 0"))
+    await scene.exited()
+    monkeypatch.setattr("kubelet.process.root.shutil.rmtree", rmtree)
+    scene.runtime.remove(UID)
+    await scene.runtime.settled()
+    assert seen == [True]
+    assert [folder.name for folder in scene.root.removed()] == ["done"]
 
 
 async def test_a_limit_of_memory_binds_each_process(scene: Scene) -> None:

@@ -1,7 +1,7 @@
 """What a verb has while it talks to the server: a client, a namespace, a deadline.
 
 No verb can hang: what runs in a session ends at its deadline, which is `--timeout`, or else what the verb says that it may take
-(`wait_up_to`), or else 30 s.
+(`wait_up_to`, `wait_for_ever`), or else 30 s.
 """
 
 import asyncio
@@ -50,6 +50,11 @@ class Session:
     def wait_for_each(self, things: int) -> None:
         """Gives the command time for so many objects, unless `--timeout` said otherwise."""
         self.wait_up_to(DEFAULT_DEADLINE + TIME_EACH * things)
+
+    def wait_for_ever(self) -> None:
+        """Gives the command all the time that it takes, unless `--timeout` said otherwise."""
+        if self._timeout is None:
+            self._limit.reschedule(None)
 
     def look_back(self, revision: int | None) -> None:
         """What is read from now on is the state at that revision; None: that of now."""

@@ -52,7 +52,9 @@ def exec(  # noqa: A001 (verbs are called as they are)
             command=command,
             stdin=has_input,
         )
-        await session.watch(converse(session, start, codes))
+        session.waiting_for = "the command to end"
+        session.wait_for_ever()
+        await converse(session, start, codes)
 
     run(settings, body)
     if codes[0]:

@@ -1,0 +1,63 @@
+"""`pinnace exec`: how long it may take, and how it ends."""
+
+import asyncio
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse
+from pinnace.cli import podlogs, session
+from pinnace.cli.main import run
+from pinnace.client.client import PodClient
+from pinnace.client.config import ClientConfig
+from tests.builders import make_pod
+
+COMMAND = ["exec", "web", "--server", "127.0.0.1:1"]
+
+
+class Stream:
+    """Of a command that ends after a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.cancelled = False
+
+    async def write(self, request: ExecRequest) -> None:
+        assert request.start.name == "web"
+
+    async def read(self) -> ExecResponse:
+        await asyncio.sleep(self._seconds)
+        return ExecResponse(exit=ExecExit(code=3))
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def play(stream: Stream, words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    async def reach(config: ClientConfig) -> None:
+        """Somebody answers."""
+
+    async def pods_of(session: session.Session, what: str, labels: str) -> list[Pod]:
+        return [make_pod("web").req(cpu=1).build()]
+
+    async def begin(self: PodClient) -> Stream:
+        return stream
+
+    monkeypatch.setattr(session, "reach", reach)
+    monkeypatch.setattr(podlogs, "pods_of", pods_of)
+    monkeypatch.setattr(PodClient, "exec", begin)
+    return run([*COMMAND, *words, "--", "sleep", "10"])
+
+
+def test_a_command_that_takes_longer_than_it_may(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    stream = Stream(60.0)
+    assert play(stream, ["--timeout", "10ms"], monkeypatch) == 6
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == "error: timed out after 0.01 s waiting for the command to end"
+    assert "--timeout" in hint and stream.cancelled
+
+
+def test_a_command_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(session, "DEFAULT_DEADLINE", 0.01)
+    assert play(Stream(0.03), [], monkeypatch) == 3
+    assert capsys.readouterr().err == "command terminated with exit code 3\n"

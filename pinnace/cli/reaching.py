@@ -83,6 +83,8 @@ async def _accepts(endpoint: str, secure: ssl.SSLContext | None) -> _Trouble | N
     except TimeoutError:
         plain = connected and not secure
         return _Trouble(f"no answer{' without TLS' if plain else ''} in {CONNECT_TIMEOUT:.0f} s", distrust=plain)
+    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
+        return _Trouble("no such host")
     except OSError as error:
         return _Trouble(_why(error), distrust=isinstance(error, ssl.SSLError))
     return None

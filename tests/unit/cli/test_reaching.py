@@ -65,3 +65,11 @@ async def test_a_certificate_that_is_not_there(pki: Folder) -> None:
     with pytest.raises(Failure, match="the certificates cannot be used") as caught:
         await reach(ClientConfig(("127.0.0.1:1",), tls=client))
     assert caught.value.report.code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
+async def test_a_host_that_cannot_be_a_name(host: str) -> None:
+    with pytest.raises(Failure) as caught:
+        await reach(ClientConfig((f"{host}:80",)))
+    assert str(caught.value) == f"no API server answers at {host}:80 (no such host)"
+    assert caught.value.report.code is ExitCode.UNAVAILABLE and caught.value.report.hint

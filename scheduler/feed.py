@@ -1,9 +1,11 @@
-"""From informers to cache and queue: what each change of a pod or node means for scheduling. Pure, but for the time it asks.
+"""From informers to cache and queue: what each change of a pod or node means for scheduling. Pure, but for the time it asks,
+and the turns that `run` takes.
 
 A pod is at any moment in one of three places: in the queue, with whoever popped it (and then assumed in the cache), or bound in
 the cache. A standby's feed works like the leader's, so that its cache and queue are ready the moment it is elected.
 """
 
+import asyncio
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -11,6 +13,8 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
 from pinnace.fit import is_terminal
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import Turn
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.placed_pod import start_time
@@ -19,7 +23,7 @@ from scheduler.queue.scheduling_queue import SchedulingQueue
 
 
 class Feed:
-    """Handlers of the informers. `changed` is called after each batch: there may be something to schedule."""
+    """Handlers of the informers. `changed` is called after each batch: there may be something to schedule. `run` it, too."""
 
     def __init__(
         self,
@@ -34,15 +38,37 @@ class Feed:
         self._scheduler_names = scheduler_names
         self._now = now
         self._changed = changed
+        self._nodes: dict[str, Change] = {}
+        """What has happened to nodes since those were asked whom it may help; by name, the longest waiting first."""
+        self._news = asyncio.Event()
 
     def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
-        now = self._now()
+        """The cache knows at once. Whom it may help is asked later (`run`): 500 nodes may come in one batch, and a thousand
+        pods may wait that are not alike."""
         for delta in deltas:
-            if delta.kind == DELETED:
-                self._wake(self._cache.remove_node(delta.obj.metadata.name), now)
-            else:
-                self._wake(self._cache.set_node(delta.obj), now)
+            name = delta.obj.metadata.name
+            event = self._cache.remove_node(name) if delta.kind == DELETED else self._cache.set_node(delta.obj)
+            if event is not None and event.change:
+                self._nodes[name] = self._nodes.get(name, Change.NONE) | event.change
+        self._news.set()
+
+    async def run(self, clock: Clock) -> None:
+        """Wakes whom changes of nodes may help, until cancelled; heartbeats have their turn in between."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            turn = Turn(clock)
+            while self.wake_next():
+                await turn.end()
+
+    def wake_next(self) -> bool:
+        """Wakes those whom one node's changes may help. False: no node has changed since."""
+        if not self._nodes:
+            return False
+        name = next(iter(self._nodes))
+        self._wake(ClusterEvent(self._nodes.pop(name), name), self._now())
         self._changed()
+        return True
 
     def on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         now = self._now()

@@ -89,7 +89,7 @@ class Scheduler:
         self._profiles = preemption.profiles = Profiles(frameworks)
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
         self._consulting = Consulting(self._cache, self._queue, store, config.seed)
-        feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again)
+        self._feed = feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again)
         self._informers.pods.add_handler(feed.on_pods)
         self._informers.pods.add_handler(self._reject_the_gone)
         self._informers.nodes.add_handler(feed.on_nodes)
@@ -130,6 +130,7 @@ class Scheduler:
             async with asyncio.TaskGroup() as group:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
                     group.create_task(part.run())
+                group.create_task(self._feed.run(self._clock))
                 group.create_task(self._standby.campaign())
                 group.create_task(self._lead())
         finally:

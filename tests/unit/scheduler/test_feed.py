@@ -1,8 +1,11 @@
 """What changes of pods and nodes do to cache and queue."""
 
+import asyncio
+from itertools import count
+
 import pytest
 
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.selectors import parse_labels
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.informer import Delta
@@ -12,6 +15,7 @@ from scheduler.cache.pod_index import Selection
 from scheduler.feed import Feed
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.clock import FakeClock
 from tests.unit.scheduler.pods import framework, info
 
 ADDED, MODIFIED, DELETED = WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED
@@ -25,10 +29,15 @@ class World:
         self.cache = Cache()
         self.queue = SchedulingQueue(framework())
         self.feed = Feed(self.cache, self.queue, {"default-scheduler"}, lambda: self.now, self.changed)
-        self.feed.on_nodes([Delta(ADDED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").build(), None)])
+        self.tell_nodes([Delta(ADDED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").build(), None)])
 
     def changed(self) -> None:
         self.changes += 1
+
+    def tell_nodes(self, deltas: list[Delta[Node]]) -> None:
+        self.feed.on_nodes(deltas)
+        while self.feed.wake_next():
+            pass
 
     def tell(self, kind: WatchEventType, pod: PodBuilder, old: PodBuilder | None = None) -> None:
         self.feed.on_pods([Delta(kind, pod.build(), old.build() if old else None)])
@@ -135,18 +144,18 @@ def test_nodes_come_and_go(world: World) -> None:
     world.tell(ADDED, make_pod("big").req(cpu=3))
     world.park()
     node = make_node("m").build()
-    world.feed.on_nodes([Delta(ADDED, node, None)])
+    world.tell_nodes([Delta(ADDED, node, None)])
     assert world.queue.ready and len(world.cache.nodes) == 2
-    world.feed.on_nodes([Delta(DELETED, node, node)])
+    world.tell_nodes([Delta(DELETED, node, node)])
     assert world.cache.nodes.names == ["n"]
 
 
 def test_a_node_that_changes_wakes_only_whom_it_may_help(world: World) -> None:
     world.tell(ADDED, make_pod("big").req(cpu=3))
     world.park()
-    world.feed.on_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").label("a", "b").build(), None)])
+    world.tell_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").label("a", "b").build(), None)])
     assert not world.queue.ready
-    world.feed.on_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=4, pods=9, memory="1Gi").build(), None)])
+    world.tell_nodes([Delta(MODIFIED, make_node("n").capacity(cpu=4, pods=9, memory="1Gi").build(), None)])
     assert world.queue.ready
 
 
@@ -192,5 +201,32 @@ def test_a_pod_on_a_node_is_told_to_those_that_wait_for_it(
         world.cache.assume(info(POD), "n")
     for _ in range(2):
         world.tell(MODIFIED, pending().node("n"), pending())
-    world.feed.on_nodes([Delta(DELETED, make_node("n").build(), None)])
+    world.tell_nodes([Delta(DELETED, make_node("n").build(), None)])
     assert told == [Change.POD_PLACED, Change.NODE_REMOVED]
+
+
+async def test_others_have_their_turn_between_the_nodes_of_a_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes milliseconds to ask a thousand pods whether one node helps, and a leader must send heartbeats."""
+    clock, seconds, story = FakeClock(), count(), list[str]()
+    monkeypatch.setattr(clock, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: story.append(event.node))
+    task = asyncio.ensure_future(world.feed.run(clock))
+    nodes = [make_node(name) for name in "abc"]
+    world.feed.on_nodes([Delta(ADDED, node.build(), None) for node in nodes])
+    assert len(world.cache.nodes) == 4, "where there is room is known at once"
+    async with asyncio.timeout(5.0):
+        while len(set(story)) < 4:
+            await asyncio.sleep(0)
+            if story[-1:] != ["beat"]:
+                story.append("beat")
+    task.cancel()
+    assert [each for each in story if each != "beat"] == ["a", "b", "c"]
+    assert all(f"{one} beat" in " ".join(story) for one in "ab")
+
+
+def test_a_node_that_changes_again_and_again_is_asked_about_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[tuple[str, Change]]()
+    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append((event.node, event.change)))
+    old, new = make_node("m").build(), make_node("m").label("a", "b").build()
+    world.tell_nodes([Delta(ADDED, old, None), Delta(MODIFIED, new, old), Delta(MODIFIED, new, new)])
+    assert told == [("m", Change.NODE_ADDED | Change.NODE_LABELS)]

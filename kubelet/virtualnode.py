@@ -63,6 +63,8 @@ class VirtualNode:
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:
         """Counts a pod that had been admitted before, whether it fits or not. It keeps the address that it had, if any; it has
         none if none is left."""
+        if address:
+            self._addresses.reserve(address)
         return self._settle(uid, template, address or self._new_address(template))
 
     def _new_address(self, template: Template) -> str:
@@ -71,7 +73,6 @@ class VirtualNode:
 
     def _settle(self, uid: str, template: Template, address: str) -> Addresses:
         self._room.add(template.requests)
-        self._addresses.reserve(address)
         self._tenants[uid] = template.requests, address
         return Addresses(self._host, address)
 

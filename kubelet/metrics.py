@@ -7,4 +7,5 @@ PODS = Gauge("pinnace_kubelet_pods", "Pods that are bound to them, finished ones
 RUNNING = Gauge("kubelet_running_pods", "Pods of theirs that run.")
 UNREPORTED = Gauge("pinnace_kubelet_unreported_pods", "Pods whose status is still to be written.")
 REFUSED = Counter("kubelet_admission_rejections", "Pods that a node did not take, by reason.", ["reason"])
+TRIPPED = Counter("pinnace_kubelet_pods_tripped", "Looks at a pod that ended in a bug: its fleet went on without it.")
 FAILED_WRITES = Counter("pinnace_kubelet_failed_writes", "Writes that the API server refused, by gRPC code.", ["verb", "code"])

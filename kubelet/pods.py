@@ -17,12 +17,16 @@ Guarantees:
 * Of a node that is frozen nothing is written, and nothing is heard; when it thaws, what is due is written, on top of what the
   API holds by then. The pods of one that has lost power run anew when it boots.
 * A pod is deleted (grace 0, its uid as precondition) only when its final status has been acknowledged.
+* A pod that trips a bug is logged in full, has a FailedSync event, and is looked at again, ever later. The others go on: a
+  fleet that died of a pod would die of it again after each restart, with all its nodes.
 
 Events are recorded for what goes wrong and for what is stopped: a Started event for each pod would cost a write for each pod.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
@@ -43,11 +47,17 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
 from pinnace.fit import Refusal
+from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import describe
 from pinnace.runtime.tracing import NO_TRACER, Tracer
+
+log = logging.getLogger(__name__)
 
 STEPS_PER_TURN = 256
 """Pods that are stepped before the event loop gets a turn: some milliseconds."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until a pod that has tripped a bug is looked at again; they double each time."""
 
 
 class EventSink(Protocol):
@@ -80,6 +90,7 @@ class Pods:
         self._records: dict[str, Record] = {}
         self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
+        self._tripped: dict[str, Backoff] = {}  # by uid, from the first bug in a row
         self._queue = DelayQueue(clock)
         self.consuming: set[str] = set()
         """Nodes that have, or had, pods that declare what they use."""
@@ -172,23 +183,29 @@ class Pods:
 
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         for delta in deltas:
-            pod = delta.obj
-            uid = pod.metadata.uid
-            record = self._records.get(uid)
-            if self._nodes.silences(pod):
-                continue
-            if delta.kind == DELETED:
-                self._forget(uid)
-            elif record is not None:
-                self._refresh(uid, record, pod)
-            elif pod.spec.nodeName in self._nodes:
-                self._arriving.pop(uid, None)
-                if lifecycle.accepted(pod):
-                    self._returning[uid] = rebooted(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
-                else:
-                    self._arriving[uid] = pod
-                    self._traces.arrived(pod)
-                self._queue.add(uid)
+            try:
+                self._hear(delta)
+            except Exception as error:
+                self._trip(delta.obj, error)
+
+    def _hear(self, delta: Delta[Pod]) -> None:
+        pod = delta.obj
+        uid = pod.metadata.uid
+        record = self._records.get(uid)
+        if self._nodes.silences(pod):
+            return
+        if delta.kind == DELETED:
+            self._forget(uid)
+        elif record is not None:
+            self._refresh(uid, record, pod)
+        elif pod.spec.nodeName in self._nodes:
+            self._arriving.pop(uid, None)
+            if lifecycle.accepted(pod):
+                self._returning[uid] = rebooted(pod, self._clock.time()) if self._nodes.has_booted(pod) else pod
+            else:
+                self._arriving[uid] = pod
+                self._traces.arrived(pod)
+            self._queue.add(uid)
 
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """These are all the pods of these nodes, and no others are played. Forgets the rest: they are gone from the API."""
@@ -217,23 +234,27 @@ class Pods:
         self._obey(uid, pod)
 
     def _obey(self, uid: str, pod: Pod) -> None:
-        """What annotations say of a pod that is there."""
+        """What annotations say of a pod that is there. It lives without what they say, where that trips a bug."""
         if not pod.metadata.annotations:
             return
-        if declares_usage(pod):
-            self.consuming.add(pod.spec.nodeName)
-        for container, attempt, code in crashes(pod):
-            self._runtime.crash(uid, container, attempt, code, read(self._clock))
-            self._queue.add(uid)
+        try:
+            if declares_usage(pod):
+                self.consuming.add(pod.spec.nodeName)
+            for container, attempt, code in crashes(pod):
+                self._runtime.crash(uid, container, attempt, code, read(self._clock))
+                self._queue.add(uid)
+        except Exception as error:
+            self._trip(pod, error)
 
     def _forget(self, uid: str) -> None:
         self._queue.discard(uid)
         self._returning.pop(uid, None)
         self._arriving.pop(uid, None)
+        self._tripped.pop(uid, None)
         self._traces.forget(uid)
         if (record := self._records.pop(uid, None)) is not None:
+            self._vacate(record)  # first: what counts has a record, whatever comes of the rest
             self._runtime.remove(uid)
-            self._vacate(record)
 
     def _vacate(self, record: Record) -> None:
         """The pod uses nothing of its node any more."""
@@ -248,10 +269,7 @@ class Pods:
             await self._adopt_all()
             now = read(self._clock)
             for uid in due:
-                if (pod := self._arriving.pop(uid, None)) is not None:
-                    self._records[uid] = Record.of(pod)
-                if (record := self._records.get(uid)) is not None:
-                    self._step(uid, record, now)
+                self._look(uid, now)
             await asyncio.sleep(0)
 
     async def _adopt_all(self) -> None:
@@ -259,21 +277,59 @@ class Pods:
         while self._returning:
             now = read(self._clock)
             for uid in list(islice(self._returning, STEPS_PER_TURN)):
-                self._adopt(uid, self._returning.pop(uid), now)
+                self._arriving[uid] = self._returning.pop(uid)
+                with suppress(Exception):  # it is in the queue, too: a bug is tripped there again, and told of
+                    self._take_up(uid, now)
             await asyncio.sleep(0)
 
-    def _adopt(self, uid: str, pod: Pod, now: Instant) -> None:
-        record = self._records[uid] = Record.of(pod)
-        record.state = lifecycle.adopt(pod, record.template.plan, now)
-        if not record.state.phase.final:
+    def _look(self, uid: str, now: Instant) -> None:
+        try:
+            if (record := self._take_up(uid, now)) is not None:
+                self._step(uid, record, now)
+        except Exception as error:
+            known = self._records.get(uid)
+            self._trip(known.pod if known is not None else self._arriving[uid], error)
+        else:
+            if self._tripped:
+                self._tripped.pop(uid, None)
+
+    def _take_up(self, uid: str, now: Instant) -> Record | None:
+        """The record of a pod, made where there is none yet; one that an earlier process has accepted is adopted."""
+        if (pod := self._arriving.get(uid)) is not None:
+            self._records[uid] = Record.of(pod)
+            del self._arriving[uid]
+        record = self._records.get(uid)
+        if record is not None and record.state is None and lifecycle.accepted(record.pod):
+            self._adopt(uid, record, now)
+        return record
+
+    def _adopt(self, uid: str, record: Record, now: Instant) -> None:
+        pod = record.pod
+        state = lifecycle.adopt(pod, record.template.plan, now)
+        if not state.phase.final:
+            if (node := self._nodes.of(pod)) is not None and uid not in node.tenants:
+                record.addresses = node.readmit(uid, record.template, pod.status.podIP)
             self._runtime.adopt(pod, now)
             self._obey(uid, pod)
             record.containers = self._runtime.observe(uid, now)
             if pod.spec.volumes:
                 mounted_at = self._volumes.adopt(pod, now, started=bool(record.containers))
                 record.want = record.want._replace(mounted_at=mounted_at)
-            if (node := self._nodes.of(pod)) is not None:
-                record.addresses = node.readmit(uid, record.template, pod.status.podIP)
+        record.state = state
+
+    def _trip(self, pod: Pod, error: Exception) -> None:
+        """Looking at the pod, or hearing of it, has come upon a bug. What was begun is begun again; what an earlier process had
+        accepted goes on being counted."""
+        uid = pod.metadata.uid
+        record = self._records.get(uid)
+        if record is not None and record.state is None and not lifecycle.accepted(record.pod):
+            self._vacate(record)
+        pause = self._tripped.setdefault(uid, Backoff(FIRST_PAUSE, LONGEST_PAUSE)).next()
+        metrics.TRIPPED.inc()
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        log.error("pod %s trips a bug; again in %.3g s", name, pause, exc_info=error)
+        self._event(pod, "Warning", "FailedSync", f"Error syncing pod, it is tried again: {describe(error)}")
+        self._queue.add_at(uid, self._clock.monotonic() + pause)
 
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""

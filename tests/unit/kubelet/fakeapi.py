@@ -35,6 +35,8 @@ class FakeApi:
         self.restarts = False
         """The fleet is to be started anew."""
         self.events: list[tuple[str, str]] = []
+        self.trips = False
+        """Pods may trip bugs. Else a test fails of it: the fleet only logs them."""
         self.down = False
         self.refuses: dict[str, Code] = {}
         self.deaf = False
@@ -161,6 +163,7 @@ class FakeApi:
         return undelivered
 
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:
+        assert self.trips or reason != "FailedSync", message
         self.events.append((obj.metadata.name, reason))
 
     async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]:

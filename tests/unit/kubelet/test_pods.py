@@ -1,11 +1,17 @@
 """The pods of a fleet, from being bound to being gone, against a small API."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from kubelet.batches import LONGEST_PAUSE
+from kubelet.fake import FakeRuntime
 from kubelet.lifecycle import Phase
 from kubelet.stages import parse
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
+from pinnace.api.wellknown import CRASH_ANNOTATION
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -393,3 +399,78 @@ async def test_what_stages_say_is_done_and_annotations_have_the_last_word(api: F
     assert container.state.terminated.exitCode == 3
     assert api.phases("declared")[-1] == "Running"
     assert api.phases("other")[-1] == "Running"
+
+
+class TestAPodThatTripsABug:
+    """The fleet and its other pods go on."""
+
+    @pytest.fixture
+    def bug(self, api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+        """In a method of the runtime, for pod "odd", until `monkeypatch.undo()`."""
+        api.trips = True
+
+        def plant(method: str) -> None:
+            sound = getattr(FakeRuntime, method)
+
+            def raises_of_one(runtime: FakeRuntime, pod: Pod | str, *others: Any) -> Any:
+                if "odd" in (pod.metadata.uid if isinstance(pod, Pod) else pod):
+                    raise ValueError("nobody thought of this")
+                return sound(runtime, pod, *others)
+
+            monkeypatch.setattr(FakeRuntime, method, raises_of_one)
+
+        return plant
+
+    @pytest.mark.parametrize("method", ["prepare", "observe", "start"])
+    async def test_runs_when_it_does_so_no_more(
+        self, api: FakeApi, bug: Callable[[str], None], method: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bug(method)
+        api.create(make_pod("odd").req(cpu="2"))
+        api.create(small("a"))
+        await api.clock.advance(100.0)
+        assert api.history == [("a", "Running")]
+        assert set(api.events) == {("odd", "FailedSync")}
+        assert 5 <= len(api.events) <= 15, "it is looked at ever later"
+        monkeypatch.undo()
+        await api.clock.advance(LONGEST_PAUSE)
+        api.create(make_pod("b").req(cpu="1900m"))
+        api.create(make_pod("c").req(cpu="1m"))
+        await api.clock.advance(0.0)
+        assert api.history == [("a", "Running"), ("odd", "Running"), ("b", "Running"), ("c", "Failed")], "it counts once"
+
+    async def test_is_deleted_all_the_same(self, api: FakeApi, bug: Callable[[str], None]) -> None:
+        bug("start")
+        bug("remove")
+        api.create(make_pod("odd").req(cpu="4"))
+        await api.clock.advance(1.0)
+        api.remove("odd")
+        api.create(make_pod("a").req(cpu="4"))
+        await api.clock.advance(LONGEST_PAUSE)
+        assert api.phases("a") == ["Running"], "it uses nothing any more"
+        assert len(api.fleet) == 1
+
+    async def test_is_taken_up_later_by_another_process_and_counts_meanwhile(
+        self, api: FakeApi, bug: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        api.create(make_pod("odd").req(cpu="4"))
+        await api.clock.advance(1.0)
+        bug("adopt")
+        await api.start_fleet()
+        api.create(make_pod("a").req(cpu="1"))
+        await api.clock.advance(10.0)
+        assert api.pod("a").status.reason == "OutOfcpu"
+        monkeypatch.undo()
+        await api.clock.advance(LONGEST_PAUSE)
+        api.delete("odd")
+        await api.clock.advance(1.0)
+        assert api.phases("odd") == ["Running", "Succeeded", "deleted"]
+
+    async def test_runs_without_what_its_annotations_say(self, api: FakeApi, bug: Callable[[str], None]) -> None:
+        bug("crash")
+        api.create(small("odd").annotation(CRASH_ANNOTATION + "c0", "0 1"))
+        await api.clock.advance(1.0)
+        api.touch("odd")
+        await api.clock.advance(1.0)
+        assert api.phases("odd") == ["Running"]
+        assert ("odd", "FailedSync") in api.events

@@ -21,6 +21,9 @@ from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 LOST_POWER = 255
 """The exit code of a container that was running when its machine lost power: nobody was there to see it end. The code, and the
 reason "Unknown" beside it, are those that containerd gives."""
+MAX_CRASH = 20
+"""Characters of a crash that make sense. Python refuses to read a number of thousands of digits, and whoever may annotate a pod
+can write one."""
 
 
 class Fault(StrEnum):
@@ -43,7 +46,7 @@ def crashes(pod: Pod) -> Iterator[Crash]:
     for key, value in pod.metadata.annotations.items():
         if key.startswith(CRASH_ANNOTATION):
             attempt, _, code = value.partition(" ")
-            if attempt.isdecimal() and code.isdecimal():
+            if len(value) <= MAX_CRASH and attempt.isdecimal() and code.isdecimal():
                 yield Crash(key.removeprefix(CRASH_ANNOTATION), int(attempt), int(code) % 256)
 
 

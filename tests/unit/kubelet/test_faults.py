@@ -129,6 +129,19 @@ async def test_a_crash_that_was_asked_for_while_nobody_looked_happens(api: FakeA
     assert api.phases("a") == ["Running", "Failed"]
 
 
+async def test_a_crash_of_thousands_of_digits_asks_for_nothing(api: FakeApi) -> None:
+    """Python reads no such number: whoever could annotate a pod ended its fleet, and again each one that took it up."""
+    absurd = "9" * 5000
+    key = CRASH_ANNOTATION + "c0"
+    api.create(small("before").annotation(key, f"{absurd} 1"))
+    api.create(small("a"))
+    await api.clock.advance(1.0)
+    api.annotate("a", key, f"0 {absurd}")
+    await api.start_fleet()
+    await api.clock.advance(1.0)
+    assert api.history == [("before", "Running"), ("a", "Running")]
+
+
 @pytest.mark.parametrize(("value", "fault"), [("failed", Fault.FAILED), ("frozen", Fault.FROZEN), ("Failed", None), ("", None)])
 def test_the_fault_of_a_node(value: str, fault: Fault | None) -> None:
     node = make_node("n").build()

@@ -11,5 +11,5 @@ def amount(bound: IntOrString, total: int, *, up: bool) -> int:
     digits = bound.strVal.removesuffix("%")
     if not digits.isdecimal():
         return 0
-    share = int(digits) * total
+    share = int(digits.lstrip("0") or "0") * total  # validation lets any number of zeros through, Python does not
     return -(-share // 100) if up else share // 100

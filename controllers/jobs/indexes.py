@@ -14,6 +14,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label of a pod: its number."""
 _VARIABLE = "JOB_COMPLETION_INDEX"
 _MAX_HOSTNAME = 63
+_MAX_DIGITS = len(str(2**31))
+"""Of an index, which is less than spec.completions. Of thousands of digits Python reads no number."""
 
 
 def is_indexed(job: Job) -> bool:
@@ -23,7 +25,7 @@ def is_indexed(job: Job) -> bool:
 def index_of(pod: Pod) -> int | None:
     """None: it has none."""
     text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 
 def parsed(text: str, completions: int) -> set[int]:

@@ -10,6 +10,8 @@ REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 """On a deployment and its replica sets: the number of the rollout that made it what it is."""
 CHANGE_CAUSE_ANNOTATION = "kubernetes.io/change-cause"
 """On both: why, in somebody's words."""
+_MAX_DIGITS = 18
+"""Of a revision. Anybody may write the annotation, and of thousands of digits Python reads no number."""
 
 
 def bare(template: PodTemplateSpec) -> PodTemplateSpec:
@@ -23,4 +25,4 @@ def bare(template: PodTemplateSpec) -> PodTemplateSpec:
 def revision(annotations: Mapping[str, str]) -> int:
     """0: it has none."""
     text = annotations.get(REVISION_ANNOTATION, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0

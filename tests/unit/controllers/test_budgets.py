@@ -52,6 +52,7 @@ def counts(status: PodDisruptionBudgetStatus) -> tuple[int, int, int, int]:
         ({"minAvailable": 2}, 3, (3, 2, 3, 1)),
         ({"minAvailable": 5}, 3, (3, 5, 3, 0)),
         ({"minAvailable": "75%"}, 10, (10, 8, 10, 2)),
+        ({"minAvailable": "0" * 5000 + "75%"}, 10, (10, 8, 10, 2)),
         ({"maxUnavailable": 1}, 10, (10, 9, 10, 1)),
         ({"maxUnavailable": "25%"}, 9, (10, 7, 9, 2)),
         ({"maxUnavailable": 20}, 4, (10, 0, 4, 4)),

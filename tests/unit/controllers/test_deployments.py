@@ -76,6 +76,14 @@ def test_undone_a_rollout_goes_back_to_the_replica_set_that_there_was() -> None:
     assert (after.spec.replicas, wanted.revision) == (1, "3")
 
 
+def test_a_revision_of_thousands_of_digits_is_none() -> None:
+    deployment = make_deployment("web", replicas=2, image="app:2")
+    sets = deployed(deployment, "app:1", size=2)
+    sets[0].metadata.annotations[REVISION_ANNOTATION] = "9" * 5000
+    wanted = plan(deployment, sets, False, NOW)
+    assert wanted.revision == "1"
+
+
 def test_beyond_the_history_the_oldest_are_forgotten_once_a_rollout_is_complete() -> None:
     deployment = make_deployment("web", replicas=1, image="app:4", revisionHistoryLimit=1)
     sets = deployed(deployment, "app:1", "app:2", "app:3", "app:4", size=1)

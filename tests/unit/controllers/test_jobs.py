@@ -9,7 +9,7 @@ import pytest
 from controllers.jobs import counting
 from controllers.jobs.controller import JobController
 from controllers.jobs.counting import FINALIZER, MAX_UNCOUNTED, counted, untracked
-from controllers.jobs.indexes import index_of, lacking, number, parsed, shown, surplus
+from controllers.jobs.indexes import INDEX, index_of, lacking, number, parsed, shown, surplus
 from controllers.jobs.outcome import condition
 from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
@@ -254,6 +254,13 @@ def test_each_index_has_one_pod_that_knows_it() -> None:
     assert (made[0].metadata.generateName, made[0].spec.hostname) == ("j-1-", "j-1")
     assert made[0].spec.containers[0].env[0].name == "JOB_COMPLETION_INDEX"
     assert lacking(job, {0}, [pod(job, "x"), *made[:1]], 5) == [2, 3]
+
+
+def test_an_index_of_thousands_of_digits_is_none() -> None:
+    job = make_job("j", completionMode="Indexed", completions=2)
+    odd = pod(job, "p")
+    odd.metadata.annotations[INDEX] = "9" * 5000
+    assert index_of(odd) is None
 
 
 def test_of_two_pods_of_one_index_the_later_goes() -> None:

@@ -32,6 +32,8 @@ CLEANUP = 5.0
 START_ERROR = 128
 """The exit code of what could not be started, as containerd's."""
 KILLED = 128 + signal.SIGKILL
+LONGEST_POLL = 2**31 - 1
+"""Milliseconds that one poll can wait: 24.8 days."""
 
 
 class Shim:
@@ -121,7 +123,7 @@ class Shim:
         """Milliseconds until there is something to do unasked."""
         if self._stop is None or self._killed:
             return None
-        return max(0, int((self._stop["deadline"] - time.monotonic()) * 1000) + 1)
+        return min(LONGEST_POLL, max(0, int((self._stop["deadline"] - time.monotonic()) * 1000) + 1))
 
     def _kill_when_due(self, pid: int) -> None:
         if self._stop is not None and not self._killed and time.monotonic() >= self._stop["deadline"]:

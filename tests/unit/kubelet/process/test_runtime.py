@@ -81,6 +81,16 @@ async def test_a_process_ends_when_it_is_asked_and_is_killed_when_it_does_not(sc
     assert stubborn.exit.code == 128 + signal.SIGKILL
 
 
+async def test_a_process_that_has_a_month_to_end_is_asked_too(scene: Scene) -> None:
+    """No poll waits that long: the shim died of it, and with it the process."""
+    scene.run(shell("trap 'sleep 0.1; exit 7' TERM; echo ready; while :; do sleep 0.05; done"))
+    await scene.says("ready")
+    scene.stop(30 * 24 * 3600.0)
+    view = await scene.exited()
+    assert view.exit is not None
+    assert view.exit.code == 7
+
+
 async def test_signals_give_the_code_that_a_shell_would(scene: Scene) -> None:
     """(In a command $$ stands for one $: see expansion.)"""
     scene.run(shell("kill -SEGV $$$$"))

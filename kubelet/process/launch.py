@@ -20,8 +20,8 @@ def main() -> None:
     try:
         os.chdir(plan["cwd"])
         os.execvpe(command[0], command, plan["env"])
-    except OSError as error:
-        print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+    except (OSError, ValueError) as error:  # ValueError: of a null character
+        print(f"cannot run {command[0]}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
         sys.exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
 
 

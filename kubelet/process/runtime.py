@@ -209,8 +209,11 @@ def _make(sandbox: _Sandbox) -> None:
     where = volumes.places(pod, folder / "volumes")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NODE).write_text(pod.spec.nodeName)
-    volumes.make(pod, where)
-    for container in (*pod.spec.initContainers, *pod.spec.containers):
-        home = sandbox.home(container.name)
-        home.mkdir(parents=True, exist_ok=True)
-        volumes.link(container, home / "root", where)
+    try:
+        volumes.make(pod, where)
+        for container in (*pod.spec.initContainers, *pod.spec.containers):
+            home = sandbox.home(container.name)
+            home.mkdir(parents=True, exist_ok=True)
+            volumes.link(container, home / "root", where)
+    except ValueError as error:  # as of a null character, which the API refuses by now
+        raise Unsupported(f"a path of its volumes cannot be one: {error}") from None

@@ -56,7 +56,7 @@ class Shim:
             return self._end(KILLED, message="stopped before it was started")
         try:
             process = self._start()
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: of a null character
             why = f"{self._plan['argv'][0]}: {getattr(error, 'strerror', None) or error}"
             if isinstance(error, OSError) and error.filename == self._plan["cwd"]:
                 why = f"workingDir {error.filename}: {error.strerror}"

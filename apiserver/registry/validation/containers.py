@@ -8,6 +8,7 @@ from apiserver.registry.validation.environment import validate_env, validate_env
 from apiserver.registry.validation.probes import forbid_hooks, validate_hooks
 from apiserver.registry.validation.resources import validate_requirements
 from apiserver.registry.validation.security import validate_security
+from apiserver.registry.validation.text import validate_no_null
 from apiserver.registry.validation.violations import duplicate, forbidden, invalid, required, unsupported
 from apiserver.registry.validation.volumes import validate_mounts
 from pinnace.api import names
@@ -73,6 +74,10 @@ def _validate_container(
         out.append(duplicate(f"{path}.name", name))
     taken.add(name)
     validate_image(image, path, out)
+    validate_no_null(container.workingDir, f"{path}.workingDir", out)
+    for field, words in (("command", container.command), ("args", container.args)):
+        for index, word in enumerate(words):
+            validate_no_null(word, f"{path}.{field}[{index}]", out)
     if container.terminationMessagePolicy not in _MESSAGE_POLICIES:
         where = f"{path}.terminationMessagePolicy"
         out.append(unsupported(where, container.terminationMessagePolicy, _MESSAGE_POLICIES))

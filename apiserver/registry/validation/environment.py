@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from apiserver.registry.validation.text import validate_no_null
 from apiserver.registry.validation.violations import invalid, required, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import ConfigMapKeySelector, EnvFromSource, EnvVar, EnvVarSource, SecretKeySelector
@@ -31,6 +32,7 @@ def validate_env(variables: Sequence[EnvVar], path: str, out: list[Violation]) -
             out.append(required(f"{path}[{index}].name"))
         elif problems := names.env_name(name):
             out.extend(invalid(f"{path}[{index}].name", name, problem) for problem in problems)
+        validate_no_null(variable.value, f"{path}[{index}].value", out)
         if variable.HasField("valueFrom"):
             _validate_source(variable.valueFrom, variable.value, f"{path}[{index}].valueFrom", out)
 

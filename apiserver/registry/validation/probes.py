@@ -1,6 +1,7 @@
 """Probes and lifecycle hooks: what a container's kubelet calls."""
 
 from apiserver.registry.validation.addresses import validate_port, validate_port_or_name
+from apiserver.registry.validation.text import validate_no_null
 from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import (
@@ -82,6 +83,9 @@ def _validate_handler(handler: ProbeHandler | LifecycleHandler, path: str, out: 
                 out.append(required(path, "must specify a handler type"))
         case "exec" if not handler.exec.command:
             out.append(required(f"{path}.exec.command"))
+        case "exec":
+            for index, word in enumerate(handler.exec.command):
+                validate_no_null(word, f"{path}.exec.command[{index}]", out)
         case "httpGet":
             _validate_http(handler.httpGet, f"{path}.httpGet", out)
         case "tcpSocket":

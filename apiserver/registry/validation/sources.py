@@ -6,6 +6,7 @@ from typing import Any
 
 from apiserver.registry.validation.persistentvolumeclaims import validate_claim_spec
 from apiserver.registry.validation.resources import validate_amount
+from apiserver.registry.validation.text import validate_no_null
 from apiserver.registry.validation.violations import between, forbidden, invalid, required, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import EphemeralVolumeSource, PersistentVolumeSource, VolumeSource
@@ -65,10 +66,12 @@ def _validate_details(name: str, details: Any, path: str, out: list[Violation]) 
     match name:
         case "hostPath":
             validate_no_backsteps(details.path, f"{path}.path", out)
+            validate_no_null(details.path, f"{path}.path", out)
             if details.type not in _HOST_PATH_TYPES:
                 out.append(unsupported(f"{path}.type", details.type, _HOST_PATH_TYPES))
         case "local":
             validate_no_backsteps(details.path, f"{path}.path", out)
+            validate_no_null(details.path, f"{path}.path", out)
         case "configMap" if not details.localObjectReference.name:
             out.append(required(f"{path}.name"))
         case "emptyDir" if details.HasField("sizeLimit"):

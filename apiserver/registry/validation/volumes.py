@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from apiserver.registry.validation.sources import validate_no_backsteps, validate_source
+from apiserver.registry.validation.text import validate_no_null
 from apiserver.registry.validation.violations import duplicate, forbidden, invalid, not_found, required, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Volume, VolumeDevice, VolumeMount
@@ -48,6 +49,7 @@ def validate_mounts(
             if value.startswith("/"):
                 out.append(invalid(f"{where}.{field}", value, "must be a relative path"))
             validate_no_backsteps(value, f"{where}.{field}", out)
+            validate_no_null(value, f"{where}.{field}", out)
         if mount.subPath and mount.subPathExpr:
             detail = "subPathExpr and subPath are mutually exclusive"
             out.append(invalid(f"{where}.subPathExpr", mount.subPathExpr, detail))
@@ -93,4 +95,5 @@ def _validate_target(target: str, taken: set[str], path: str, out: list[Violatio
         out.append(required(path))
     elif target in taken:
         out.append(invalid(path, target, "must be unique"))
+    validate_no_null(target, path, out)
     taken.add(target)

@@ -27,6 +27,14 @@ def named(name: str, **more: object) -> Data:
         ({"containers": [named("a.b")]}, [f'{C}.name: Invalid value: "a.b": must not contain dots']),
         ({"containers": [named("a"), named("a")]}, ['spec.containers[1].name: Duplicate value: "a"']),
         ({"initContainers": [named("c")]}, ['spec.initContainers[0].name: Duplicate value: "c"']),
+        (
+            {"containers": [named("a", workingDir="/\0", command=["sh", "\0"], args=["\0"])]},
+            [
+                f'{C}.workingDir: Invalid value: "/\\u0000": must not contain null characters',
+                f'{C}.command[1]: Invalid value: "\\u0000": must not contain null characters',
+                f'{C}.args[0]: Invalid value: "\\u0000": must not contain null characters',
+            ],
+        ),
         ({"containers": [named("a", image="")]}, [f"{C}.image: Required value"]),
         (
             {"containers": [named("a", image=" a:1")]},

@@ -22,6 +22,7 @@ C = "spec.containers[0]"
                 "ASCII characters other than '='"
             ],
         ),
+        ([{"name": "A", "value": "\0"}], [f'{C}.env[0].value: Invalid value: "\\u0000": must not contain null characters']),
         ([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}}], []),
         ([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}], []),
         ([{"name": "A", "valueFrom": {"fieldRef": {}}}], [f"{C}.env[0].valueFrom.fieldRef.fieldPath: Required value"]),

@@ -20,6 +20,10 @@ def probe(**more: object) -> Data:
         (probe(), []),
         (probe(periodSeconds=-1), [f"{C}.readinessProbe.periodSeconds: Invalid value: -1: must be greater than or equal to 0"]),
         ({"readinessProbe": {}}, [f"{C}.readinessProbe: Required value: must specify a handler type"]),
+        (
+            {"readinessProbe": {"exec": {"command": ["a", "\0"]}}},
+            [f'{C}.readinessProbe.exec.command[1]: Invalid value: "\\u0000": must not contain null characters'],
+        ),
         ({"readinessProbe": {"exec": {}}}, [f"{C}.readinessProbe.exec.command: Required value"]),
         ({"livenessProbe": {"grpc": {"port": 0}}}, [f"{C}.livenessProbe.grpc.port: Invalid value: 0: {RANGE}"]),
         (

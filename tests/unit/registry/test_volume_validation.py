@@ -6,6 +6,7 @@ from pinnace.api.resources import PODS
 from tests.unit.registry.objects import Data, created, pod
 
 C = "spec.containers[0]"
+NO_NULL = "must not contain null characters"
 V: Data = {"name": "v", "emptyDir": {}}
 
 
@@ -25,6 +26,10 @@ V: Data = {"name": "v", "emptyDir": {}}
                 'spec.volumes[0].hostPath.type: Unsupported value: "x": supported values: "", "BlockDevice", "CharDevice", '
                 '"Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"',
             ],
+        ),
+        (
+            [{"name": "v", "hostPath": {"path": "/a\0b"}}],
+            [f'spec.volumes[0].hostPath.path: Invalid value: "/a\\u0000b": {NO_NULL}'],
         ),
         ([{"name": "v", "secret": {}}], ["spec.volumes[0].secret.secretName: Required value"]),
         ([{"name": "v", "configMap": {}}], ["spec.volumes[0].configMap.name: Required value"]),
@@ -87,6 +92,13 @@ def test_volumes(volumes: list[Data], expected: list[str]) -> None:
                 f'{C}.volumeMounts[0].subPath: Invalid value: "/b": must be a relative path',
                 f"{C}.volumeMounts[0].subPathExpr: Invalid value: \"../c\": must not contain '..'",
                 f'{C}.volumeMounts[0].subPathExpr: Invalid value: "../c": subPathExpr and subPath are mutually exclusive',
+            ],
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/a\0b", "subPath": "c\0"}]},
+            [
+                f'{C}.volumeMounts[0].mountPath: Invalid value: "/a\\u0000b": {NO_NULL}',
+                f'{C}.volumeMounts[0].subPath: Invalid value: "c\\u0000": {NO_NULL}',
             ],
         ),
         (

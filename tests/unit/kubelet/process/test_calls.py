@@ -67,6 +67,7 @@ async def test_a_command_succeeds_or_says_what_it_wrote(scene: Scene) -> None:
     assert await failure(scene, ExecAction(command=["true"])) == ""
     assert await failure(scene, ExecAction(command=["sh", "-c", "echo not ready; exit 1"])) == "not ready"
     assert await failure(scene, ExecAction(command=["false"])) == "command terminated with exit code 1"
+    assert (await failure(scene, ExecAction(command=["true", "\0"]))).startswith("cannot run true: embedded null")
 
 
 async def test_what_takes_too_long_is_broken_off(scene: Scene) -> None:

@@ -64,6 +64,43 @@ async def test_a_container_without_a_command_is_refused(scene: Scene) -> None:
     assert scene.root.pods() == []
 
 
+@pytest.mark.parametrize(
+    ("where", "sub_path", "host_path"),
+    [("/a\0b", "", ""), ("/a", "b\0", ""), ("/a", "", "/no/such\0")],
+    ids=["mountPath", "subPath", "hostPath"],
+)
+async def test_a_path_that_cannot_be_one_refuses_its_pod_alone(scene: Scene, where: str, sub_path: str, host_path: str) -> None:
+    """One that is stored: the API takes none any more."""
+    pod = shell("echo here; exit 0")
+    source = pod.spec.volumes.add(name="v").volumeSource
+    if host_path:
+        source.hostPath.path, source.hostPath.type = host_path, "DirectoryOrCreate"
+    else:
+        source.emptyDir.SetInParent()
+    pod.spec.containers[0].volumeMounts.add(name="v", mountPath=where, subPath=sub_path)
+    with pytest.raises(Unsupported, match="a path of its volumes cannot be one: embedded null"):
+        scene.runtime.prepare(pod, ADDRESSES)
+    assert scene.root.pods() == []
+    scene.adopt(pod)  # by an earlier kubelet it had been taken
+
+
+@pytest.mark.parametrize("field", ["args", "env", "workingDir"])
+async def test_what_no_process_can_be_given_says_why(scene: Scene, field: str) -> None:
+    pod = shell("exit 0")
+    container = pod.spec.containers[0]
+    if field == "args":
+        container.args.append("a\0b")
+    elif field == "env":
+        container.env.add(name="A", value="a\0b")
+    else:
+        container.workingDir = "/a\0b"
+    scene.run(pod)
+    view = await scene.exited()
+    assert view.exit is not None
+    assert (view.exit.code, view.exit.reason) == (128, "StartError")
+    assert view.exit.message.startswith("cannot start /bin/sh: embedded null")
+
+
 async def test_a_process_ends_when_it_is_asked_and_is_killed_when_it_does_not(scene: Scene) -> None:
     scene.run(shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done", "trap '' TERM; echo ready; sleep 1000"))
     scene.start("c1", 0)

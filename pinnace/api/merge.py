@@ -6,8 +6,9 @@ What was applied last is kept with the object, in an annotation. Next time
 * what was never ours (defaults, status, what others have set) stays as it is.
 
 Objects merge field by field, maps key by key. Lists of objects that have an identity (containers by name, mounts by path) merge
-item by item; other lists are replaced as a whole. Everything here is a function of dictionaries, and leaves them unchanged.
-Patches (pinnace.api.patch) merge by the same rules, but for what they say of lists.
+item by item; other lists are replaced as a whole. Of what is one of several kinds (a volume, a strategy) only what is wanted
+stays once it changes. Everything here is a function of dictionaries, and leaves them unchanged. Patches (pinnace.api.patch)
+merge by the same rules, but for what they say of lists, and of what stays.
 """
 
 import json
@@ -41,6 +42,9 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
 neither.)"""
 SETS = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values to which others may add."""
+_UNIONS = frozenset({"strategy", "volumes"})
+"""What is one of several kinds, each with fields of its own: Kubernetes' retainKeys. The defaults of the kind that it was
+exclude the kind that it is to be."""
 _DEFAULTS = {"protocol": "TCP"}
 """Values of identity fields that are left out."""
 
@@ -115,7 +119,8 @@ def _without_annotation(desired: Data) -> dict[str, Any]:
 
 
 class _Apply(Merge):
-    """The wanted items of a list in their order, then those of others."""
+    """The wanted items of a list in their order, then those of others. When a union is to be another, it loses all that is not
+    wanted; one that is as wanted keeps its defaults, and what others have set."""
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
         if name in SETS:
@@ -123,8 +128,14 @@ class _Apply(Merge):
         was, now, wanted = (_by_key(name, items) for items in (last, live, desired))
         if was is None or now is None or wanted is None:
             return None
-        merged = [self.objects(was.get(key, {}), now.get(key, {}), item) for key, item in wanted.items()]
+        merged = [self._value(name, was.get(key), now.get(key), item) for key, item in wanted.items()]
         return merged + [deepcopy(item) for key, item in now.items() if key not in wanted and key not in was]
+
+    def _value(self, name: str, last: Any, live: Any, desired: Any) -> Any:
+        merged = super()._value(name, last, live, desired)
+        if name in _UNIONS and isinstance(desired, Mapping) and merged != live:
+            return {field: value for field, value in merged.items() if field in desired}
+        return merged
 
 
 _APPLY = _Apply()

@@ -85,6 +85,40 @@ Data = dict[str, Any]
             {"status": {"phase": "Running"}, "metadata": {"uid": "u", "labels": {"theirs": "1", "mine": "1"}}},
             id="status and identity stay",
         ),
+        pytest.param(
+            {},
+            {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}}},
+            {"strategy": {"type": "Recreate"}},
+            {"strategy": {"type": "Recreate"}},
+            id="another strategy drops the defaults of the first",
+        ),
+        pytest.param(
+            {"strategy": {"type": "RollingUpdate"}},
+            {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 5}}},
+            {"strategy": {"type": "RollingUpdate"}},
+            {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 5}}},
+            id="a strategy that stays keeps what others have set",
+        ),
+        pytest.param(
+            {"strategy": {"rollingUpdate": {"maxSurge": 1}}},
+            {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "25%"}}},
+            {"strategy": {"rollingUpdate": {"maxSurge": 2}}},
+            {"strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": "25%"}}},
+            id="what a strategy keeps merges",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "t"}, {"name": "u"}]},
+            {"volumes": [{"name": "t", "emptyDir": {}}, {"name": "u", "emptyDir": {}}, {"name": "injected", "emptyDir": {}}]},
+            {"volumes": [{"name": "t", "hostPath": {"path": "/x"}}, {"name": "u"}]},
+            {
+                "volumes": [
+                    {"name": "t", "hostPath": {"path": "/x"}},
+                    {"name": "u", "emptyDir": {}},
+                    {"name": "injected", "emptyDir": {}},
+                ]
+            },
+            id="a volume is of one kind",
+        ),
         pytest.param({"env": "spoilt"}, {"env": [{"name": "A"}]}, {"env": [{"name": "B"}]},
                      {"env": [{"name": "B"}, {"name": "A"}]}, id="a spoilt memory does no harm"),
     ],
@@ -100,7 +134,7 @@ VALUES = st.recursive(
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner, max_size=2),
     max_leaves=8,
 )
-OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "env", "metadata"]), VALUES, max_size=4)
+OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "env", "metadata", "strategy", "volumes"]), VALUES, max_size=4)
 
 
 @given(OBJECTS, OBJECTS, OBJECTS)

@@ -35,6 +35,7 @@ _WORDS = {
     for spelling in spellings.split()
     for word in (spelling, spelling.capitalize(), spelling.upper())
 } | {"": None}
+_NUMBERS = (_INTEGER, _OCTAL, _HEXADECIMAL, _FLOAT)
 _MAX_PLAIN = 64
 """A longer scalar is text."""
 
@@ -93,6 +94,11 @@ def parse(text: str) -> Iterator[Document]:
         raise DocumentError(mark.line + 1 if mark else 1, f"invalid YAML: {what}") from None
     except yaml.reader.ReaderError as error:
         raise DocumentError(text.count("\n", 0, error.position) + 1, f"invalid YAML: {error.reason}") from None
+
+
+def is_text(text: str) -> bool:
+    """Does an unquoted scalar mean this very text? (Of any length: Kubernetes' tools read long numbers as numbers.)"""
+    return text not in _WORDS and not any(form.fullmatch(text) for form in _NUMBERS)
 
 
 def line_of(data: object, path: tuple[str | int, ...], line: int) -> int:

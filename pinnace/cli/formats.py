@@ -8,9 +8,25 @@ from typing import Any
 import yaml
 
 from pinnace.api.codec import to_dict
+from pinnace.api.documents import is_text
 from pinnace.cli.targets import Item, reference
 
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_ALSO_BOOLEANS = frozenset("yYnN")
+"""In YAML 1.1 and for some tools, though neither PyYAML nor pinnace reads them so."""
+
+
+class _Dumper(_Base):  # type: ignore[misc]
+    """Quotes each text that would be read as something else. PyYAML quotes what PyYAML would, to which `12e4567` and `08` are
+    no numbers."""
+
+    def text(self, text: str) -> yaml.ScalarNode:
+        style = None if is_text(text) and text not in _ALSO_BOOLEANS else "'"
+        node: yaml.ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        return node
+
+
+_Dumper.add_representer(str, _Dumper.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
-"""YAML text as plain data that remembers its lines.
+"""YAML or JSON text as plain data that remembers its lines.
 
 The data are dictionaries with string keys, lists, and the scalars of JSON. Scalars are read as Kubernetes' tools read them (as
-in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal), but dates stay text and keys are always text.
+in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal), but dates stay text and keys are always text. JSON is nearly
+always YAML; what is not, as objects one after another (which jq writes), is read as JSON, and all of an object has its line.
 
-Whoever wrote the text may be hostile: it is read event by event, and reading stops at the first sign of too much text, of too
-much depth, or of aliases that unfold into too much. Values are data only: no tag makes an object.
+Whoever wrote the text may be hostile: it is read event by event (JSON object by object), and reading stops at the first sign of
+too much text, of too much depth, or of aliases that unfold into too much. Values are data only: no tag makes an object.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +40,8 @@ _WORDS = {
 _NUMBERS = (_INTEGER, _OCTAL, _HEXADECIMAL, _FLOAT)
 _MAX_PLAIN = 64
 """A longer scalar is text."""
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NO_UNICODE = "not valid Unicode"
 
 
 class DocumentError(ValueError):
@@ -46,6 +50,10 @@ class DocumentError(ValueError):
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
         self.line = line
+
+
+class _NotYaml(DocumentError):
+    """It may still be JSON."""
 
 
 class LocatedDict(dict[str, Any]):
@@ -83,17 +91,29 @@ def parse(text: str) -> Iterator[Document]:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise DocumentError(text.count("\n", 0, error.start) + 1, "not valid Unicode") from None
+        raise DocumentError(text.count("\n", 0, error.start) + 1, _NO_UNICODE) from None
     if size > MAX_SIZE:
         raise DocumentError(1, f"the text has {size} bytes; the most that is read is {MAX_SIZE}")
+    if not text.lstrip().startswith("{"):
+        yield from _yaml(text)
+        return
+    try:
+        documents = list(_yaml(text))
+    except _NotYaml as error:
+        yield from _JsonParser(text).documents(error)
+    else:
+        yield from documents
+
+
+def _yaml(text: str) -> Iterator[Document]:
     try:
         yield from _Parser(text).documents()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise DocumentError(mark.line + 1 if mark else 1, f"invalid YAML: {what}") from None
+        raise _NotYaml(mark.line + 1 if mark else 1, f"invalid YAML: {what}") from None
     except yaml.reader.ReaderError as error:
-        raise DocumentError(text.count("\n", 0, error.position) + 1, f"invalid YAML: {error.reason}") from None
+        raise _NotYaml(text.count("\n", 0, error.position) + 1, f"invalid YAML: {error.reason}") from None
 
 
 def is_text(text: str) -> bool:
@@ -143,7 +163,7 @@ class _Parser:
         if kind is ScalarEvent:
             value = _scalar(event)
         elif depth == MAX_DEPTH:
-            raise DocumentError(event.start_mark.line + 1, f"more than {MAX_DEPTH} levels deep")
+            raise _too_deep(event.start_mark.line + 1)
         elif kind is MappingStartEvent:
             value = self._mapping(event, depth + 1)
         else:
@@ -169,7 +189,7 @@ class _Parser:
     def _key(self, event: Any, line: int) -> str:
         if type(event) is not ScalarEvent:
             raise DocumentError(line, "a key must be a string")
-        key: str = event.value
+        key = _text(event)
         if key == "<<" and event.implicit[0]:
             raise DocumentError(line, "merge keys (<<) are not supported: write the fields out")
         return key
@@ -191,14 +211,115 @@ class _Parser:
     def _count(self, nodes: int, event: Any) -> None:
         self._nodes += nodes
         if self._nodes > MAX_NODES:
-            raise DocumentError(event.start_mark.line + 1, f"more than {MAX_NODES} values, with aliases unfolded")
+            raise _too_many(event.start_mark.line + 1)
+
+
+class _JsonParser:
+    """Objects one after another."""
+
+    def __init__(self, text: str) -> None:
+        self._json = text
+        self._line = 1
+        self._nodes = 0
+        self._mistakes: list[tuple[int, str]] = []
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._object, parse_float=_unquoted, parse_int=_unquoted, parse_constant=_no_constant
+        )
+
+    def documents(self, otherwise: DocumentError) -> Iterator[Document]:
+        """Raises `otherwise` when not even the first can be read: then the text is no JSON."""
+        end = 0
+        while (start := _next(self._json, end)) < len(self._json):
+            self._line += self._json.count("\n", end, start)
+            self._mistakes = []
+            try:
+                data, stop = self._decoder.raw_decode(self._json, start)
+            except RecursionError:
+                raise _too_deep(self._line) from None
+            except ValueError as error:
+                if end == 0:
+                    raise otherwise from None
+                line, what = (error.lineno, error.msg) if isinstance(error, json.JSONDecodeError) else (self._line, error)
+                raise DocumentError(line, f"invalid JSON: {what}") from None
+            self._check(data, 0)
+            yield Document(data, self._line, tuple(self._mistakes))
+            self._line += self._json.count("\n", start, stop)
+            end = stop
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        for key, item in pairs:
+            if key in value:
+                self._mistakes.append((self._line, f'"{key}" is given twice'))
+            else:
+                value[key] = item
+        return value
+
+    def _check(self, value: Any, depth: int) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise _too_many(self._line)
+        if isinstance(value, str):
+            self._check_text(value)
+        elif isinstance(value, dict | list):
+            if depth == MAX_DEPTH:
+                raise _too_deep(self._line)
+            for key in value if isinstance(value, dict) else ():
+                self._check_text(key)
+            for item in value.values() if isinstance(value, dict) else value:
+                self._check(item, depth + 1)
+
+    def _check_text(self, text: str) -> None:
+        if not _is_unicode(text):
+            raise DocumentError(self._line, _NO_UNICODE)
+
+
+def _next(text: str, at: int) -> int:
+    """Where the next object begins, or the text ends."""
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _too_deep(line: int) -> DocumentError:
+    return DocumentError(line, f"more than {MAX_DEPTH} levels deep")
+
+
+def _too_many(line: int) -> DocumentError:
+    return DocumentError(line, f"more than {MAX_NODES} values, with aliases unfolded")
+
+
+def _is_unicode(text: str) -> bool:
+    """Half of a character ("\\ud800") can be written in JSON, but is no text."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(event: Any) -> str:
+    """PyYAML's loader in Python reads each half of an escaped character as one; that in C refuses them."""
+    text: str = event.value
+    if not _is_unicode(text):
+        raise _NotYaml(event.start_mark.line + 1, _NO_UNICODE)
+    return text
 
 
 def _scalar(event: Any) -> Any:
-    text = event.value
+    text = _text(event)
     if (event.implicit[0] and event.tag is None) or event.tag not in (None, "!", _TAG + "str"):
-        return _plain(text) if len(text) <= _MAX_PLAIN else text
+        return _unquoted(text)
     return text
+
+
+def _unquoted(text: str) -> Any:
+    return _plain(text) if len(text) <= _MAX_PLAIN else text
 
 
 @lru_cache(maxsize=4096)

@@ -1,5 +1,6 @@
 """YAML as data with lines, and what is refused."""
 
+import json
 import time
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import yaml
 
 from pinnace.api import documents
-from pinnace.api.documents import MAX_DEPTH, MAX_SIZE, DocumentError, line_of, parse
+from pinnace.api.documents import MAX_DEPTH, MAX_NODES, MAX_SIZE, DocumentError, line_of, parse
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
@@ -144,3 +145,42 @@ def test_aliases_that_unfold_into_billions_are_refused_at_once() -> None:
     with pytest.raises(DocumentError, match="with aliases unfolded"):
         list(parse(laughs))
     assert time.process_time() - started < 5
+
+
+def test_objects_of_json_one_after_another() -> None:
+    text = json.dumps({"a": 1, "b": [0.5, "1e3", None]}) + '{"a": 2}\n\n{\n "a": true,\n "a": "x"\n}\n'
+    found = list(parse(text))
+    assert [document.data for document in found] == [{"a": 1, "b": [0.5, "1e3", None]}, {"a": 2}, {"a": True}]
+    assert [document.line for document in found] == [1, 1, 3]
+    assert found[2].mistakes == ((3, '"a" is given twice'),)
+
+
+def test_json_that_is_no_yaml() -> None:
+    assert one(json.dumps({"a": "\U0001f600", "k" * 2000: 1})) == {"a": "\U0001f600", "k" * 2000: 1}
+    assert one('{"a": "\\ud83d\\ude00", "b": 1e3, "c": %s}' % ("1" * 5000)) == {"a": "\U0001f600", "b": 1000.0, "c": "1" * 5000}
+
+
+def test_what_begins_like_json_may_be_yaml() -> None:
+    assert [document.data for document in parse("{a: 1}\n---\nb: 2\n")] == [{"a": 1}, {"b": 2}]
+    with pytest.raises(DocumentError, match="invalid YAML"):
+        list(parse("{a: 1, b: ]}"))
+
+
+@pytest.mark.parametrize(
+    ("second", "line", "message"),
+    [
+        ('{"a": }', 2, "invalid JSON: Expecting value"),
+        ('\n{"a": NaN}', 3, "invalid JSON: NaN is no number"),
+        (r'{"a": ["\ud83d"]}', 2, "not valid Unicode"),
+        (r'{"\ud83d": 1}', 2, "not valid Unicode"),
+        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 2, f"more than {MAX_DEPTH} levels deep"),
+        ("[" * 500_000, 2, f"more than {MAX_DEPTH} levels deep"),
+        (f"[{'0,' * MAX_NODES}0]", 2, f"more than {MAX_NODES} values"),
+    ],
+    ids=["syntax", "constant", "half a character", "half a character of a key", "depth", "recursion", "nodes"],
+)
+def test_what_is_refused_in_yaml_is_refused_in_json(second: str, line: int, message: str) -> None:
+    documents = parse('{"a": 1}\n' + second)
+    with pytest.raises(DocumentError, match=message) as caught:
+        list(documents)
+    assert caught.value.line == line

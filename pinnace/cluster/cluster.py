@@ -2,8 +2,9 @@
 
     up -> state written -> etcd -> API servers -> schedulers, kubelets, controllers -> nodes Ready, a leader -> (runs) -> down
 
-A process is in the state from when it is planned. So whatever dies at whatever moment, this program included, `down` finds what
-still runs. A start that fails or is cancelled takes down what it has started.
+A process is in the state from when it is planned, and one that has ended is struck out before another starts in its place. So
+whatever dies at whatever moment, this program included, `down` finds what still runs, written down or not. A start that fails
+or is cancelled takes down what it has started.
 """
 
 import asyncio
@@ -244,6 +245,9 @@ class Cluster:
     def _spawn(self, name: str) -> None:
         if name in self._children:
             self._children[name].wait()  # it has ended: this only reaps it
+        if self.state.find(name).process:  # one that has ended would hide this one, until it is written down
+            self._state = self.state.with_process(name, None)
+            self.folder.write(self._state)
         child = self._children[name] = processes.spawn(self.state.find(name).plan, self.folder.log(name))
         process = procfs.identify(child.pid)
         if process is None:

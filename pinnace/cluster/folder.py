@@ -27,6 +27,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._state = path / states.FILE
+        self._draft = self._state.with_suffix(".tmp")
         self._lock = path / "lock"
         self.logs = path / "logs"
         self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), self.logs)
@@ -88,10 +89,9 @@ class Folder:
 
     def write(self, state: ClusterState) -> None:
         """All or nothing: a reader sees the state before or after."""
-        draft = self._state.with_suffix(".tmp")
         try:
-            draft.write_text(states.encode(state))
-            draft.replace(self._state)
+            self._draft.write_text(states.encode(state))
+            self._draft.replace(self._state)
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -112,6 +112,7 @@ class Folder:
         """Removes all that a cluster has left here. The folder itself stays: it holds the lock."""
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
+        self._draft.unlink(missing_ok=True)  # the disk was full, or its writer was killed
         self._state.unlink(missing_ok=True)
 
     def prune(self, made: Sequence[Path]) -> None:

@@ -18,7 +18,8 @@ class StateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process of the cluster. `process` is None from the moment it is planned until it has been started."""
+    """One process of the cluster. `process` is None from the moment it is planned until it has been started, and again while it
+    is started anew."""
 
     plan: Plan
     process: Identity | None = None
@@ -33,7 +34,7 @@ class ProcessRecord:
 
     @property
     def pid(self) -> int:
-        """0: never started."""
+        """0: its start is not written down."""
         return self.process.pid if self.process else 0
 
 
@@ -61,7 +62,7 @@ class ClusterState:
     def of(self, component: str) -> list[ProcessRecord]:
         return [record for record in self.processes if record.component == component]
 
-    def with_process(self, name: str, process: Identity) -> "ClusterState":
+    def with_process(self, name: str, process: Identity | None) -> "ClusterState":
         return replace(self, processes=tuple(replace(r, process=process) if r.name == name else r for r in self.processes))
 
 

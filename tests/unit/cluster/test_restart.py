@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,13 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.reaching import reach
 from pinnace.cli.verbs.restart import chosen
 from pinnace.client.config import ClientConfig
+from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.errors import AlreadyRunning, NoCluster
+from pinnace.cluster.errors import AlreadyRunning, FolderError, NoCluster
 from pinnace.cluster.folder import Folder
+from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import ClusterSpec, Plan
-from pinnace.cluster.state import planned
+from pinnace.cluster.state import ClusterState, planned
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
@@ -66,3 +70,36 @@ def test_no_answer_from_a_local_cluster_names_restart(cluster: Cluster, tmp_path
     with pytest.raises(Failure) as refused:
         asyncio.run(reach(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path)))
     assert "`pinnace up`" in refused.value.report.hint
+
+
+async def test_what_was_started_is_found_though_it_could_not_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cluster"
+    address = f"127.0.0.1:{Ports().next()}"
+    plan = Plan("etcd", "etcd-0", address, address, (sys.executable, "-c", "import time; time.sleep(60)", str(path)))
+    made = Folder(path).create()
+    Folder(path).claim(planned(ClusterSpec(data_dir=path), [plan], made, 0.0).with_process("etcd-0", DEAD))
+    children: list[subprocess.Popen[bytes]] = []
+    spawn = processes.spawn
+
+    def fill_the_disk(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
+        children.append(spawn(plan, log))
+        monkeypatch.setattr(Folder, "write", full)
+        return children[-1]
+
+    def full(folder: Folder, state: ClusterState) -> None:
+        (path / "cluster.tmp").write_text("{")
+        raise FolderError("no space left on device")
+
+    monkeypatch.setattr(processes, "spawn", fill_the_disk)
+    try:
+        with pytest.raises(FolderError):
+            Cluster.load(path).revive(["etcd-0"])
+        assert Cluster.load(path).pid("etcd-0") == children[0].pid
+        await Cluster.load(path).down()
+        assert procfs.identify(children[0].pid) is None, "it was killed"
+        assert not path.exists()
+    finally:
+        children[0].kill()
+        children[0].wait()

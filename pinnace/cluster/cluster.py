@@ -76,6 +76,12 @@ class Cluster:
         cluster._state = state
         return cluster
 
+    def reloaded(self) -> "Cluster":
+        """This cluster, as it is by now. Raises NoCluster when it is gone, also if there is another one in its folder."""
+        found = Cluster.load(self.spec.data_dir)
+        self._expect(found.state)
+        return found
+
     @property
     def state(self) -> ClusterState:
         if self._state is None:
@@ -121,12 +127,23 @@ class Cluster:
             raise
 
     async def down(self, grace: float = processes.GRACE) -> list[str]:
-        """Ends all processes and removes all that the cluster has left. The names of processes that had to be killed."""
+        """Ends all processes and removes all that the cluster has left. The names of processes that had to be killed. Raises
+        NoCluster when there is another one in its folder."""
         with self.folder.locked():
-            self._state = self.folder.read() or self.state
+            found = self.folder.read() or self.state
+            self._expect(found)
+            self._state = found
             killed = await self._stop_and_remove(grace)
         self.folder.prune(self.state.made)
         return killed
+
+    def _expect(self, found: ClusterState) -> None:
+        """A folder outlives its cluster: what is in it now may be another one, started by somebody else. Raises NoCluster."""
+        if found.created != self.state.created:
+            raise NoCluster(
+                f"the cluster in {self.folder.path} has been taken down, and another one started there",
+                hint="`pinnace status` shows it",
+            )
 
     async def status(self) -> list[ProcessStatus]:
         async with self.client() as client:
@@ -190,9 +207,11 @@ class Cluster:
         """Starts processes that have ended, at the addresses they had, and does not wait for them. Raises KeyError,
         ClusterError."""
         with self.folder.locked():
-            self._state = self.folder.read()
-            if self._state is None:
+            found = self.folder.read()
+            if found is None:
                 raise NoCluster(f"the cluster in {self.folder.path} has been taken down", hint="start one with `pinnace up`")
+            self._expect(found)
+            self._state = found
             for name in names:
                 if processes.running(self.state.find(name)):
                     raise ClusterError(f"{name} runs already")

@@ -13,12 +13,12 @@ INTERVAL = 0.5
 
 
 async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
-    """Says what changes after `before`. Returns when nothing is left to look at: its state is gone, or all its processes have
-    ended."""
+    """Says what changes after `before`. Returns when nothing is left to look at: its state is gone (another
+    cluster in its folder is none of ours), or all its processes have ended."""
     async with cluster.client() as client:
         while True:
             try:
-                state = Cluster.load(cluster.spec.data_dir).state
+                state = cluster.reloaded().state
             except NoCluster:
                 return
             after = await view.status(state, client)

@@ -105,7 +105,7 @@ async def _down(cluster: Cluster, steps: Steps) -> bool:
     """Takes it down and forgets it. False: somebody else does so, or has done."""
     steps.waiting("the processes to end")
     try:
-        await Cluster.load(cluster.spec.data_dir).down()
+        await cluster.reloaded().down()
     except (NoCluster, Busy):
         return False
     local.remove_context(cluster.spec.data_dir)

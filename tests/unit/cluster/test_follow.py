@@ -1,7 +1,25 @@
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from pinnace.cluster.follow import changes
+import pytest
+
+from pinnace.cli.local import Steps
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.up import _down
+from pinnace.cluster import certificates
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import NoCluster
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.follow import changes, follow
+from pinnace.cluster.spec import ClusterSpec, Plan, pki_folder
+from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Identity
 
 ZERO = ProcessStatus("scheduler", "scheduler-0", 10, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True)
 ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", "127.0.0.1:92", ready=True, leader=False)
@@ -36,3 +54,48 @@ def test_the_elections_of_schedulers_and_controllers_are_told_apart() -> None:
     before = [ZERO, ONE, controllers]
     assert changes(before, [replace(ZERO, leader=False), ONE, controllers]) == ["nobody leads, scheduler-0 did before"]
     assert changes(before, [ZERO, ONE, replace(controllers, leader=False)]) == ["nobody leads, controllers-0 did before"]
+
+
+def a_state(folder: Path, name: str, created: float) -> ClusterState:
+    plans = [Plan("apiserver", each, "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for each in ("apiserver-0", name)]
+    return planned(ClusterSpec(data_dir=folder), plans, [], created)
+
+
+@pytest.fixture
+def replaced(tmp_path: Path) -> Cluster:
+    """A cluster after whose end another one was started in its folder."""
+    Folder(tmp_path).claim(a_state(tmp_path, "apiserver-1", 1.0))
+    certificates.provide(pki_folder(tmp_path), ["127.0.0.1:1"], {})
+    cluster = Cluster.load(tmp_path)
+    Folder(tmp_path).write(a_state(tmp_path, "apiserver-2", 2.0))
+    return cluster
+
+
+async def test_another_cluster_in_the_folder_is_not_followed(replaced: Cluster) -> None:
+    said: list[str] = []
+    async with asyncio.timeout(10):
+        await follow(replaced, [replace(ZERO, component="apiserver", name="apiserver-0")], said.append)
+    assert said == []
+
+
+@pytest.fixture
+def its_process() -> Iterator[Identity]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = procfs.identify(child.pid)
+        assert found is not None
+        yield found
+        child.kill()
+
+
+async def test_another_cluster_in_the_folder_is_neither_taken_down_nor_started(
+    replaced: Cluster, its_process: Identity
+) -> None:
+    folder = Folder(replaced.spec.data_dir)
+    other = a_state(folder.path, "apiserver-2", 2.0).with_process("apiserver-0", its_process)
+    folder.write(other)
+    with Steps(Settings()) as steps:
+        assert not await _down(replaced, steps)
+    for act in (replaced.down, lambda: replaced.restart(["apiserver-0"])):
+        with pytest.raises(NoCluster, match="another one"):
+            await act()
+    assert procfs.alive(its_process) and folder.read() == other

@@ -21,11 +21,12 @@ Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pinnace.runtime import filelock
 from pinnace.runtime.tls import TlsFiles
 
 _PLAIN = "http://"
@@ -142,7 +143,6 @@ def write_context(
     """Adds or replaces cluster, user and context `name`, makes it the current one, and keeps all others. The path of the file:
     `file`, or else the one that is read without it."""
     path = file or config_path(environ)
-    document = _read(path) if path.exists() else {"apiVersion": "v1", "kind": "Config"}
     cluster: dict[str, Any] = {"server": ",".join(config.endpoints)}
     user: dict[str, Any] = {}
     if config.tls is not None:
@@ -153,18 +153,20 @@ def write_context(
             user = {"client-certificate": str(config.tls.cert), "client-key": str(config.tls.key)}
     if config.data_dir is not None:
         cluster["extensions"] = [{"name": EXTENSION, "extension": {"dataDir": str(config.data_dir)}}]
-    _put(document, "clusters", name, {"cluster": cluster})
-    _put(document, "users", name, {"user": user})
-    _put(document, "contexts", name, {"context": {"cluster": name, "user": name}})
-    document["current-context"] = name
-    _write(path, document)
+    with _locked(path):
+        document = _found(path) or {"apiVersion": "v1", "kind": "Config"}
+        _put(document, "clusters", name, {"cluster": cluster})
+        _put(document, "users", name, {"user": user})
+        _put(document, "contexts", name, {"context": {"cluster": name, "user": name}})
+        document["current-context"] = name
+        _write(path, document)
     return path
 
 
 def current_context(*, environ: Mapping[str, str] = os.environ) -> str:
     """The name of the context that is used when none is named; "" when there is none."""
-    path = config_path(environ)
-    return str(_read(path).get("current-context") or "") if path.exists() else ""
+    document = _found(config_path(environ)) or {}
+    return str(document.get("current-context") or "")
 
 
 def remove_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
@@ -172,18 +174,28 @@ def remove_context(name: str, *, environ: Mapping[str, str] = os.environ) -> Non
     path = config_path(environ)
     if not path.exists():
         return
-    document = _read(path)
+    with _locked(path):
+        if (document := _found(path)) is not None:
+            _remove(path, document, name)
+    if not environ.get("PINNACE_CONFIG"):  # the folder is ours
+        with suppress(OSError):  # and something is kept in it
+            path.parent.rmdir()
+
+
+def _remove(path: Path, document: dict[str, Any], name: str) -> None:
     for section in ("clusters", "users", "contexts"):
         document[section] = [entry for entry in _entries(document, section) if entry.get("name") != name]
     if document.get("current-context") == name:
         document["current-context"] = ""
     if any(value for key, value in document.items() if key not in ("apiVersion", "kind")):
         _write(path, document)
-        return
-    path.unlink(missing_ok=True)
-    if not environ.get("PINNACE_CONFIG"):  # the folder is ours
-        with suppress(OSError):  # and others keep something in it
-            path.parent.rmdir()
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _locked(path: Path) -> AbstractContextManager[None]:
+    """For as long as the file is read, changed and written: who did so at the same time would undo it. Makes the folder."""
+    return filelock.locked(path.with_name(f"{path.name}.lock"))
 
 
 def _endpoint(text: str) -> str:
@@ -198,12 +210,20 @@ def _endpoint(text: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    document = _found(path)
+    if document is None:
+        raise ConfigError(f"no cluster to talk to: {path} does not exist")
+    return document
+
+
+def _found(path: Path) -> dict[str, Any] | None:
+    """None: there is no file. Raises ConfigError when it is no configuration."""
     import yaml  # 20 ms, which whoever only asks for help does not wait for
 
     try:
         document = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"no cluster to talk to: {path} does not exist") from None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", f"repair or remove {path}") from None
     if not isinstance(document, dict) or document.get("kind") != "Config":
@@ -217,7 +237,6 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
 
     import yaml
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(descriptor, "w") as file:

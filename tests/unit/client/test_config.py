@@ -1,5 +1,6 @@
 """Where the client looks for its servers, and what it says when it finds none."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,21 @@ def test_the_file_goes_with_the_last_context(tmp_path: Path) -> None:
         assert caught.value.hint == "choose one with --context: one"
         remove_context("one", environ=environ)
         assert left.is_dir() and not list(left.iterdir())
+
+
+def test_nothing_is_lost_by_those_who_write_at_once(tmp_path: Path) -> None:
+    environ, names = {"XDG_CONFIG_HOME": str(tmp_path)}, list("abcd")
+
+    def come_and_go(name: str) -> None:
+        for _ in range(4):
+            write_context(name, ONE, environ=environ)
+            remove_context(name, environ=environ)
+        write_context(name, ONE, environ=environ)
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(come_and_go, names))
+    assert [load(context=name, environ=environ) for name in names] == [ONE] * len(names)
+    assert [path.name for path in config_path(environ).parent.iterdir()] == ["config"]
 
 
 def test_what_pinnace_does_not_know_is_kept(file: Path, environ: dict[str, str]) -> None:

@@ -1,0 +1,66 @@
+"""A lock among processes; threads stand in for them, as each opens the file for itself."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pinnace.runtime.filelock import locked
+
+
+def test_it_is_there_only_while_it_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    with locked(path):
+        assert path.exists()
+        with pytest.raises(TimeoutError, match="lock"), locked(path, timeout=0):
+            pass
+    assert not path.exists()
+    with locked(path, timeout=0):
+        pass
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """Also those who wait while the file, and the folder with it, comes and goes."""
+    count, path = tmp_path / "count", tmp_path / "folder" / "lock"
+    count.write_text("0")
+
+    def add(_: int) -> None:
+        with locked(path):
+            count.write_text(str(int(count.read_text()) + 1))
+        with suppress(OSError):
+            path.parent.rmdir()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(40)))
+    assert count.read_text() == "40"
+    assert not path.exists()
+
+
+def test_where_there_can_be_no_folder_nobody_waits(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "lock", tmp_path / "file" / "deep" / "lock"):
+        with pytest.raises(NotADirectoryError), locked(path):
+            pass
+
+
+def test_that_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from pinnace.runtime.filelock import locked
+with locked(Path({str(tmp_path / "lock")!r})):
+    print(flush=True)
+    input()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(TimeoutError), locked(tmp_path / "lock", timeout=0):
+            pass
+        holder.kill()
+        holder.wait(10)
+    assert (tmp_path / "lock").exists()
+    with locked(tmp_path / "lock", timeout=0):
+        pass

@@ -3,13 +3,13 @@
 For when its kubelet has ended and no other is going to take it up (as `kubeadm reset`). Nothing, when there is no such folder.
 """
 
-import shutil
 import sys
 import time
 from pathlib import Path
 
 from kubelet.process import shims
 from kubelet.process.root import POLL, Root, attempts, kill
+from pinnace.runtime.trees import remove_tree
 
 PATIENCE = 10.0
 """Seconds in which the kubelet must have ended, and then everything must be dead."""
@@ -28,7 +28,7 @@ def reset(folder: Path) -> None:
         if time.monotonic() >= deadline:
             raise OSError(f"what runs in {alive[0]} does not end")
         time.sleep(POLL)
-    shutil.rmtree(folder)
+    remove_tree(folder)
     root.close()
 
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import fcntl
+import logging
 import os
-import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 from kubelet.process import files, shims
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.trees import remove_tree
+
+log = logging.getLogger(__name__)
 
 NODE = "node"
 POLL = 0.02
@@ -58,7 +61,8 @@ class Root:
         return [home / str(number) for number in sorted(int(each.name) for each in home.glob("[0-9]*"))]
 
     def put_away(self, folder: Path) -> Path:
-        """Moves a pod out of the way: where to."""
+        """Moves a pod out of the way: where to. Its containers may have made it read-only, and then it does not move."""
+        folder.chmod(0o700)
         for number in count():
             target = self._removed / f"{folder.name}.{number}"
             if not target.exists():
@@ -75,7 +79,10 @@ async def bury(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:
         await clock.sleep(POLL)
     shims.reap_ended()
     async with one_by_one:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            await asyncio.to_thread(remove_tree, folder)
+        except OSError as error:
+            log.warning("what a pod has left stays until the next start: %s", error)
 
 
 def kill(pod: Path) -> None:

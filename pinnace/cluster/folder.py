@@ -11,7 +11,6 @@ Only these are ever written or removed, and the folders only together with the s
 
 import fcntl
 import os
-import shutil
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from pinnace.cluster import state as states
 from pinnace.cluster.errors import Busy, FolderError
 from pinnace.cluster.spec import etcd_folder, pki_folder, pods_folder
 from pinnace.cluster.state import ClusterState, StateError
+from pinnace.runtime.trees import remove_tree
 
 
 class Folder:
@@ -109,9 +109,17 @@ class Folder:
             folder.mkdir(mode=0o700)
 
     def remove(self) -> None:
-        """Removes all that a cluster has left here. The folder itself stays: it holds the lock."""
+        """Removes all that a cluster has left here. The folder itself stays: it holds the lock. Raises FolderError; then the
+        state stays, too, so that what is left is still known to be ours."""
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                if folder.exists():
+                    remove_tree(folder)
+            except OSError as error:
+                raise FolderError(
+                    f"{folder} cannot be removed: {error.strerror or error}: {error.filename}",
+                    hint="remove it by hand, and try again",
+                ) from error
         self._draft.unlink(missing_ok=True)  # the disk was full, or its writer was killed
         self._state.unlink(missing_ok=True)
 

@@ -14,6 +14,7 @@ from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import ClusterSpec, Plan
 from pinnace.cluster.state import ClusterState, StateError, planned
 from pinnace.runtime.procfs import Identity
+from tests.unprivileged import read_only, unprivileged
 
 PLANS = [
     Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "apiserver.main")),
@@ -100,6 +101,33 @@ def test_what_somebody_else_put_into_the_folder_stays(tmp_path: Path) -> None:
     folder.remove()
     folder.prune(made)
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["notes.txt"]
+
+
+def test_what_a_container_has_made_read_only_is_removed() -> None:
+    with unprivileged() as path:
+        folder = Folder(path)
+        folder.claim(a_state(path))
+        read_only(path / "pods")
+        folder.remove()
+        assert list(path.iterdir()) == []
+
+
+def test_what_cannot_be_removed_stays_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the state nobody could take it down any more, and the next `up` would refuse the folder."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", f"{path}/file")
+
+    folder = Folder(tmp_path)
+    folder.claim(a_state(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr("pinnace.cluster.folder.remove_tree", refuse)
+        with pytest.raises(FolderError, match=r"cannot be removed: Permission denied: .*/file") as refused:
+            folder.remove()
+    assert refused.value.hint
+    assert folder.read() is not None
+    folder.remove()
+    assert folder.read() is None
 
 
 def test_data_of_unknown_origin_is_never_taken_over(tmp_path: Path) -> None:

@@ -186,14 +186,14 @@ async def test_the_event_loop_goes_on_while_a_pods_files_are_removed(scene: Scen
     """A volume may have a hundred thousand; the fleet's nodes are lost when they are silent for three seconds."""
     loop, alive, seen = asyncio.get_running_loop(), threading.Event(), []
 
-    def rmtree(folder: Path, *, ignore_errors: bool) -> None:
+    def remove_tree(folder: Path) -> None:
         loop.call_soon_threadsafe(alive.set)
         seen.append(alive.wait(10.0))
         folder.rename(folder.with_name("done"))
 
     scene.run(shell("exit 0"))
     await scene.exited()
-    monkeypatch.setattr("kubelet.process.root.shutil.rmtree", rmtree)
+    monkeypatch.setattr("kubelet.process.root.remove_tree", remove_tree)
     scene.runtime.remove(UID)
     await scene.runtime.settled()
     assert seen == [True]

@@ -115,7 +115,7 @@ class Cluster:
         made = self.folder.create()
         try:
             with self.folder.locked():
-                self._claim(binary, made, progress)
+                await self._claim(binary, made, progress)
                 try:
                     async with self._deadline(timeout):
                         await self._start_all(progress, with_etcd)
@@ -217,13 +217,15 @@ class Cluster:
                     raise ClusterError(f"{name} runs already")
                 self._spawn(name)
 
-    def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
-        """Makes the folder this cluster's. A state whose processes are all dead is stale, and is replaced."""
+    async def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
+        """Makes the folder this cluster's. A state whose processes are all dead is stale, and is replaced; containers that are
+        processes outlive their kubelet, and are ended."""
         stale = self.folder.read()
         if stale is not None:
             pids = [str(process.pid) for process in map(processes.running, stale.processes) if process]
             if pids:
                 raise _already_running(self.folder.path, pids, dead=len(stale.processes) - len(pids))
+            await processes.end_pods(self.folder.pods())
             self.folder.remove()
             progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
         made = made or (stale.made if stale else ())

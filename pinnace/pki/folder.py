@@ -10,7 +10,10 @@
     apiserver-etcd-client.crt, .key of every API server, as it shows itself to etcd
     apiserver-kubelet-client.crt, .key  the same, to kubelets
 
-Keys are readable by the owner only. Source: https://kubernetes.io/docs/setup/best-practices/certificates/
+Keys are readable by the owner only. Whoever makes any of it holds a lock (the file `lock`, meanwhile); what is left in halves
+by one who is killed is made anew by the next.
+
+Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 """
 
 import os
@@ -21,8 +24,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from pinnace.pki.authority import Authority, Pair, Subject
+from pinnace.runtime import filelock
 from pinnace.runtime.tls import TlsFiles
 
 APISERVER, ADMIN, KUBELET_CLIENT = "apiserver", "admin", "apiserver-kubelet-client"
@@ -64,16 +69,18 @@ class Folder:
     def provide(self, wanted: Iterable[Wanted], now: datetime) -> list[str]:
         """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays.
         Raises OSError and, when what is there is none of ours, ValueError."""
-        authority, made = self._authority(now), []
-        for each in wanted:
-            if not self._has(each, authority, now):
-                self._write(each.name, authority.issue(each.subject, now, hosts=each.hosts))
-                made.append(each.name)
-        return made
+        _make(self.path)
+        with filelock.locked(self.path / "lock"):
+            authority, made = self._authority(now), []
+            for each in wanted:
+                if not self._has(each, authority, now):
+                    self._write(each.name, authority.issue(each.subject, now, hosts=each.hosts))
+                    made.append(each.name)
+            return made
 
     def _authority(self, now: datetime) -> Authority:
         cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")
-        if cert.exists() or key.exists():
+        if cert.exists():  # a key without it is that of an authority which was never finished
             return Authority(Pair(cert.read_bytes(), key.read_bytes()))
         authority = Authority.create(self._ca.subject, now)
         self._write(self._ca.name, authority.pair)
@@ -87,6 +94,7 @@ class Folder:
         certificate = x509.load_pem_x509_certificate(cert.read_bytes())
         return (
             authority.signed(certificate)
+            and _belongs(key.read_bytes(), certificate)
             and certificate.not_valid_after_utc - RENEW_BEFORE > now
             and Subject.of(certificate) == wanted.subject
             and set(_hosts(certificate)) >= set(wanted.hosts)
@@ -94,13 +102,16 @@ class Folder:
 
     def _write(self, name: str, pair: Pair) -> None:
         """The key first: who sees the new certificate finds its key."""
-        for folder in (self.path, self._path(name, "crt").parent):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make(self._path(name, "crt").parent)
         replace(self._path(name, "key"), pair.key, mode=0o600)
         replace(self._path(name, "crt"), pair.certificate, mode=0o644)
 
     def _path(self, name: str, ending: str) -> Path:
         return self.path / f"{name}.{ending}"
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def replace(path: Path, data: bytes, *, mode: int) -> None:
@@ -114,6 +125,13 @@ def replace(path: Path, data: bytes, *, mode: int) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _belongs(key: bytes, certificate: x509.Certificate) -> bool:
+    try:
+        return load_pem_private_key(key, password=None).public_key() == certificate.public_key()
+    except (ValueError, TypeError):  # no key, or one that takes a password
+        return False
 
 
 def _hosts(certificate: x509.Certificate) -> Sequence[str]:

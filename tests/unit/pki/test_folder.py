@@ -1,10 +1,14 @@
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 
 from pinnace.pki import Subject
+from pinnace.pki.authority import Authority
 from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_SERVER, Folder, Wanted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,3 +76,49 @@ def test_two_authorities_share_a_folder_and_no_certificate(tmp_path: Path) -> No
     assert etcd.provide([STORE, ITS_CLIENT], NOW) == cluster.provide([SERVER, PERSON], NOW) == []
     assert etcd.files(ETCD_CLIENT).ca == tmp_path / "pki/etcd/ca.crt" != cluster.files(ADMIN).ca
     assert cluster.provide([ITS_CLIENT], NOW) == [ETCD_CLIENT], "what another authority has signed will not do"
+
+
+@pytest.mark.parametrize("key", [None, b"", b"no key"], ids=["another's", "empty", "none"])
+def test_a_key_that_is_not_that_of_its_certificate_is_made_anew(tmp_path: Path, key: bytes | None) -> None:
+    """As when somebody was killed after he had written the key."""
+    folder, other = Folder(tmp_path / "pki"), Folder(tmp_path / "other")
+    for each in (folder, other):
+        each.provide([SERVER, PERSON], NOW)
+    folder.files(ADMIN).key.write_bytes(other.files(ADMIN).key.read_bytes() if key is None else key)
+    assert folder.provide([SERVER, PERSON], NOW) == [ADMIN]
+    folder.files(ADMIN).read()
+
+
+def test_an_authority_that_was_not_finished_is_made_anew(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.provide([PERSON], NOW)
+    (tmp_path / "ca.crt").unlink()
+    assert folder.provide([PERSON], NOW) == [ADMIN]
+    folder.files(ADMIN).read()
+
+
+def test_the_certificate_of_an_authority_without_its_key_stays(tmp_path: Path) -> None:
+    """Whom others trust is not replaced: the key may be kept elsewhere."""
+    folder = Folder(tmp_path)
+    folder.provide([PERSON], NOW)
+    (tmp_path / "ca.key").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        folder.provide([PERSON, SERVER], NOW)
+    assert contents(tmp_path) == before
+
+
+def test_of_those_who_provide_at_once_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meet = Barrier(2)
+
+    def create(name: str, now: datetime) -> Authority:
+        with suppress(BrokenBarrierError):
+            meet.wait(0.05)  # for another who makes an authority, if there can be one
+        return made_by(name, now)
+
+    made_by = Authority.create
+    monkeypatch.setattr(Authority, "create", create)
+    folders = [Folder(tmp_path / "pki") for _ in range(2)]
+    with ThreadPoolExecutor(len(folders)) as pool:
+        made = list(pool.map(lambda folder: folder.provide([SERVER, PERSON], NOW), folders))
+    assert sorted(made) == [[], [APISERVER, ADMIN]]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controllers.jobs.counting import FINALIZER, Count, counted, failed, tracked
+from controllers.jobs.counting import FINALIZER, Count, counted, tracked
 from controllers.jobs.indexes import is_indexed, lacking, number, parsed, surplus
 from controllers.jobs.outcome import SUSPENDED, Verdict, finish, judge, judged, say, time_left
 from controllers.podcontrol import pod_from
@@ -52,30 +52,37 @@ def plan(job: Job, pods: Sequence[Pod], now: float) -> Plan:
     made.delete = _superfluous(job, running, wanted, now)
     left = [time_left(job, status, now)]
     if missing := _missing(job, status, pods, wanted):
-        wait = backoff(job, pods, now)
+        wait = backoff(pods, now)
         left.append(wait or None)
         made.create = _made(job, status, pods, missing) if not wait else []
     made.again = min((each for each in left if each is not None), default=None)
     return made
 
 
-def backoff(job: Job, pods: Sequence[Pod], now: float) -> float:
-    """Seconds until a failed pod may be replaced: by the failures since the last success, of the pods that are left."""
+def backoff(pods: Sequence[Pod], now: float) -> float:
+    """Seconds until a failed pod may be replaced: by the failures since the last success, of the pods that are left.
+
+    Those that are being deleted are not among them. The job itself may have ended them, when it was suspended or scaled down;
+    once the finalizer is gone nothing tells these from pods that somebody else deletes, which are counted as failed.
+    """
     succeeded = max((_ended_at(pod) for pod in pods if pod.status.phase == "Succeeded"), default=0.0)
-    ends = [end for pod in pods if failed(job, pod) and (end := _ended_at(pod)) > succeeded]
+    ends = [end for pod in pods if _has_failed(pod) and (end := _ended_at(pod)) > succeeded]
     if not ends:
         return 0.0
     delay = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(len(ends) - 1, 10))
     return max(0.0, max(ends) + delay - now)
 
 
+def _has_failed(pod: Pod) -> bool:
+    """By itself."""
+    return pod.status.phase == "Failed" and not pod.metadata.HasField("deletionTimestamp")
+
+
 def _ended_at(pod: Pod) -> float:
-    """As the last container tells it, or else the deletion, or the last change of a condition."""
+    """As the last container tells it, or else the last change of a condition."""
     states = [each.state for each in pod.status.containerStatuses]
     if ends := [to_seconds(state.terminated.finishedAt) for state in states if state.HasField("terminated")]:
         return max(ends)
-    if pod.metadata.HasField("deletionTimestamp"):
-        return to_seconds(pod.metadata.deletionTimestamp) - pod.metadata.deletionGracePeriodSeconds
     return max((to_seconds(each.lastTransitionTime) for each in pod.status.conditions), default=0.0)
 
 

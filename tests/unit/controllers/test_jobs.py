@@ -72,16 +72,16 @@ def test_a_pod_that_fails_is_replaced_after_a_pause_that_doubles() -> None:
     assert (wanted.create, wanted.again) == ([], 6.0)
     assert len(plan(job, first, NOW + 10).create) == 1
     again = [*first, pod(job, "b", "Failed", ended=NOW + 20), pod(job, "c", "Failed", ended=NOW + 50)]
-    assert backoff(job, again, NOW + 50) == 40.0
-    assert backoff(job, [*again, pod(job, "d", "Succeeded", ended=NOW + 60)], NOW + 61) == 0.0
+    assert backoff(again, NOW + 50) == 40.0
+    assert backoff([*again, pod(job, "d", "Succeeded", ended=NOW + 60)], NOW + 61) == 0.0
     many = [pod(job, str(each), "Failed", ended=NOW) for each in range(30)]
-    assert backoff(job, many, NOW) == LONGEST_BACKOFF
+    assert backoff(many, NOW) == LONGEST_BACKOFF
 
 
 @pytest.mark.parametrize(("policy", "create"), [("TerminatingOrFailed", 1), ("Failed", 0)])
 def test_a_pod_that_is_being_deleted_is_replaced_at_once_or_when_it_has_ended(policy: str, create: int) -> None:
     job = make_job("j", podReplacementPolicy=policy)
-    wanted = plan(job, [pod(job, "a", terminating=True)], NOW + 60)
+    wanted = plan(job, [pod(job, "a", terminating=True)], NOW + 1)
     assert (len(wanted.create), len(wanted.status.uncountedTerminatedPods.failed)) == (create, create)
     unbound = pod(job, "b", terminating=True)
     unbound.spec.nodeName = ""
@@ -154,6 +154,24 @@ def test_suspended_nothing_runs_and_the_time_stands_still() -> None:
     assert len(look(job, [], NOW + 500).create) == 1
     assert (said(job.status), job.status.startTime.seconds) == ({}, NOW + 500)
     assert condition(job.status, "Suspended") is None
+
+
+@pytest.mark.parametrize("during", [{"suspend": True}, {"parallelism": 0}], ids=["resumed", "scaled up again"])
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_pods_that_the_job_itself_ends_are_no_failures_that_it_pauses_for(during: dict[str, Any], phase: str) -> None:
+    """Without the finalizer they end for as long as their grace period is; then they are Failed until they are gone."""
+    job = make_job("j", parallelism=8, completions=8)
+    changed = Job()
+    changed.CopyFrom(job)
+    for field, value in during.items():
+        setattr(changed.spec, field, value)
+    taken = look(changed, pods(job, *["Running"] * 8)).delete
+    assert len(taken) == 8
+    job.status.CopyFrom(changed.status)
+    ended = NOW if phase == "Failed" else 0.0
+    ending = [untracked(pod(job, name, phase, ended=ended, terminating=True)) for name in named(taken)]
+    wanted = look(job, ending, NOW + 1)
+    assert (len(wanted.create), wanted.again, job.status.failed) == (8, None, 0)
 
 
 # --- counting

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from controllers.jobs.counting import Count
-from controllers.podstates import active, restarts
+from controllers.podstates import active
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.times import to_seconds, to_time
@@ -100,8 +100,9 @@ def _failure(job: Job, count: Count, pods: Iterable[Pod], now: float) -> Verdict
 
 
 def _restless(job: Job, pods: Iterable[Pod]) -> bool:
-    """Where containers are restarted in their pods, each restart is a failure."""
+    """Where containers are restarted in their pods, each restart is a failure, of whichever container."""
     if job.spec.template.spec.restartPolicy != "OnFailure":
         return False
-    found = sum(restarts(pod) for pod in pods if active(pod))
+    running = (pod.status for pod in pods if active(pod))
+    found = sum(each.restartCount for status in running for each in (*status.containerStatuses, *status.initContainerStatuses))
     return found > 0 and found >= job.spec.backoffLimit

@@ -139,6 +139,19 @@ def test_a_job_fails_by_its_pods_their_restarts_or_the_time(
         assert said(job.status)["Failed"] == reason
 
 
+@pytest.mark.parametrize(("limit", "failed"), [(6, True), (7, False)])
+def test_the_restarts_of_all_containers_are_failures(limit: int, failed: bool) -> None:
+    job = make_job("j", parallelism=2, completions=2, backoffLimit=limit)
+    job.spec.template.spec.restartPolicy = "OnFailure"
+    own = pods(job, "Running", "Pending")
+    for name in ("c0", "c1"):
+        own[0].status.containerStatuses.add(name=name, restartCount=2)
+    own[0].status.initContainerStatuses.add(name="i0", restartCount=1)
+    own[1].status.initContainerStatuses.add(name="i0", restartCount=1)
+    look(job, own)
+    assert (said(job.status).get("FailureTarget") == "BackoffLimitExceeded") == failed
+
+
 def test_time_left_is_when_it_is_looked_at_again() -> None:
     job = make_job("j", activeDeadlineSeconds=60)
     look(job, [])

@@ -107,9 +107,13 @@ def _wanted(job: Job, count: Count) -> int:
 
 
 def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:
-    doubled = surplus(job, running) if is_indexed(job) else []
-    left = [facts_of(pod) for pod in running if pod not in doubled]
-    return [*doubled, *victims(left, max(0, len(left) - wanted), left, now)][:BURST]
+    """Those without the finalizer first, however many are wanted: an earlier look chose them, and did not come to delete
+    them. If they were chosen anew, one might be spared, and nobody would count its end."""
+    lost = [pod for pod in running if not tracked(pod)]
+    kept = [pod for pod in running if tracked(pod)]
+    doubled = surplus(job, kept) if is_indexed(job) else []
+    left = [facts_of(pod) for pod in kept if pod not in doubled]
+    return [*lost, *doubled, *victims(left, max(0, len(left) - wanted), left, now)][:BURST]
 
 
 def _missing(job: Job, status: JobStatus, pods: Sequence[Pod], wanted: int) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.jobs import counting
 from controllers.jobs.controller import JobController
-from controllers.jobs.counting import FINALIZER, MAX_UNCOUNTED, counted, untracked
+from controllers.jobs.counting import FINALIZER, MAX_UNCOUNTED, counted, tracked, untracked
 from controllers.jobs.indexes import INDEX, index_of, lacking, number, parsed, shown, surplus
 from controllers.jobs.outcome import condition
 from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
@@ -220,6 +220,38 @@ def test_each_pod_is_counted_once_wherever_the_controller_dies(
                 del own[uid]
     assert not own
     assert (job.status.succeeded, job.status.failed) == (expected, total - expected)
+
+
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_pod_that_runs_on_is_left_uncounted_wherever_the_controller_dies(seed: int, mode: str) -> None:
+    """Having taken the finalizers of some of the pods that are too many, and deleted none. By the next look others are
+    ready, and the job is scaled."""
+    rng, total = random.Random(seed), 10
+    job = make_job("j", parallelism=total, completions=total, completionMode=mode)
+    own = {each.metadata.uid: each for each in pods(job, *["Running"] * total)}
+    for index, each in enumerate(own.values()):
+        number(each, job, index)
+        each.status.conditions.add(type="Ready", status="False")
+    for _ in range(20):
+        job.spec.parallelism = rng.randint(4, total)
+        for each in own.values():
+            each.status.conditions[0].status = rng.choice(["True", "False"])
+        chosen = [each for each in look(job, list(own.values())).delete if tracked(each)]
+        for each in rng.sample(chosen, rng.randint(0, len(chosen))):
+            own[each.metadata.uid] = untracked(each)  # and then it died
+    job.spec.parallelism = 4
+    for each in look(job, list(own.values())).delete:
+        del own[each.metadata.uid]
+    assert len(own) <= 4 and all(map(tracked, own.values()))
+
+
+def test_a_pod_without_the_finalizer_is_replaced_although_none_is_too_many() -> None:
+    """It may succeed, and nobody would know."""
+    job = make_job("j", parallelism=2, completions=4)
+    first, second = pods(job, "Running", "Running")
+    assert named(look(job, [untracked(first), second]).delete) == ["p0"]
+    assert len(look(job, [second]).create) == 1
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

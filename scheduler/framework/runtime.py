@@ -77,6 +77,7 @@ class Framework:
         self._pre_enqueue = at(Point.PRE_ENQUEUE)
         self.pre_filters: list[PreFilterPlugin] = at(Point.PRE_FILTER)
         self.filters: list[FilterPlugin] = at(Point.FILTER)
+        self._filtering = {plugin.name for plugin in self.filters}
         self._post_filters = at(Point.POST_FILTER)
         self.scorers = [_scorer(each) for each in profile.get(Point.SCORE, ()) if each.weight]
         self._hints = {each.name: each for point in _REFUSING for each in at(point) if isinstance(each, EnqueueHint)}
@@ -123,10 +124,11 @@ class Framework:
             return True
 
     def _helpers(self, plugin: str) -> Iterator[EnqueueHint]:
-        """Who knows what may help a pod that the plugin refused: the plugin, and those that make room if room is lacking."""
+        """Who knows what may help a pod that the plugin refused: the plugin, and those that make room if room is lacking. What
+        no filter refuses is no matter of room."""
         hint = self._hints.get(plugin, _ANYTHING)
         yield hint
-        if Change.POD_FREED in hint.helped_by:
+        if Change.POD_FREED in hint.helped_by and plugin in self._filtering:
             yield from self._makers_of_room
 
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:

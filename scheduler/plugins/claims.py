@@ -69,9 +69,14 @@ def is_about_claims(event: ClusterEvent, pod: PodInfo) -> bool:
     ephemeral claims are not those of the template."""
     if event.resource != PERSISTENT_VOLUME_CLAIMS.plural or event.obj is None:
         return False
+    return may_be_claim_of(pod, event.obj.metadata.name)
+
+
+def may_be_claim_of(pod: PodInfo, name: str) -> bool:
+    """Has the pod, or one that is alike, a claim of this name?"""
     sources = [volume.volumeSource for volume in pod.pod.spec.volumes]
     names = [source.persistentVolumeClaim.claimName for source in sources]
-    return event.obj.metadata.name in names or any(source.HasField("ephemeral") for source in sources)
+    return name in names or any(source.HasField("ephemeral") for source in sources)
 
 
 def _is_ephemeral(pod: PodInfo, key: str) -> bool:

@@ -45,7 +45,13 @@ class InterPodAffinity:
     skip_sees = Sees.NODES
     needs = Namespaces.needs
     helped_by = (
-        Change.NODE_ADDED | Change.NODE_LABELS | Change.POD_FREED | Change.POD_PLACED | Change.POD_LABELS | Change.OBJECT
+        Change.NODE_ADDED
+        | Change.NODE_REMOVED
+        | Change.NODE_LABELS
+        | Change.POD_FREED
+        | Change.POD_PLACED
+        | Change.POD_LABELS
+        | Change.OBJECT
     )
 
     def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
@@ -72,9 +78,9 @@ class InterPodAffinity:
         return FilterResult.coded(codes, ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON])
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A node that leaves a topology may take pods with it that were in the way. A namespace that is labelled anew may have
-        pods that this one wants to be near, or none any more that it or they refuse."""
-        if event.change & Change.NODE_LABELS:
+        """A node that leaves a topology, or goes, may take pods with it that were in the way. A namespace that is labelled anew
+        may have pods that this one wants to be near, or none any more that it or they refuse."""
+        if event.change & (Change.NODE_LABELS | Change.NODE_REMOVED):
             return True
         if event.change & Change.NODE_ADDED:
             row = nodes.row(event.node)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pinnace.api import selectors
+from pinnace.api.resources import SERVICES
 from scheduler.cache.pod_index import selectable
 from scheduler.framework import (
     MAX_SCORE,
@@ -65,6 +66,7 @@ class PodTopologySpread:
         | Change.POD_FREED
         | Change.POD_PLACED
         | Change.POD_LABELS
+        | Change.OBJECT
     )
 
     def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
@@ -92,7 +94,10 @@ class PodTopologySpread:
         return FilterResult.coded(codes, ["", LABEL_REASON, REASON])
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A node that leaves the topology may take the domain with it that had fewest pods: then others are not too full."""
+        """A node that leaves the topology may take the domain with it that had fewest pods: then others are not too full.
+        By default a pod is spread among those of its Services."""
+        if event.change & Change.OBJECT:
+            return event.resource == SERVICES.plural and not pod.pod.spec.topologySpreadConstraints
         own = [each for each in pod.pod.spec.topologySpreadConstraints if each.whenUnsatisfiable == HARD]
         if event.change & (Change.NODE_REMOVED | Change.NODE_LABELS) or not own:
             return True

@@ -34,7 +34,7 @@ from scheduler.framework import (
     Verdicts,
 )
 from scheduler.plugins import volume_writes
-from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims, is_bound, key_of
+from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims, is_bound, key_of, may_be_claim_of
 from scheduler.plugins.listers import Objects
 from scheduler.plugins.volume_matching import NONE, Candidate, Catalogue, in_order, match, reachable
 from scheduler.plugins.volume_writes import SELECTED_NODE
@@ -136,8 +136,7 @@ class VolumeBinding:
         if Change.OBJECT not in event.change or event.resource == STORAGE_CLASSES.plural:
             return True
         if isinstance(event.obj, PersistentVolume):
-            names = [key.partition("/")[2] for key in claims_of(pod)]
-            return not event.obj.spec.HasField("claimRef") or event.obj.spec.claimRef.name in names
+            return not event.obj.spec.HasField("claimRef") or may_be_claim_of(pod, event.obj.spec.claimRef.name)
         return is_about_claims(event, pod)
 
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:

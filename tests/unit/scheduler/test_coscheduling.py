@@ -11,6 +11,7 @@ from pinnace.api.manifest import load
 from pinnace.api.resources import NODES, PODS
 from scheduler import explaining
 from scheduler.config import Configuration, ConfigurationError, build, needs, parse
+from scheduler.cycle import schedule_one
 from scheduler.framework.handle import Offline
 from scheduler.framework.reuse import Passes
 from scheduler.plugins.coscheduling import MIN_AVAILABLE, NAME, Coscheduling
@@ -169,6 +170,24 @@ def test_a_turn_is_over_when_one_more_attempt_has_failed(stage: Stage) -> None:
             put(stage, hopeless[number], group("b", 4)[number])
         await asyncio.sleep(25.0)
         assert stage.bound() == ["b0", "b1", "b2", "b3"]
+
+    stage.play(story())
+
+
+def test_room_is_no_reason_to_try_a_group_that_is_not_complete(stage: Stage) -> None:
+    """What a PreFilter refuses preemption cannot help, either."""
+
+    async def story() -> None:
+        put_nodes(stage, 4)
+        put(stage, *group("g", 3)[:2])
+        await asyncio.sleep(5.0)
+        with patch("scheduler.scheduler.schedule_one", wraps=schedule_one) as tried:
+            for number in range(20):
+                put(stage, make_pod(f"other{number}").req(cpu=1).node("n0").scheduler("other"))
+                await asyncio.sleep(1.0)
+                stage.api.remove(PODS, f"default/other{number}")
+                await asyncio.sleep(1.0)
+        assert tried.call_count == 0
 
     stage.play(story())
 

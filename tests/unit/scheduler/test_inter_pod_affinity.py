@@ -289,6 +289,17 @@ def test_a_node_that_leaves_its_zone_takes_those_away_that_were_refused_there() 
     assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
 
 
+def test_a_node_that_goes_takes_those_away_that_were_refused_there() -> None:
+    wanted = pod().anti_affinity("app=web", "zone")
+    cache = cache_of(*NODES, placed=[web("a1")])
+    row = cache.nodes.names.index("a2")
+    assert refusals(wanted, cache.nodes)[row] == AWAY
+    event = cache.remove_node("a1")
+    assert event is not None and refusals(wanted, cache.nodes)[cache.nodes.names.index("a2")] == ""
+    plugin = InterPodAffinity({}, Handle())
+    assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
+
+
 RED = {"namespaceSelector": label_selector("team=b")}
 
 

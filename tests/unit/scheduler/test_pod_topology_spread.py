@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Pod, Service, ServiceSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.resources import SERVICES
+from pinnace.api.resources import NAMESPACES, SERVICES, Resource
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
@@ -260,6 +260,19 @@ def test_a_node_that_leaves_its_zone_may_take_the_empty_one_away() -> None:
     event = cache.set_node(make_node("b1").build())
     assert refusals(plugin, wanted.build(), cache.nodes)[0] == ""
     assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "resource", "expected"),
+    [(pod(), SERVICES, True), (pod(), NAMESPACES, False), (pod().spread("app=web", "zone"), SERVICES, False)],
+    ids=["by default", "of no service", "by its own constraints"],
+)
+def test_a_service_helps_whom_it_says_what_to_be_spread_among(
+    wanted: PodBuilder, resource: Resource[Any], expected: bool
+) -> None:
+    plugin, event = PodTopologySpread(), ClusterEvent(Change.OBJECT, resource=resource.plural)
+    assert event.change & plugin.helped_by
+    assert plugin.helps(event, info(wanted), cache_of(A1).nodes) is expected
 
 
 SELECTORS = ["app=a", "app in (a,b)", "app notin (a)", "!app", "tier", "app=a,tier=x"]

@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
-from scheduler.framework import SKIP, CycleState, NodeTable, PodInfo
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, NodeTable, PodInfo
 from scheduler.plugins.volume_binding import VolumeBinding
 from tests.builders import make_node
 from tests.unit.scheduler.pods import cache_of
@@ -151,6 +151,15 @@ def test_ephemeral_claims() -> None:
     assert refusals(plugin, wanted, table()) == 'PVC "ns/new-v0" was not created for pod "ns/new" (pod is not owner)'
     own.metadata.ownerReferences.append(OwnerReference(uid="new", controller=True))
     assert refusals(plugin, wanted, table()) == ["", "", ""]
+
+
+def test_a_volume_that_is_kept_for_one_of_many_pods_that_are_alike() -> None:
+    """They wait as one, and one of them is asked: the ephemeral claim may be another's."""
+    kept = volume("v", **bound_to("other-v0"))
+    event = ClusterEvent(Change.OBJECT, resource=PERSISTENT_VOLUMES.plural, obj=kept)
+    plugin = VolumeBinding(Stores())
+    assert plugin.helps(event, pod({"ephemeral": {}}), table())
+    assert not plugin.helps(event, pod("mine"), table())
 
 
 def decided(plugin: VolumeBinding, wanted: PodInfo, node: str) -> CycleState:

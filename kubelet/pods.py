@@ -288,7 +288,10 @@ class Pods:
                 self._step(uid, record, now)
         except Exception as error:
             known = self._records.get(uid)
-            self._trip(known.pod if known is not None else self._arriving[uid], error)
+            pod = known.pod if known is not None else self._arriving[uid]
+            if known is not None and known.state is None and not lifecycle.accepted(pod):
+                self._vacate(known)  # it is admitted anew; what an earlier process had accepted goes on being counted
+            self._trip(pod, error)
         else:
             if self._tripped:
                 self._tripped.pop(uid, None)
@@ -318,12 +321,8 @@ class Pods:
         record.state = state
 
     def _trip(self, pod: Pod, error: Exception) -> None:
-        """Looking at the pod, or hearing of it, has come upon a bug. What was begun is begun again; what an earlier process had
-        accepted goes on being counted."""
+        """Looking at the pod, or hearing of it, has come upon a bug."""
         uid = pod.metadata.uid
-        record = self._records.get(uid)
-        if record is not None and record.state is None and not lifecycle.accepted(record.pod):
-            self._vacate(record)
         pause = self._tripped.setdefault(uid, Backoff(FIRST_PAUSE, LONGEST_PAUSE)).next()
         metrics.TRIPPED.inc()
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"

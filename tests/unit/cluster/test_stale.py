@@ -1,5 +1,7 @@
 """A cluster that is started where another one has died."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -35,7 +37,7 @@ async def test_its_containers_are_ended(tmp_path: Path, monkeypatch: pytest.Monk
     scene = Scene(pods_folder(spec.data_dir) / "kubelet-0")
     scene.run(shell(FOR_EVER))
     await scene.running()
-    pid = scene.pid()
+    pid, shim = scene.pid(), scene.shim()
     scene.root.close()
 
     monkeypatch.setattr("pinnace.cluster.cluster.find_etcd", lambda: NO_ETCD)
@@ -46,5 +48,7 @@ async def test_its_containers_are_ended(tmp_path: Path, monkeypatch: pytest.Monk
         assert not exists(pid)
         assert cluster.folder.pods() == []
     finally:
+        if exists(shim):
+            os.kill(shim, signal.SIGKILL)
         await scene.exited()
         await cluster.down()

@@ -468,9 +468,11 @@ class TestAPodThatTripsABug:
 
     async def test_runs_without_what_its_annotations_say(self, api: FakeApi, bug: Callable[[str], None]) -> None:
         bug("crash")
-        api.create(small("odd").annotation(CRASH_ANNOTATION + "c0", "0 1"))
+        api.create(make_pod("odd").req(cpu="4").annotation(CRASH_ANNOTATION + "c0", "0 1"))
         await api.clock.advance(1.0)
         api.touch("odd")
+        api.create(small("a"))
         await api.clock.advance(1.0)
         assert api.phases("odd") == ["Running"]
         assert ("odd", "FailedSync") in api.events
+        assert api.pod("a").status.reason == "OutOfcpu", "it counts"

@@ -15,15 +15,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod
+from pinnace.api.naturals import natural
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 
 LOST_POWER = 255
 """The exit code of a container that was running when its machine lost power: nobody was there to see it end. The code, and the
 reason "Unknown" beside it, are those that containerd gives."""
-MAX_CRASH = 20
-"""Characters of a crash that make sense. Python refuses to read a number of thousands of digits, and whoever may annotate a pod
-can write one."""
 
 
 class Fault(StrEnum):
@@ -45,9 +43,9 @@ def fault_of(node: Node) -> Fault | None:
 def crashes(pod: Pod) -> Iterator[Crash]:
     for key, value in pod.metadata.annotations.items():
         if key.startswith(CRASH_ANNOTATION):
-            attempt, _, code = value.partition(" ")
-            if len(value) <= MAX_CRASH and attempt.isdecimal() and code.isdecimal():
-                yield Crash(key.removeprefix(CRASH_ANNOTATION), int(attempt), int(code) % 256)
+            attempt, code = map(natural, value.partition(" ")[::2])
+            if attempt is not None and code is not None:
+                yield Crash(key.removeprefix(CRASH_ANNOTATION), attempt, code % 256)
 
 
 def rebooted(pod: Pod, now: float) -> Pod:

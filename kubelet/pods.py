@@ -17,14 +17,12 @@ Guarantees:
 * Of a node that is frozen nothing is written, and nothing is heard; when it thaws, what is due is written, on top of what the
   API holds by then. The pods of one that has lost power run anew when it boots.
 * A pod is deleted (grace 0, its uid as precondition) only when its final status has been acknowledged.
-* A pod that trips a bug is logged in full, has a FailedSync event, and is looked at again, ever later. The others go on: a
-  fleet that died of a pod would die of it again after each restart, with all its nodes.
+* A pod that trips a bug is looked at again, ever later, and the others go on (kubelet.trips).
 
 Events are recorded for what goes wrong and for what is stopped: a Started event for each pod would cost a write for each pod.
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -41,23 +39,18 @@ from kubelet.reports import PodWriter, Reports
 from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
 from kubelet.stats import Running
 from kubelet.tracing import PodTraces
+from kubelet.trips import Trips
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import FakeVolumes, Volumes
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
 from pinnace.fit import Refusal
-from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import describe
 from pinnace.runtime.tracing import NO_TRACER, Tracer
-
-log = logging.getLogger(__name__)
 
 STEPS_PER_TURN = 256
 """Pods that are stepped before the event loop gets a turn: some milliseconds."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds until a pod that has tripped a bug is looked at again; they double each time."""
 
 
 class EventSink(Protocol):
@@ -90,8 +83,8 @@ class Pods:
         self._records: dict[str, Record] = {}
         self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
-        self._tripped: dict[str, Backoff] = {}  # by uid, from the first bug in a row
         self._queue = DelayQueue(clock)
+        self._trips = Trips(self._event, self._queue, clock)
         self.consuming: set[str] = set()
         """Nodes that have, or had, pods that declare what they use."""
         runtime.listen(self._queue.add)
@@ -186,7 +179,7 @@ class Pods:
             try:
                 self._hear(delta)
             except Exception as error:
-                self._trip(delta.obj, error)
+                self._trips.trip(delta.obj, error)
 
     def _hear(self, delta: Delta[Pod]) -> None:
         pod = delta.obj
@@ -244,13 +237,13 @@ class Pods:
                 self._runtime.crash(uid, container, attempt, code, read(self._clock))
                 self._queue.add(uid)
         except Exception as error:
-            self._trip(pod, error)
+            self._trips.trip(pod, error)
 
     def _forget(self, uid: str) -> None:
         self._queue.discard(uid)
         self._returning.pop(uid, None)
         self._arriving.pop(uid, None)
-        self._tripped.pop(uid, None)
+        self._trips.over(uid)
         self._traces.forget(uid)
         if (record := self._records.pop(uid, None)) is not None:
             self._vacate(record)  # first: what counts has a record, whatever comes of the rest
@@ -291,10 +284,9 @@ class Pods:
             pod = known.pod if known is not None else self._arriving[uid]
             if known is not None and known.state is None and not lifecycle.accepted(pod):
                 self._vacate(known)  # it is admitted anew; what an earlier process had accepted goes on being counted
-            self._trip(pod, error)
+            self._trips.trip(pod, error)
         else:
-            if self._tripped:
-                self._tripped.pop(uid, None)
+            self._trips.over(uid)
 
     def _take_up(self, uid: str, now: Instant) -> Record | None:
         """The record of a pod, made where there is none yet; one that an earlier process has accepted is adopted."""
@@ -319,16 +311,6 @@ class Pods:
                 mounted_at = self._volumes.adopt(pod, now, started=bool(record.containers))
                 record.want = record.want._replace(mounted_at=mounted_at)
         record.state = state
-
-    def _trip(self, pod: Pod, error: Exception) -> None:
-        """Looking at the pod, or hearing of it, has come upon a bug."""
-        uid = pod.metadata.uid
-        pause = self._tripped.setdefault(uid, Backoff(FIRST_PAUSE, LONGEST_PAUSE)).next()
-        metrics.TRIPPED.inc()
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        log.error("pod %s trips a bug; again in %.3g s", name, pause, exc_info=error)
-        self._event(pod, "Warning", "FailedSync", f"Error syncing pod, it is tried again: {describe(error)}")
-        self._queue.add_at(uid, self._clock.monotonic() + pause)
 
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""

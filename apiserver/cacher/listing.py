@@ -27,6 +27,7 @@ from apiserver.cacher.store import Store
 from apiserver.cacher.token import Token
 from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
+from pinnace.api.naturals import natural
 from pinnace.api.resources import Object
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import Turn
@@ -182,6 +183,6 @@ def _revision(text: str) -> int | None:
     """None when none was given."""
     if not text:
         return None
-    if not text.isdecimal() or len(text) > 18:
+    if (revision := natural(text)) is None:
         raise BadToken(f'resourceVersion "{text[:32]}" is not a number that this API gave out')
-    return int(text)
+    return revision

@@ -11,9 +11,9 @@ from typing import Self
 
 from apiserver.cacher.errors import BadToken
 from apiserver.cacher.selection import Selection
+from pinnace.api.naturals import natural
 
 MAX_LENGTH = 2048
-_END = 1 << 63
 _HINT = "pass the token as it was given, with the selectors of the list that it belongs to"
 
 
@@ -38,6 +38,7 @@ class Token:
             raise BadToken(f"the continue token is not one that this API gave out: {_HINT}") from None
         if digest != selection.digest:
             raise BadToken(f"the continue token belongs to another list: {_HINT}")
-        if not revision.isdecimal() or not 0 < int(revision) < _END or not after.startswith(selection.prefix):
+        number = natural(revision)
+        if not number or not after.startswith(selection.prefix):
             raise BadToken(f"the continue token is not one that this API gave out: {_HINT}")
-        return cls(int(revision), after)
+        return cls(number, after)

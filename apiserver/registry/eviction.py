@@ -38,21 +38,21 @@ def is_guarded(pod: Pod) -> bool:
     return pod.status.phase not in ("Pending", "Succeeded", "Failed") and not pod.metadata.HasField("deletionTimestamp")
 
 
-class Guard(NamedTuple):
+class Protection(NamedTuple):
     """A budget, whose selector is read once, for all pods that it is asked about."""
 
     selector: LabelSelector
     budget: PodDisruptionBudget
 
 
-def guard(budget: PodDisruptionBudget) -> Guard:
-    return Guard(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
+def protection(budget: PodDisruptionBudget) -> Protection:
+    return Protection(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
 
 
-def budget_of(pod: Pod, guards: Iterable[Guard]) -> PodDisruptionBudget | None:
+def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudget | None:
     """The one of the budgets of its namespace that selects it. Raises Rejected if there are several."""
     labels = dict(pod.metadata.labels)
-    found = [budget for selector, budget in guards if selector.matches(labels)]
+    found = [budget for selector, budget in protections if selector.matches(labels)]
     if len(found) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise Rejected(Refusal(Code.FAILED_PRECONDITION, "SeveralDisruptionBudgets", message))

@@ -11,7 +11,7 @@ from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
 from apiserver.registry.deletion import delete_step
 from apiserver.registry.errors import Rejected
-from apiserver.registry.eviction import Guard, budget_of, deleting, guard, is_guarded, must_ask, refused, taking
+from apiserver.registry.eviction import Protection, budget_of, deleting, is_guarded, must_ask, protection, refused, taking
 from apiserver.registry.mutation import Mutation, Outcome, Version
 from apiserver.registry.store import Store
 from pinnace.api.core_v1_pb2 import Pod
@@ -47,9 +47,9 @@ class _Question:
 class _Search:
     """Which budget has a say about a pod? Looked for once for each pod, however many items name it."""
 
-    def __init__(self, guards: Mapping[str, Sequence[Guard]]) -> None:
+    def __init__(self, protections: Mapping[str, Sequence[Protection]]) -> None:
         """By namespace, all of it."""
-        self._guards = guards
+        self._protections = protections
         self._found: dict[tuple[str, int], PodDisruptionBudget | Refusal | None] = {}
 
     def budget_of(self, entry: Entry[Pod]) -> PodDisruptionBudget | None:
@@ -57,7 +57,7 @@ class _Search:
         version = entry.key, entry.mod_revision
         if version not in self._found:
             try:
-                self._found[version] = budget_of(entry.obj, self._guards.get(entry.obj.metadata.namespace, ()))
+                self._found[version] = budget_of(entry.obj, self._protections.get(entry.obj.metadata.namespace, ()))
             except Rejected as rejected:
                 self._found[version] = rejected.refusal
         found = self._found[version]
@@ -77,19 +77,19 @@ class Evictions:
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
         """The outcome of each, in order. The caches are to be as fresh as the caller wants the pods to be."""
         now = self._clock.time()
-        search = _Search(await self._guards_in({each.metadata.namespace for each in items}))
+        search = _Search(await self._protections_in({each.metadata.namespace for each in items}))
         wishes = await in_turns(lambda each: self._wish(each, search, now), items, self._clock)
         refusals = await self._ask([wish for wish in wishes if isinstance(wish, _Wish)], now, dry_run)
         deletions = [wish if isinstance(wish, Refusal) else self._deletion(wish, refusals, now) for wish in wishes]
         return await self._pods.mutate(deletions, dry_run=dry_run)
 
-    async def _guards_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[Guard]]:
+    async def _protections_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[Protection]]:
         selections = [Selection.parse(POD_DISRUPTION_BUDGETS, namespace, "", "") for namespace in namespaces if namespace]
         budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
-        guards = defaultdict[str, list[Guard]](list)
-        for found in await in_turns(guard, budgets, self._clock):
-            guards[found.budget.metadata.namespace].append(found)
-        return guards
+        protections = defaultdict[str, list[Protection]](list)
+        for found in await in_turns(protection, budgets, self._clock):
+            protections[found.budget.metadata.namespace].append(found)
+        return protections
 
     def _wish(self, item: Eviction, search: _Search, now: float) -> _Wish | Refusal:
         """What a delete would refuse is refused before a budget is touched."""

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from apiserver.storage.interface import KeyValue
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.names import dns_subdomain
+from pinnace.api.naturals import natural
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.api.times import to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION
 
 MAX_NODES = 10_000
 """In one message: each is looked at, and may be asked permission for, before anybody else gets a turn."""
-_MAX_DIGITS = 18
-"""Of a birth. Whoever may write leases may write anything there, and of thousands of digits Python reads no number."""
 
 
 def unusable(nodes: Sequence[str]) -> str:
@@ -46,5 +45,4 @@ def lease_object(node: str, holder: str, birth: int, ttl: int, now: float, uid: 
 
 def birth_of(value: bytes) -> int:
     """Of the session that wrote the Lease object; 0 when none of ours did."""
-    text = Lease.FromString(value).metadata.annotations.get(BIRTH_ANNOTATION, "")
-    return int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else 0
+    return natural(Lease.FromString(value).metadata.annotations.get(BIRTH_ANNOTATION, "")) or 0

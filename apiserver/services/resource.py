@@ -18,6 +18,7 @@ from apiserver.registry.mutation import Outcome, Stored
 from apiserver.registry.store import Store, single
 from apiserver.services.methods import MAX_BATCH
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
+from pinnace.api.naturals import natural
 from pinnace.api.resources import DEFAULT_NAMESPACE, Object
 from pinnace.api.status import Refusal, encode
 from pinnace.api.verbs_pb2 import (
@@ -234,6 +235,6 @@ def patience(context: Any) -> float:
 def _revision(text: str) -> int:
     if not text:
         return 0
-    if not text.isdecimal() or len(text) > 18:
+    if (revision := natural(text)) is None:
         raise Rejected(errors.bad_request(f'resourceVersion "{text[:32]}" is not a number that this server gave out'))
-    return int(text)
+    return revision

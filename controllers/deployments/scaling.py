@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from controllers.deployments.rolling import Sizes, bounds, oldest_first, total
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.naturals import natural
 from pinnace.api.times import to_seconds
 
 DESIRED_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
@@ -18,8 +19,7 @@ MAX_ANNOTATION = "deployment.kubernetes.io/max-replicas"
 
 def noted(replica_set: ReplicaSet, annotation: str) -> int | None:
     """What one of the two says; None: nothing, or no number."""
-    text = replica_set.metadata.annotations.get(annotation, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(2**31)) else None
+    return natural(replica_set.metadata.annotations.get(annotation, ""))
 
 
 def is_resized(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:

@@ -9,13 +9,12 @@ from itertools import count, islice
 from controllers.podstates import active
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Container, Pod
+from pinnace.api.naturals import natural
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label of a pod: its number."""
 _VARIABLE = "JOB_COMPLETION_INDEX"
 _MAX_HOSTNAME = 63
-_MAX_DIGITS = len(str(2**31))
-"""Of an index, which is less than spec.completions. Of thousands of digits Python reads no number."""
 
 
 def is_indexed(job: Job) -> bool:
@@ -24,8 +23,7 @@ def is_indexed(job: Job) -> bool:
 
 def index_of(pod: Pod) -> int | None:
     """None: it has none."""
-    text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
+    return natural(pod.metadata.annotations.get(INDEX, ""))
 
 
 def parsed(text: str, completions: int) -> set[int]:

@@ -3,6 +3,7 @@
 So says the metadata of a call that is made in a leader's name, and the annotation of a pod that a leader has bound.
 """
 
+from pinnace.api.naturals import natural
 from pinnace.api.pods_pb2 import Fence
 
 KEY = "pinnace-fence"
@@ -15,7 +16,7 @@ def told(fence: Fence) -> str:
 
 def parse(text: str) -> Fence:
     """Raises ValueError."""
-    election, _, token = text.rpartition("/")
-    if not token.isascii() or not token.isdigit() or len(token) > 18:
+    election, _, written = text.rpartition("/")
+    if (token := natural(written)) is None:
         raise ValueError(f'"{text[:64]}" is no fence: it needs the name of an election and its token, such as "scheduler/4711"')
-    return Fence(election=election, token=int(token))
+    return Fence(election=election, token=token)

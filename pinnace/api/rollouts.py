@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
+from pinnace.api.naturals import natural
 
 HASH_LABEL = "pod-template-hash"
 """On a replica set, its template and its pods: so that the pods of one are not another's."""
@@ -10,8 +11,6 @@ REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 """On a deployment and its replica sets: the number of the rollout that made it what it is."""
 CHANGE_CAUSE_ANNOTATION = "kubernetes.io/change-cause"
 """On both: why, in somebody's words."""
-_MAX_DIGITS = 18
-"""Of a revision. Anybody may write the annotation, and of thousands of digits Python reads no number."""
 
 
 def bare(template: PodTemplateSpec) -> PodTemplateSpec:
@@ -24,5 +23,4 @@ def bare(template: PodTemplateSpec) -> PodTemplateSpec:
 
 def revision(annotations: Mapping[str, str]) -> int:
     """0: it has none."""
-    text = annotations.get(REVISION_ANNOTATION, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
+    return natural(annotations.get(REVISION_ANNOTATION, "")) or 0

@@ -16,7 +16,7 @@ _ALSO_BOOLEANS = frozenset("yYnN")
 """In YAML 1.1 and for some tools, though neither PyYAML nor pinnace reads them so."""
 
 
-class _Dumper(_Base):  # type: ignore[misc]
+class _Dumper(_Base):  # type: ignore[misc]  # its base is chosen when it is imported: the C one where there is one
     """Quotes each text that would be read as something else. PyYAML quotes what PyYAML would, to which `12e4567` and `08` are
     no numbers."""
 

@@ -32,7 +32,7 @@ def _acquire(path: Path, timeout: float) -> int:
     while (handle := _attempt(path)) is None:
         if time.monotonic() >= deadline:
             raise TimeoutError(f"{path} could not be locked within {timeout:g} s: another process holds it")
-        time.sleep(_POLL)
+        time.sleep(_POLL)  # flock waits without end, or not at all
     return handle
 
 

@@ -27,6 +27,7 @@ from typing import Any
 from zlib import crc32
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.naturals import natural
 from pinnace.api.resources import PODS
 from pinnace.api.selectors import LabelRequirement, LabelSelector
 from pinnace.api.times import to_seconds
@@ -201,8 +202,7 @@ def _counts_for(pod: Pod) -> str:
 
 def _enough(pod: Pod) -> int:
     """0: the label is wrong."""
-    text = pod.metadata.labels.get(MIN_AVAILABLE, "")
-    return int(text) if text.isdecimal() and text.isascii() else 0
+    return natural(pod.metadata.labels.get(MIN_AVAILABLE, "")) or 0
 
 
 def _selection(group: str) -> Selection:

@@ -203,9 +203,9 @@ async def test_a_pod_that_is_named_again_is_not_looked_at_again(client: Client, 
         read.append(selector)
         return from_message(selector)
 
-    def searching(pod: Pod, guards: Iterable[eviction_rules.Guard]) -> PodDisruptionBudget | None:
+    def searching(pod: Pod, protections: Iterable[eviction_rules.Protection]) -> PodDisruptionBudget | None:
         searched.append(pod.metadata.name)
-        return eviction_rules.budget_of(pod, guards)
+        return eviction_rules.budget_of(pod, protections)
 
     await running(client, "a", "b")
     await budget(client)
@@ -237,9 +237,9 @@ async def test_others_have_their_turn_between_two_pods(client: Client, monkeypat
             turn += 1
             await asyncio.sleep(0)
 
-    def searching(pod: Pod, guards: Iterable[eviction_rules.Guard]) -> PodDisruptionBudget | None:
+    def searching(pod: Pod, protections: Iterable[eviction_rules.Protection]) -> PodDisruptionBudget | None:
         seen.append(turn)
-        return eviction_rules.budget_of(pod, guards)
+        return eviction_rules.budget_of(pod, protections)
 
     monkeypatch.setattr(evictions, "budget_of", searching)
     other = asyncio.create_task(others())

@@ -83,6 +83,6 @@ async def test_a_server_that_has_stopped_may_start_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:http-and-more", "nowhere.invalid:7000", "127.0.0.1"])
-def test_an_address_that_is_none(address: str) -> None:
+async def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(OSError, match="cannot listen on"):
         numbered().listen(address, None)

@@ -1,0 +1,27 @@
+"""Whole numbers in texts."""
+
+import pytest
+
+from pinnace.api.naturals import natural
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("9" * 18, 10**18 - 1),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        ("1.0", None),
+        (" 1", None),
+        ("1_000", None),
+        ("²", None),
+        ("٣", None),
+        ("9" * 19, None),
+        ("1" * 5000, None),
+    ],
+)
+def test_natural(text: str, expected: int | None) -> None:
+    assert natural(text) == expected

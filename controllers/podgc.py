@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from controllers.controller import Shared, Watch
-from controllers.disruption import disrupted
 from controllers.nodelifecycle.conditions import ready
 from controllers.places import finished, node_of
 from controllers.writes import in_batches, raise_first
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import status_of
 from pinnace.api.resources import NAMESPACES, NODES, PODS
-from pinnace.api.times import to_seconds
+from pinnace.api.times import to_seconds, to_time
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.client.errors import Conflict, NotFound
 from pinnace.client.informer import Delta
@@ -33,6 +33,7 @@ QUARANTINE = 40.0
 THRESHOLD = 12_500
 """Finished pods that are kept."""
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
+_DISRUPTED = "DisruptionTarget"
 _KEY = "pods"
 _LEAVING = "leaving"
 
@@ -78,7 +79,12 @@ def leaving(pod: Pod) -> str:
 
 def failed(pod: Pod, why: str, now: float) -> Pod:
     """As it is left behind: ended, by nothing that it did. `now` is Unix time."""
-    changed = disrupted(pod, "DeletionByPodGC", why, now)
+    changed = status_of(pod)
+    conditions = changed.status.conditions
+    found = next((each for each in conditions if each.type == _DISRUPTED), None) or conditions.add(type=_DISRUPTED)
+    if found.status != "True":
+        found.lastTransitionTime.CopyFrom(to_time(now))
+    found.status, found.reason, found.message = "True", "DeletionByPodGC", why
     if not finished(pod):
         changed.status.phase = "Failed"
     return changed

@@ -136,6 +136,11 @@ def _anything(request: Any) -> Iterable[Target]:
     return (EVERYTHING,)
 
 
+def _ending(requests: Iterable[Any]) -> Sequence[Action]:
+    """Who says of a pod why others end it writes its status."""
+    return (_DELETE, _TELL) if any(each.HasField("disruption") for each in requests) else (_DELETE,)
+
+
 def _binding(request: Any) -> Sequence[Action]:
     return (_BIND,) if request.HasField("fence") else (_BIND, BYPASS_FENCE)
 
@@ -157,7 +162,10 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
 }
 _BIND = Action("create", "pods/binding")
 _EVICT = Action("create", "pods/eviction")
+_DELETE, _TELL = Action("delete", "pods"), Action("update", "pods/status")
 _SPECIAL: Mapping[str, Permission] = {
+    "pinnace.v1.Pods/Delete": Permission(lambda request: _ending([request]), _named(PODS)),
+    "pinnace.v1.Pods/DeleteBatch": Permission(lambda request: _ending(request.items), _named_items(PODS)),
     "pinnace.v1.Pods/Bind": Permission(_binding, _bound),
     "pinnace.v1.Pods/BindBatch": Permission(_binding, _items),
     "pinnace.v1.Pods/Evict": Permission(_always(_EVICT), _evicted),

@@ -3,11 +3,14 @@
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
+Of a pod that others end the same write says why (its condition DisruptionTarget); one that is removed has no time for it.
+
 What is to become of an object's dependents is written into its finalizers; the garbage collector, one of the controllers, sees
 to them and takes its finalizer away. A namespace has a finalizer in its spec as well: it stays until nothing is in it.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination,
-https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/ and
+https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/,
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions and
 https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-deletion
 """
 
@@ -18,12 +21,14 @@ from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Final, Put, Sign, Version
 from pinnace.api.core_v1_pb2 import Namespace, Pod
-from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.meta_v1_pb2 import DeleteOptions, Time
 from pinnace.api.resources import Object, Resource
 from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
+_DISRUPTED = "DisruptionTarget"
 DEFAULT_GRACE = 30
 NEGATIVE_GRACE = 1
 """What Kubernetes makes of a grace period below 0."""
@@ -42,9 +47,10 @@ def delete_step(
     now: float,
     *,
     emptied: bool = False,
+    why: Disruption | None = None,
 ) -> Final[T]:
     """The next state of an object that is to be deleted; `now` in Unix seconds. `emptied`: nothing is in it, if it is a
-    namespace."""
+    namespace. `why`: others end it, if it is a pod."""
     if version is None:
         raise Rejected(errors.not_found(resource, name))
     old = version.obj
@@ -65,6 +71,8 @@ def delete_step(
         new.metadata.deletionGracePeriodSeconds = grace
     if isinstance(new, Namespace):
         new.status.phase = "Terminating"
+    if why is not None and isinstance(new, Pod):
+        _say_why(new, why, to_time(now))
     return Put(new)
 
 
@@ -100,6 +108,15 @@ def _finalizers(present: Iterable[str], options: DeleteOptions) -> list[str]:
         raise Rejected(errors.bad_request(f'propagationPolicy "{options.propagationPolicy[:32]}": it is one of {known}'))
     kept = [each for each in present if each not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
     return [*kept, wanted] if wanted else kept
+
+
+def _say_why(pod: Pod, why: Disruption, now: Time) -> None:
+    """What was said before is replaced."""
+    conditions = pod.status.conditions
+    found = next((each for each in conditions if each.type == _DISRUPTED), None) or conditions.add(type=_DISRUPTED)
+    if found.status != "True":
+        found.lastTransitionTime.CopyFrom(now)
+    found.status, found.reason, found.message = "True", why.reason, why.message
 
 
 def _grace(obj: Object, options: DeleteOptions) -> int:

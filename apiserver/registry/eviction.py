@@ -25,11 +25,13 @@ from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.api.status import Code, Refusal
 from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import Disruption
 
 RETRY_AFTER = 1.0
 """Seconds after which to ask a budget again; it counts anew whenever one of its pods changes."""
 MAX_UNCONFIRMED = 2000
 """Pods that a budget has written down and that nobody has seen go."""
+_BY_EVICTION = Disruption(reason="EvictionByEvictionAPI", message="Eviction API: evicting")
 _VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -102,10 +104,7 @@ def deleting(pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> M
                 raise Rejected(errors.uid_mismatch(PODS, metadata.name, metadata.uid, version.obj.metadata.uid))
             if spared and version.obj.status != pod.status:
                 raise Rejected(errors.contended(PODS, metadata.name))
-        result = delete_step(PODS, metadata.name, options, version, now)
-        if isinstance(result, Put):
-            _mark(result.obj, to_time(now))
-        return result
+        return delete_step(PODS, metadata.name, options, version, now, why=_BY_EVICTION)
 
     return Mutation(PODS.key(metadata.namespace, metadata.name), metadata.name, step)
 
@@ -140,13 +139,3 @@ def _say_that_none_is_left(status: PodDisruptionBudgetStatus, now: Time) -> None
             condition.status, condition.reason, condition.message = "False", "InsufficientPods", ""
             condition.observedGeneration = status.observedGeneration
             condition.lastTransitionTime.CopyFrom(now)
-
-
-def _mark(pod: Pod, now: Time) -> None:
-    """So that everybody can tell that the pod was ended by somebody's wish."""
-    condition = next((each for each in pod.status.conditions if each.type == "DisruptionTarget"), None)
-    if condition is None:
-        condition = pod.status.conditions.add(type="DisruptionTarget")
-    if condition.status != "True":
-        condition.lastTransitionTime.CopyFrom(now)
-    condition.status, condition.reason, condition.message = "True", "EvictionByEvictionAPI", "Eviction API: evicting"

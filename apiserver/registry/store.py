@@ -21,7 +21,7 @@ from apiserver.registry.strategy import Strategy
 from apiserver.storage.interface import StorageError
 from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.resources import CSI_NODES, DEFAULT_NAMESPACE, LEASES, POD_DISRUPTION_BUDGETS, Object, Resource
+from pinnace.api.resources import CSI_NODES, DEFAULT_NAMESPACE, LEASES, POD_DISRUPTION_BUDGETS, PODS, Object, Resource
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
@@ -323,13 +323,17 @@ class Store(Generic[T]):
             new.metadata.generation = old.metadata.generation + 1
         return Put(new)
 
-    def _deletion(self, request: DeleteRequest, by: Request, emptied: bool) -> Mutation[T]:
+    def _deletion(self, request: DeleteRequest, by: Request, emptied: bool) -> Mutation[T] | Refusal:
         name = request.name
+        why = request.disruption if request.HasField("disruption") else None
+        if why is not None and self.resource is not PODS:
+            return errors.bad_request(f"disruption: said of pods, not of {self.resource.plural}")
 
         def step(version: Version[T] | None) -> Next[T]:
             if version is not None:
                 self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
-            final = delete_step(self.resource, name, request.options, version, self._clock.time(), emptied=emptied)
+            now = self._clock.time()
+            final = delete_step(self.resource, name, request.options, version, now, emptied=emptied, why=why)
             if version is None or not self._webhooks.concerned(by, Operation.DELETE, self.resource):
                 return final
             change = Change(by, Operation.DELETE, self.resource, None, version.obj)

@@ -14,17 +14,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.controller import Shared, Watch, itself
-from controllers.disruption import disrupted
 from controllers.places import finished, node_of
 from controllers.writes import in_batches, raise_first
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint, Toleration
 from pinnace.api.resources import NODES, PODS
-from pinnace.api.verbs_pb2 import DELETED
+from pinnace.api.verbs_pb2 import DELETED, Disruption
 from pinnace.client.errors import Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 
-_REASON, _MESSAGE = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
+_WHY = Disruption(reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -99,12 +98,11 @@ class TaintEviction:
 
     async def _evict(self, pods: Sequence[Pod]) -> None:
         """Says why of each, and deletes it."""
-        now = self._clock.time()
-        told = [disrupted(pod, _REASON, _MESSAGE, now) for pod in pods]
-        raise_first(await in_batches(self._client.update_status_batch, told), but=(NotFound, Conflict))
-        requests = [delete_request(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid) for pod in pods]
+        requests = []
         for pod in pods:
-            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
+            requests.append(delete_request(name, namespace, uid=uid, disruption=_WHY))
+            key = f"{namespace}/{name}"
             self._events.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
         raise_first(await in_batches(self._client.delete_batch, requests), but=(NotFound, Conflict))
 

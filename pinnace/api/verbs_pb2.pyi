@@ -75,14 +75,24 @@ class PatchRequest(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.PatchOptions, _Mapping]] = ..., type: _Optional[_Union[PatchRequest.Type, str]] = ..., patch: _Optional[bytes] = ..., subresource: _Optional[str] = ...) -> None: ...
 
 class DeleteRequest(_message.Message):
-    __slots__ = ("namespace", "name", "options")
+    __slots__ = ("namespace", "name", "options", "disruption")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    DISRUPTION_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     options: _meta_v1_pb2.DeleteOptions
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.DeleteOptions, _Mapping]] = ...) -> None: ...
+    disruption: Disruption
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.DeleteOptions, _Mapping]] = ..., disruption: _Optional[_Union[Disruption, _Mapping]] = ...) -> None: ...
+
+class Disruption(_message.Message):
+    __slots__ = ("reason", "message")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class DeleteBatchRequest(_message.Message):
     __slots__ = ("items",)

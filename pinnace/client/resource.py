@@ -23,6 +23,7 @@ from pinnace.api.verbs_pb2 import (
     DeleteBatchRequest,
     DeleteCollectionRequest,
     DeleteRequest,
+    Disruption,
     GetRequest,
     ListRequest,
     PatchRequest,
@@ -281,9 +282,11 @@ def delete_request(
     resource_version: str = "",
     propagation: str = "",
     dry_run: bool = False,
+    disruption: Disruption | None = None,
 ) -> DeleteRequest:
-    """A delete; with `uid` or `resource_version` it is refused with a Conflict unless the object has them."""
-    request = DeleteRequest(namespace=namespace, name=name)
+    """A delete; with `uid` or `resource_version` it is refused with a Conflict unless the object has them. `disruption`: of a
+    pod that others end, why."""
+    request = DeleteRequest(namespace=namespace, name=name, disruption=disruption)
     if grace is not None:
         request.options.gracePeriodSeconds = grace
     if uid:

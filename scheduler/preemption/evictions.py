@@ -1,8 +1,8 @@
 """Removing victims, beside the next decisions.
 
-    submit --> pending --batch--> condition DisruptionTarget --> delete, with the uid as precondition --> event Preempted
-                  ^                                                |
-                  '------ the API, or its webhook, is away --------'   for DEADLINE seconds at most
+    submit --> pending --batch--> delete, with the uid as precondition, and condition DisruptionTarget --> event Preempted
+                  ^                 |
+                  '--- the API, or its webhook, is away: for DEADLINE seconds at most
 
 A victim that is gone already is as good as deleted; one that cannot be deleted in time stays, which is logged. The pod that it
 was to make room for is told of neither: it is woken when room is there, and asks for preemption anew when it is tried anew.
@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import status_of
-from pinnace.api.portions import portions
-from pinnace.api.times import to_time
-from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
 from pinnace.client.errors import ApiError, Conflict, Fenced, Internal, NotFound, Unavailable, from_status
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -33,14 +30,12 @@ DEADLINE = 30.0
 """Seconds for which a deletion is tried."""
 AGAIN = 0.2
 """Seconds between two tries."""
-CONDITION = "DisruptionTarget"
-BY_SCHEDULER = "PreemptionByScheduler"
+CONDITION, REASON = "DisruptionTarget", "PreemptionByScheduler"
 
 
 class Pods(Protocol):
     """What is needed of pinnace.client.client.PodClient."""
 
-    async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]: ...
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]: ...
 
 
@@ -104,16 +99,10 @@ class Evictions:
                 await self._clock.sleep(AGAIN)
 
     async def _evict(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
-        """Those that must be tried again. One that is dropped before its deletion is asked for is not deleted."""
-        await self._mark(batch)
-        batch = [each for each in batch if self._pending.get(each.pod.metadata.uid) is each]
-        if not batch:
-            return []
-        metadata = [each.pod.metadata for each in batch]
-        requests = [delete_request(each.name, each.namespace, uid=each.uid) for each in metadata]
+        """Those that must be tried again."""
         answers: list[ApiError | None]
         try:
-            items = await self._pods.delete_batch(requests)
+            items = await self._pods.delete_batch([_deletion(each) for each in batch])
             answers = [from_status(item.error) if item.HasField("error") else None for item in items]
         except ApiError as error:
             answers = [error] * len(batch)
@@ -127,34 +116,12 @@ class Evictions:
                 log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)
         return left
 
-    async def _mark(self, batch: Sequence[_Eviction]) -> None:
-        """Writes why they will be deleted. It explains, nothing relies on it: what cannot be written is left out."""
-        marked = []
-        for each in batch:
-            meta = each.pod.metadata
-            pod = self._current(f"{meta.namespace}/{meta.name}", meta.uid)
-            if pod is not None:
-                marked.append(_marked(pod, each.scheduler, self._clock.time()))
-        try:
-            for portion in portions(marked, BATCH):
-                await self._pods.update_status_batch(portion)
-        except Fenced:
-            pass  # it is heard of elsewhere
-        except ApiError as error:
-            log.warning("conditions of %d victims of preemption: %s", len(marked), error)
-
     def _current(self, key: str, uid: str) -> Pod | None:
         pod = self._store.get(key)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
 
-def _marked(pod: Pod, scheduler: str, now: float) -> Pod:
-    changed = status_of(pod)
-    condition = next((each for each in changed.status.conditions if each.type == CONDITION), None)
-    if condition is None:
-        condition = changed.status.conditions.add(type=CONDITION)
-    if condition.status != "True":
-        condition.lastTransitionTime.CopyFrom(to_time(now))
-    condition.status, condition.reason = "True", BY_SCHEDULER
-    condition.message = f"{scheduler}: preempting to accommodate a higher priority pod"
-    return changed
+def _deletion(eviction: _Eviction) -> DeleteRequest:
+    metadata = eviction.pod.metadata
+    why = Disruption(reason=REASON, message=f"{eviction.scheduler}: preempting to accommodate a higher priority pod")
+    return delete_request(metadata.name, metadata.namespace, uid=metadata.uid, disruption=why)

@@ -9,7 +9,7 @@ from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.profiles import Profiles
 from scheduler.framework.runtime import Framework
-from scheduler.preemption.evictions import BY_SCHEDULER, CONDITION, Evictions
+from scheduler.preemption.evictions import CONDITION, REASON, Evictions
 
 
 class PreemptionHandle:
@@ -37,5 +37,5 @@ class PreemptionHandle:
             current is not None
             and current.metadata.uid == pod.uid
             and current.metadata.HasField("deletionTimestamp")
-            and any(each.type == CONDITION and each.reason == BY_SCHEDULER for each in current.status.conditions)
+            and any(each.type == CONDITION and each.reason == REASON for each in current.status.conditions)
         )

@@ -13,16 +13,17 @@ from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
 from apiserver.services.handlers import by_certificate
 from apiserver.storage.memory import MemoryStorage
-from pinnace.api.core_v1_pb2 import Binding, PodList
+from pinnace.api.core_v1_pb2 import Binding, PodList, Service
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import ROLE_BINDINGS
-from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.api.verbs_pb2 import Disruption, ListRequest
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden, Invalid, NotFound, Unauthenticated, Unavailable, from_status
+from pinnace.client.resource import delete_request
 from pinnace.cluster import certificates
 from pinnace.pki.authority import LIFETIME, Subject
 from pinnace.pki.folder import Folder, Wanted
@@ -110,13 +111,28 @@ async def test_a_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:
         assert not bound.HasField("error")
 
 
+async def test_who_may_not_write_a_pods_status_does_not_say_why_it_ends(tmp_path: Path) -> None:
+    async with door(tmp_path) as server:
+        admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
+        await admin.pods.create(make_pod("a").req(cpu="1").node("n").new())
+        await admin.of(ROLE_BINDINGS).create(_bound_to("eve", "edit"))
+        told = delete_request("a", "default", disruption=Disruption(reason="ByEve"))
+        with pytest.raises(Forbidden, match='cannot update resource "pods/status"'):
+            await eve.pods.delete_batch([told])
+        (item,) = await eve.pods.delete_batch([delete_request("a", "default")])
+        assert not item.HasField("error")
+        with pytest.raises(Invalid, match="disruption: said of pods, not of services"):
+            request = delete_request("a", "default", disruption=Disruption(reason="ByAdmin"))
+            await admin.connection.call("/pinnace.v1.Services/Delete", request, Service)
+
+
 async def test_a_page_token_opens_no_other_door(tmp_path: Path) -> None:
     """Neither another namespace, nor the past: who goes on with a list must be allowed to make it."""
     async with door(tmp_path) as server:
         admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
         for number in range(2):
             pod = await admin.pods.create(make_pod(f"p{number}", "kube-system").req(cpu="1").new())
-        await admin.of(ROLE_BINDINGS).create(_viewer("eve"))  # of the namespace default
+        await admin.of(ROLE_BINDINGS).create(_bound_to("eve", "view"))  # of the namespace default
         pages = ListRequest(namespace="kube-system", options=ListOptions(limit=1))
         first = await admin.connection.call("/pinnace.v1.Pods/List", pages, PodList)
         options = ListOptions(**{"continue": getattr(first.metadata, "continue")})
@@ -155,7 +171,7 @@ async def test_a_role_counts_at_once(tmp_path: Path) -> None:
         admin, eve = server.client("admin"), server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
         with pytest.raises(Forbidden):
             await eve.pods.get("a", "default")
-        await admin.of(ROLE_BINDINGS).create(_viewer("eve"))
+        await admin.of(ROLE_BINDINGS).create(_bound_to("eve", "view"))
         with pytest.raises(NotFound):
             await eve.pods.get("a", "default")
         await admin.of(ROLE_BINDINGS).delete("eve", "default")
@@ -182,10 +198,10 @@ def provide_admin(folder: Path, now: datetime) -> None:
     Folder(folder).provide([Wanted("admin", Subject("kubernetes-admin", ("system:masters",)))], now)
 
 
-def _viewer(name: str) -> RoleBinding:
-    """Lets somebody look at everything in the namespace "default"."""
+def _bound_to(name: str, role: str) -> RoleBinding:
+    """Lets somebody do what the role says in the namespace "default"."""
     binding = RoleBinding()
     binding.metadata.name = name
-    binding.roleRef.kind, binding.roleRef.name = "ClusterRole", "view"
+    binding.roleRef.kind, binding.roleRef.name = "ClusterRole", role
     binding.subjects.add(kind="User", name=name)
     return binding

@@ -46,13 +46,9 @@ class Cluster:
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:
         self.told.append((obj.metadata.name, reason))
 
-    async def update_status_batch(self, pods: list[Pod]) -> list[BatchItem]:
-        for pod in pods:
-            self.told += [(pod.metadata.name, each.reason) for each in pod.status.conditions if each.type == "DisruptionTarget"]
-        return [BatchItem() for _ in pods]
-
     async def delete_batch(self, requests: list[DeleteRequest]) -> list[BatchItem]:
         self.deleted += [request.name for request in requests]
+        self.told += [(request.name, request.disruption.reason) for request in requests]
         return [BatchItem() for _ in requests]
 
     def bind(self, name: str, seconds: int | None) -> None:

@@ -8,6 +8,7 @@ from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.status import Code
 from pinnace.api.times import to_seconds
+from pinnace.api.verbs_pb2 import Disruption
 from tests.builders import PodBuilder, make_pod
 
 NOW = 1_700_000_000.0
@@ -51,6 +52,23 @@ def test_grace_defaults_to_thirty_seconds_and_only_shrinks() -> None:
     assert longer is Sign.KEEP
     shorter = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=1), version, NOW + 1)
     assert isinstance(shorter, Put) and shorter.obj.metadata.deletionGracePeriodSeconds == 1
+
+
+def test_why_others_end_a_pod_is_in_the_write_that_ends_it() -> None:
+    pod = make_pod("a").node("n").phase("Running").build()
+    why = Disruption(reason="PreemptionByScheduler", message="for another")
+    result = delete_step(PODS, "a", DeleteOptions(), Version(pod, 7, b""), NOW, why=why)
+    assert isinstance(result, Put) and result.obj.metadata.HasField("deletionTimestamp")
+    (condition,) = result.obj.status.conditions
+    assert (condition.type, condition.status, condition.reason, condition.message) == (
+        "DisruptionTarget", "True", "PreemptionByScheduler", "for another",
+    )  # fmt: skip
+    assert to_seconds(condition.lastTransitionTime) == NOW
+    again = Disruption(reason="DeletionByTaintManager", message="")
+    soon = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=1), Version(result.obj, 8, b""), NOW + 5, why=again)
+    assert isinstance(soon, Put)
+    (condition,) = soon.obj.status.conditions
+    assert (condition.reason, to_seconds(condition.lastTransitionTime)) == ("DeletionByTaintManager", NOW)
 
 
 def test_finalizers_hold_an_object_back() -> None:

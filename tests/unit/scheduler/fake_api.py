@@ -226,6 +226,9 @@ class FakePods(FakeResource):
         going = Pod()
         going.CopyFrom(pod)
         going.metadata.deletionTimestamp.seconds = 1
+        if request.HasField("disruption"):
+            why = request.disruption
+            going.status.conditions.add(type="DisruptionTarget", status="True", reason=why.reason, message=why.message)
         self.put(going)
 
 

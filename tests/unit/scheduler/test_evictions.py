@@ -1,4 +1,4 @@
-"""Victims are marked and deleted, once, and only they."""
+"""Victims are deleted, once, and only they, and are told why."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -6,7 +6,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
-from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
 from pinnace.client.errors import from_refusal
 from scheduler.preemption.evictions import AGAIN, DEADLINE, Evictions
 from tests.builders import make_pod
@@ -22,21 +22,16 @@ class Api:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.deletes: list[list[str]] = []
-        self.marked: list[Pod] = []
+        self.why: list[Disruption] = []
         self.whole: Refusal | None = None
         self.each: Refusal | None = None
 
     def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None:
         self.events.append(f"{obj.metadata.name} {type_} {reason}: {message}")
 
-    async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]:
-        if self.whole is not None:
-            raise from_refusal(self.whole)
-        self.marked += objs
-        return [BatchItem() for _ in objs]
-
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
         self.deletes.append([f"{each.name} {each.options.preconditions.uid}" for each in requests])
+        self.why += [each.disruption for each in requests]
         if self.whole is not None:
             raise from_refusal(self.whole)
         return [BatchItem(error=encode(self.each)) if self.each else BatchItem() for _ in requests]
@@ -60,14 +55,14 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-async def test_victims_are_marked_and_deleted_and_it_is_told(world: World) -> None:
+async def test_victims_are_deleted_and_it_is_told_why(world: World) -> None:
     world.submit()
     assert world.evictions.pending(info(make_pod("a")).uid)
     await world.clock.advance(0)
     assert world.api.deletes == [["a uid-default-a", "b uid-default-b"]], "c is being deleted anyway"
     assert world.api.events[0] == "a Normal Preempted: Preempted by pod default/high on node n"
-    (condition,) = world.api.marked[0].status.conditions
-    assert (condition.type, condition.status, condition.reason) == ("DisruptionTarget", "True", "PreemptionByScheduler")
+    assert world.api.why[0].reason == "PreemptionByScheduler"
+    assert world.api.why[0].message == "default-scheduler: preempting to accommodate a higher priority pod"
     assert not world.evictions.pending(info(make_pod("a")).uid)
 
 
@@ -111,12 +106,3 @@ async def test_who_leads_no_more_deletes_nothing(world: World) -> None:
     world.evictions.drop()
     await world.clock.advance(AGAIN)
     assert world.api.deletes == []
-
-
-async def test_of_a_marked_victim_only_its_status_is_sent(world: World) -> None:
-    """A thousand whole pods may be more than one call takes."""
-    world.submit()
-    await world.clock.advance(0)
-    (first, *_) = world.api.marked
-    assert (first.metadata.name, first.metadata.namespace, first.HasField("spec")) == ("a", "default", False)
-    assert first.metadata.uid == world.store["default/a"].metadata.uid

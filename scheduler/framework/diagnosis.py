@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray
 from scheduler.framework.results import FilterResult, PluginError, Verdicts
 
+_FEW = 256
 NO_NODES = "no nodes available to schedule pods"
 
 
@@ -108,7 +111,17 @@ def _only(row: int, verdicts: Verdicts) -> FilterResult:
 def _count(verdicts: Verdicts, nodes: BoolArray) -> Counter[str]:
     """How many of these nodes are refused for which reason."""
     counter = Counter[str]()
-    codes, numbers = np.unique(verdicts.codes[nodes], return_counts=True)
-    for code, number in zip(codes.tolist(), numbers.tolist(), strict=True):
+    for code, number in _occurrences(verdicts.codes[nodes]):
         counter.update(dict.fromkeys(verdicts.reasons(code), number))
     return counter
+
+
+def _occurrences(codes: NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """Each code, in ascending order, and how often it is there. Most plugins have few reasons: they are counted, not sorted."""
+    if len(codes) and codes.min() >= 0 and codes.max() < _FEW:
+        numbers = np.bincount(codes)
+        found = np.flatnonzero(numbers)
+        yield from zip(found.tolist(), numbers[found].tolist(), strict=True)
+    else:
+        unique, numbers = np.unique(codes, return_counts=True)
+        yield from zip(unique.tolist(), numbers.tolist(), strict=True)

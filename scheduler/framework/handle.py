@@ -12,6 +12,7 @@ from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.filtering import OneByOne
 from scheduler.framework.results import CycleState, FilterResult
 from scheduler.framework.waiting import WaitingPod, WaitingPods
 
@@ -29,7 +30,7 @@ class Filters(Protocol):
     def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis: ...
     def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None: ...
     def curable(self, diagnosis: Diagnosis) -> BoolArray: ...
-    def is_local(self, diagnosis: Diagnosis) -> bool: ...
+    def one_by_one(self, diagnosis: Diagnosis) -> OneByOne | None: ...
 
 
 class Preemption(Protocol):

@@ -27,9 +27,10 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.interface import FilterPlugin, Plugin, PreFilterPlugin, Sees
+from scheduler.framework.filtering import BY_ROWS, RowFilters, run_filter, sees
+from scheduler.framework.interface import FilterPlugin, PreFilterPlugin, Sees
 from scheduler.framework.results import SKIP, CycleState
-from scheduler.framework.runtime import Framework, Scorer, run_filter
+from scheduler.framework.runtime import Framework, Scorer
 
 Best = Sequence[int] | IntArray
 """Rows, at least one."""
@@ -37,7 +38,6 @@ Best = Sequence[int] | IntArray
 _PASSES = 32
 _MISSES = 16
 """Rows that are asked about one by one before the next is looked ahead."""
-_ROWS = (Sees.ROW, Sees.ROOM)
 _ALL = slice(None)
 
 
@@ -83,7 +83,7 @@ class _Column:
 
     def __init__(self, scorer: Scorer, rows: int) -> None:
         self.scorer = scorer
-        self.sees = _sees(scorer.plugin, "score_sees")
+        self.sees = sees(scorer.plugin, "score_sees")
         self.values: FloatArray = np.zeros(rows)
 
 
@@ -106,7 +106,7 @@ class _Pass:
         self._pre_filters: list[PreFilterPlugin] = []
         self._filters: list[FilterPlugin] = []
         """Asked for every pod."""
-        self._row_filters: list[tuple[PreFilterPlugin | None, FilterPlugin]] = []
+        self._row_filters = RowFilters(())
         self._by_nodes: BoolArray = np.ones(len(nodes), np.bool_)
         self._filter(framework, state, pod, nodes)
         self._feasible = self._by_nodes.copy()
@@ -118,7 +118,7 @@ class _Pass:
         """In the order in which they are added."""
         self._for_every_pod = any(column.sees is Sees.EVERYTHING for column in self._columns)
         self._requests = pod.requests
-        seen = [_sees(each, "filter_sees") for _, each in self._row_filters] + [column.sees for column in self._columns]
+        seen = [sees(each, "filter_sees") for each in self._row_filters.filters] + [column.sees for column in self._columns]
         self._can_look_ahead = all(each in (Sees.NODES, Sees.ROOM) for each in seen)
         self._ahead = _Ahead()
         self._misses = 0
@@ -154,8 +154,8 @@ class _Pass:
         """Asks the filters that see nodes, and sorts out the others."""
         skipped = set()
         for plugin in framework.pre_filters:
-            by_nodes = _sees(plugin, "filter_sees") is not Sees.EVERYTHING
-            if by_nodes or _sees(plugin, "skip_sees") is Sees.NODES:
+            by_nodes = sees(plugin, "filter_sees") is not Sees.EVERYTHING
+            if by_nodes or sees(plugin, "skip_sees") is Sees.NODES:
                 status = plugin.pre_filter(state, pod, nodes)
                 if status is SKIP:
                     skipped.add(plugin.name)
@@ -164,21 +164,23 @@ class _Pass:
                     raise _Refused
             if not by_nodes:
                 self._pre_filters.append(plugin)
+        by_rows = []
         for filterer in framework.filters:
-            sees = _sees(filterer, "filter_sees")
+            seen = sees(filterer, "filter_sees")
             if filterer.name in skipped:
                 continue
-            if sees is Sees.NODES:
+            if seen is Sees.NODES:
                 self._by_nodes &= run_filter(filterer, state, pod, nodes).passed
-            elif sees in _ROWS:
-                self._row_filters.append((filterer if isinstance(filterer, PreFilterPlugin) else None, filterer))
+            elif seen in BY_ROWS:
+                by_rows.append(filterer)
             else:
                 self._filters.append(filterer)
+        self._row_filters = RowFilters(by_rows)
 
     def _column(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeTable) -> _Column | None:
         """None: it will skip the pods of this signature."""
         column = _Column(scorer, len(nodes))
-        if column.sees is not Sees.EVERYTHING or _sees(scorer.plugin, "skip_sees") is Sees.NODES:
+        if column.sees is not Sees.EVERYTHING or sees(scorer.plugin, "skip_sees") is Sees.NODES:
             if column.scorer.skips(state, pod, nodes, self._feasible):
                 return None
             if column.sees is Sees.NODES:
@@ -229,14 +231,10 @@ class _Pass:
     def _ask(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
         """Asks the plugins that see rows: which of `nodes`, that are these rows, are feasible, and their scores."""
         state: CycleState = {}
-        feasible = self._by_nodes[rows]
-        for pre_filter, filterer in self._row_filters:
-            if pre_filter is not None:
-                pre_filter.pre_filter(state, pod, nodes)
-            feasible = feasible & run_filter(filterer, state, pod, nodes).passed
+        feasible = self._row_filters.passed(state, pod, nodes, self._by_nodes[rows])
         total: FloatArray = np.zeros(len(feasible))
         for column in self._columns:
-            if column.sees in _ROWS:
+            if column.sees in BY_ROWS:
                 column.scorer.skips(state, pod, nodes, feasible)
                 scores = column.scorer.weighted(state, pod, nodes, feasible)
                 if self._for_every_pod:
@@ -303,8 +301,3 @@ def equal_best(scores: FloatArray) -> IntArray:
 
 def _signature(pod: PodInfo, framework: Framework) -> Hashable:
     return framework.scheduler_name, pod.template, pod.identity
-
-
-def _sees(plugin: Plugin, attribute: str) -> Sees:
-    found: Sees = getattr(plugin, attribute, Sees.EVERYTHING)
-    return found

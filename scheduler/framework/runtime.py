@@ -17,6 +17,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.binding_cycle import BindingPlugins
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.filtering import BY_ROWS, OneByOne, RowFilters, run_filter, sees
 from scheduler.framework.interface import (
     EnqueueHint,
     FilterPlugin,
@@ -175,10 +176,23 @@ class Framework:
             curable &= ~diagnosis.hopeless
         return curable
 
-    def is_local(self, diagnosis: Diagnosis) -> bool:
-        """Does no filter that had something to say about the pod see more than each node by itself?"""
-        local = {each.name for each in self.filters if getattr(each, "filter_sees", Sees.EVERYTHING) is not Sees.EVERYTHING}
-        return all(plugin in local for plugin, _ in diagnosis.refusals)
+    def one_by_one(self, diagnosis: Diagnosis) -> OneByOne | None:
+        """The filters as they judge each node by itself. None: one that had something to say about the pod sees more."""
+        said = dict(diagnosis.refusals)
+        by_nodes: list[BoolArray] = []
+        by_rows: list[FilterPlugin] = []
+        for filterer in self.filters:
+            seen, result = sees(filterer, "filter_sees"), said.pop(filterer.name, None)
+            if result is None:
+                if seen is Sees.EVERYTHING and sees(filterer, "skip_sees") is not Sees.NODES:
+                    return None
+            elif seen is Sees.NODES:
+                by_nodes.append(result.passed)
+            elif seen in BY_ROWS:
+                by_rows.append(filterer)
+            else:
+                return None
+        return None if said or diagnosis.pre_filter is not None else OneByOne(by_nodes, RowFilters(by_rows))
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
@@ -207,17 +221,6 @@ class Framework:
                 total += scorer.weighted(state, pod, nodes, feasible)
         np.putmask(total, ~feasible, -np.inf)
         return total
-
-
-def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-    """Raises PluginError."""
-    try:
-        result = plugin.filter(state, pod, nodes)
-        if result.passed.shape != (len(nodes),) or result.passed.dtype != np.bool_:
-            raise ValueError(f"`passed` must be {len(nodes)} booleans")
-        return result
-    except Exception as error:
-        raise PluginError(plugin.name, "Filter", error) from error
 
 
 class _Anything:

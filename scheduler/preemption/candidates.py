@@ -26,6 +26,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.cache.what_if import WhatIf
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.filtering import OneByOne
 from scheduler.framework.handle import Filters
 from scheduler.framework.results import FilterResult
 from scheduler.preemption.rules import Victims, select_victims
@@ -72,12 +73,14 @@ class Candidates:
         without = nodes.seen_at(pod.priority, pod.uid).less({resource: -amount for resource, amount in lower.items()})
         room = filters.ask(_FIT, pod, without)
         promising = curable & inhabited if room is None else curable & inhabited & room.passed
-        search = self._remembered(pod, budgets, nodes, seed) if filters.is_local(diagnosis) else _Search(pod, nodes, seed)
+        one_by_one = filters.one_by_one(diagnosis)
+        search = self._remembered(pod, budgets, nodes, seed) if one_by_one is not None else _Search(pod, nodes, seed)
+        dry_runs = _DryRuns(pod, cache, filters, one_by_one, budgets)
         own = nodes.row(nodes.nominated.node_of(pod.uid))  # where the pod is in nobody's way but its own
         enough = max(self._bounds.of(int(np.count_nonzero(curable))), 1)
         search.forget(own)
         try:
-            found = search.run(promising, nodes.versions, enough, lambda row: _try(pod, row, cache, filters, budgets))
+            found = search.run(promising, nodes.versions, enough, dry_runs.on)
         finally:
             search.forget(own)
         if found:
@@ -148,22 +151,44 @@ def _first(helps: BoolArray, enough: int, harmless: BoolArray) -> int:
     return int(max(at[enough - 1], harmless_at[0])) + 1
 
 
-def _try(pod: PodInfo, row: int, cache: Cache, filters: Filters, budgets: Sequence[PodDisruptionBudget]) -> Victims | None:
-    """A dry run on one node."""
-    lower = [each for each in cache.pods_on(cache.nodes.names[row]) if each.priority < pod.priority]
-    with cache.what_if() as what_if:
-        return select_victims(lower, budgets, what_if, lambda: _fits(pod, row, cache.nodes, filters, what_if))
+class _DryRuns:
+    """Of one pod."""
 
+    def __init__(
+        self,
+        pod: PodInfo,
+        cache: Cache,
+        filters: Filters,
+        one_by_one: OneByOne | None,
+        budgets: Sequence[PodDisruptionBudget],
+    ) -> None:
+        self._pod = pod
+        self._cache = cache
+        self._filters = filters
+        self._one_by_one = one_by_one
+        self._budgets = budgets
 
-def _fits(pod: PodInfo, row: int, nodes: NodeTable, filters: Filters, what_if: WhatIf) -> bool:
-    """Would the pod fit on a node, with the nominated pods there that are ahead of it, and without them? Without, because it
-    must not rely on pods that may never come."""
-    ahead = nodes.nominated.ahead_of(pod, nodes.names[row])
-    if ahead:
-        for each in ahead:
-            what_if.add(each, nodes.names[row])
-        crowded = filters.judge({}, pod, nodes).passes(row)
-        what_if.clear()
-        if not crowded:
-            return False
-    return filters.judge({}, pod, nodes).passes(row)
+    def on(self, row: int) -> Victims | None:
+        """Who would have to go from this node. Raises PluginError."""
+        pods = self._cache.pods_on(self._cache.nodes.names[row])
+        lower = [each for each in pods if each.priority < self._pod.priority]
+        with self._cache.what_if() as what_if:
+            return select_victims(lower, self._budgets, what_if, lambda: self._fits(row, what_if))
+
+    def _fits(self, row: int, what_if: WhatIf) -> bool:
+        """Would the pod fit, with the nominated pods there that are ahead of it, and without them? Without, because it must not
+        rely on pods that may never come."""
+        nodes = self._cache.nodes
+        name = nodes.names[row]
+        ahead = nodes.nominated.ahead_of(self._pod, name)
+        if ahead:
+            for each in ahead:
+                what_if.add(each, name)
+            crowded = self._judged(row)  # who comes may state something about the pod: what skipped it need not do so then
+            what_if.clear()
+            if not crowded:
+                return False
+        return self._judged(row) if self._one_by_one is None else self._one_by_one.passes(self._pod, row, nodes)
+
+    def _judged(self, row: int) -> bool:
+        return self._filters.judge({}, self._pod, self._cache.nodes).passes(row)

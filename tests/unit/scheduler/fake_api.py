@@ -18,6 +18,8 @@ from pinnace.client.errors import ApiError, from_refusal, unavailable
 from pinnace.client.resource import WatchBatch
 from pinnace.fit import is_terminal
 
+_FENCED = Refusal(Code.FAILED_PRECONDITION, "Fenced", "another leader has been elected")
+
 
 class Weather(Enum):
     """Of one bind."""
@@ -54,9 +56,9 @@ class FakeApi:
     def of(self, resource: Resource[Any]) -> "FakeResource":
         return self._clients.setdefault(resource.plural, FakeResource(self, resource))
 
-    def guarded(self, fence: Callable[[], Fence | None]) -> "FakeApi":
-        """Only binds are fenced here."""
-        return self
+    def guarded(self, fence: Callable[[], Fence | None]) -> "Guarded":
+        """Only binds and deletes are fenced here."""
+        return Guarded(self, fence)
 
     def put(self, resource: Resource[Any], *objs: Any) -> None:
         """Creates or replaces."""
@@ -193,8 +195,12 @@ class FakePods(FakeResource):
             raise unavailable("lost")
         return items
 
-    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
+    async def delete_batch(
+        self, requests: Sequence[DeleteRequest], leads: Callable[[], bool] = lambda: True
+    ) -> list[BatchItem]:
         await asyncio.sleep(self._api.lag())
+        if not leads():
+            raise from_refusal(_FENCED)
         return [self._item(lambda each=each: self._delete(each)) for each in requests]
 
     def _get(self, key: str) -> Pod:
@@ -206,7 +212,7 @@ class FakePods(FakeResource):
     def _bind(self, binding: Binding, fence: Fence) -> None:
         key = f"{binding.metadata.namespace}/{binding.metadata.name}"
         if fence.token != self._api.token:
-            raise from_refusal(Refusal(Code.FAILED_PRECONDITION, "Fenced", "another leader has been elected"))
+            raise from_refusal(_FENCED)
         pod = self._get(key)
         if pod.metadata.uid != binding.metadata.uid:
             raise from_refusal(Refusal(Code.NOT_FOUND, "NotFound", "another pod of that name"))
@@ -232,6 +238,30 @@ class FakePods(FakeResource):
         self.put(going)
 
 
+class Guarded:
+    """The same API for one who leads."""
+
+    def __init__(self, api: FakeApi, fence: Callable[[], Fence | None]) -> None:
+        self.pods = GuardedPods(api, fence)
+        self._api = api
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+
+class GuardedPods:
+    def __init__(self, api: FakeApi, fence: Callable[[], Fence | None]) -> None:
+        self._api = api
+        self._fence = fence
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api.pods, name)
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
+        fence = self._fence()
+        return await self._api.pods.delete_batch(requests, lambda: fence is not None and fence.token == self._api.token)
+
+
 class FakeEvents:
     def __init__(self, api: FakeApi) -> None:
         self._api = api
@@ -252,6 +282,10 @@ class FakeCandidate:
         self.token: int | None = None
         self.healthy = None
         self.running = False
+
+    @property
+    def fence(self) -> Fence | None:
+        return Fence(election="scheduler", token=self.token) if self.token is not None else None
 
     async def run(self) -> None:
         """Until cancelled."""

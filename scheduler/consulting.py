@@ -70,7 +70,7 @@ class Consulting:
         self, proposal: Proposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]
     ) -> Unschedulable | Broken:
         """Raises _Overtaken."""
-        proposed, cache = proposal.proposed.candidates, self._cache
+        proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
             return proposal.settled(proposed)
         versions = {each.node: cache.version(each.node) for each in proposed}

@@ -30,6 +30,7 @@ from scheduler.framework.results import Proposed
 from scheduler.plugins.arguments import check_names, whole_number
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.preemption.candidates import Bounds, Candidates
+from scheduler.preemption.found import Found
 from scheduler.preemption.rules import Victims, choose
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
@@ -90,7 +91,7 @@ class DefaultPreemption:
         return (nominated or _has_room(pod, row, nodes, preemption)) and not _on_their_way(pod, event.node, preemption)
 
     def _make_room(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
-        best = choose(candidates)
+        best = candidates.best if isinstance(candidates, Found) else choose(candidates)
         bound = []
         for victim in best.pods:
             waiting = self._handle.waiting.get(victim.uid)

@@ -23,13 +23,14 @@ from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import NodeTable
+from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.cache.what_if import WhatIf
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.filtering import OneByOne
 from scheduler.framework.handle import Filters
 from scheduler.framework.results import FilterResult
-from scheduler.preemption.rules import Victims, select_victims
+from scheduler.preemption.found import Found
+from scheduler.preemption.rules import RULES, Victims, select_victims
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -64,7 +65,7 @@ class Candidates:
         filters: Filters,
         budgets: Sequence[PodDisruptionBudget],
         seed: int,
-    ) -> list[Victims] | Diagnosis:
+    ) -> Found | Diagnosis:
         """At least one candidate; or why there is none. `diagnosis`: why no node takes the pod as things are."""
         nodes = cache.nodes
         curable = filters.curable(diagnosis)
@@ -114,16 +115,15 @@ class _Search:
         self._helps = np.zeros(rows, np.bool_)
         self._harmless = np.zeros(rows, np.bool_)
         """It helps, and violates no budget."""
-        self._victims: list[Victims | None] = [None] * rows
+        self._victims: dict[int, Victims] = {}
+        self._ranks: FloatArray = np.zeros((RULES, rows))
 
     def forget(self, row: int | None) -> None:
         """It is to be tried anew."""
         if row is not None:
             self._tried[row] = _NEVER
 
-    def run(
-        self, promising: BoolArray, versions: IntArray, enough: int, attempt: Callable[[int], Victims | None]
-    ) -> list[Victims]:
+    def run(self, promising: BoolArray, versions: IntArray, enough: int, attempt: Callable[[int], Victims | None]) -> Found:
         """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried."""
         order = self._order[promising[self._order]]
         while True:
@@ -133,12 +133,14 @@ class _Search:
             end = _first(helps, enough, known & self._harmless[order])
             unknown = order[:end][~known[:end]].tolist()
             if not unknown:
-                return [victims for row in order[:end][helps[:end]].tolist() if (victims := self._victims[row]) is not None]
+                return Found(order[:end][helps[:end]], self._victims, self._ranks)
             for row in unknown[:missing] if missing > 0 else unknown:
-                victims = self._victims[row] = attempt(row)
+                victims = attempt(row)
                 self._tried[row] = versions[row]
                 self._helps[row] = victims is not None
                 self._harmless[row] = harmless = victims is not None and not victims.violations
+                if victims is not None:
+                    self._victims[row], self._ranks[:, row] = victims, victims.rank
                 if missing <= 0 and harmless:
                     break
 

@@ -20,7 +20,6 @@ defaultpreemption.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 
 from pinnace.api import selectors
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
@@ -28,7 +27,8 @@ from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.what_if import WhatIf
 
 Rank = tuple[int, int, int, int, float]
-_RANK = attrgetter("rank")
+RULES = 5
+"""Of which a rank is made."""
 _OFFSET = 1 << 31
 """Makes every priority positive, so that more victims have a larger sum."""
 
@@ -54,7 +54,7 @@ class Victims:
 
 def choose(candidates: Iterable[Victims]) -> Victims:
     """The best of them, at least one; of equals the first."""
-    return min(candidates, key=_RANK)
+    return min(candidates, key=lambda each: each.rank)
 
 
 def select_victims(

@@ -126,3 +126,27 @@ def test_what_is_remembered_is_what_would_be_found(cluster: Cluster, new: PodBui
         else:
             cache.observe(info(make_pod(f"more{number}").req(cpu=1).priority(where - 1).node(node)), node)
         assert candidates(known) == candidates(Candidates(bounds))
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters(), pods("new"), st.sets(st.integers(0, 7)))
+def test_a_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuilder, gone: set[int]) -> None:
+    """With some of the pods thought away."""
+    builders, placed, _ = cluster
+    bench, pod = Bench(cache_of(*builders, placed=placed)), info(new)
+    nodes = bench.cache.nodes
+    one_by_one = bench.framework.one_by_one(bench.framework.judge({}, pod, nodes))
+    assert one_by_one is not None
+    away = {info(placed[index]).uid for index in gone if index < len(placed)}
+    with bench.cache.what_if() as what_if:
+        for each in [each for name in nodes.names for each in bench.cache.pods_on(name) if each.uid in away]:
+            what_if.lift(each)
+        among_all = bench.framework.judge({}, pod, nodes)
+        for row in range(len(nodes)):
+            assert one_by_one.passes(pod, row, nodes) == among_all.passes(row)
+
+
+def test_with_affinity_no_node_is_judged_by_itself() -> None:
+    bench = Bench(cache_of(make_node("n").capacity(cpu=1, memory=1, pods=4)))
+    pod = info(make_pod("new").req(cpu=1).affinity("app=x", "zone"))
+    assert bench.framework.one_by_one(bench.framework.judge({}, pod, bench.cache.nodes)) is None

@@ -2,8 +2,8 @@
 
     all nodes  --curable, with pods of a lower priority, enough room without them: NumPy-->  rows  --dry runs-->  candidates
 
-A dry run thinks pods of one node away and asks the profile's own filters, so it cannot disagree with them. It is the costly
-part: as in Kubernetes no more are made than it takes to find some share of the nodes that could be helped, but at least a
+A dry run thinks pods of one node away and asks the profile's own filters, so it cannot disagree with them: about this node
+alone, if none of them that has something to say about the pod sees more. It is the costly part: as in Kubernetes no more are made than it takes to find some share of the nodes that could be helped, but at least a
 minimum. They begin at a row that the seed and the pod's template decide, and go on until one candidate violates no
 PodDisruptionBudget.
 

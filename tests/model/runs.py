@@ -44,7 +44,7 @@ LARGE = (
     election("two candidates, servers killed and answers of etcd lost", faults=2, kinds={Fault.RESTART, Fault.LOST}),
     election("one candidate, any three faults", candidates=1, faults=3),
 )
-"""Many minutes, and a few GB; the last one may be beyond the limit."""
+"""Many minutes, and a few GB; the last one may be beyond the limit, which the exit code says."""
 
 TWO_LEADERS = election("two candidates believe to lead", faults=1, one_leader=True)
 """Not an invariant: the counterexample shows how it comes about, and why it does no harm."""

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.model import __main__ as command
 from tests.model.checker import Step, TooManyStates, check
+from tests.model.runs import Run
 
 
 class Counter:
@@ -62,3 +64,16 @@ def test_a_fault_is_no_way_out() -> None:
 def test_no_verdict_without_all_states() -> None:
     with pytest.raises(TooManyStates):
         check(Counter(), limit=3)
+
+
+@pytest.mark.parametrize(("limit", "code"), [(100, 0), (3, command.OPEN)])
+def test_the_exit_code_says_whether_all_was_proven(monkeypatch: pytest.MonkeyPatch, limit: int, code: int) -> None:
+    monkeypatch.setattr(command, "SMALL", (Run("counts", lambda _: Counter()),))
+    monkeypatch.setattr(command, "LIMIT", limit)
+    assert command.main([]) == code
+
+
+def test_the_exit_code_says_what_fails_before_what_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SMALL", (Run("fails", lambda _: Counter(wrong=0)), Run("stays open", lambda _: Counter())))
+    monkeypatch.setattr(command, "LIMIT", 3)
+    assert command.main([]) == command.FAILED

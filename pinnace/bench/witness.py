@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.bench.errors import BenchError
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Conflict, Unavailable
@@ -59,7 +59,7 @@ class History:
             seen = self.pods.get(uid)
             if seen is None:
                 seen = self.pods[uid] = Seen(pod.metadata.name)
-            if node != seen.node or (node and token_of(pod) != seen.token):
+            if node != seen.node or (node and fences.of(pod).token != seen.token):
                 self._bound(seen, pod, node, now)
             if not seen.running and pod.status.phase == "Running" and kind != WatchEventType.DELETED:
                 seen.running = now
@@ -72,7 +72,7 @@ class History:
             seen.rebound.append(node)
         else:
             seen.bound = now
-            seen.token = token_of(pod)
+            seen.token = fences.of(pod).token
             self.counts[BOUND] += 1
             if seen.token and seen.token < max(self.tokens, default=0):
                 self.deposed.append(seen.name)
@@ -103,11 +103,6 @@ class History:
     def first_bind_after(self, token: int) -> float | None:
         """When the first bind by a leader that was elected after `token` was seen."""
         return min((seen for elected, seen in self.tokens.items() if elected > token), default=None)
-
-
-def token_of(pod: Pod) -> int:
-    """The fencing token under which the pod was bound; 0 when it was bound without."""
-    return int(pod.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")[2] or 0)
 
 
 class Witness:

@@ -7,11 +7,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from pinnace.api import fences
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import ALL, ELECTIONS_PREFIX, LEASES, NODES, PODS, Object
-from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.fit import allocatable, pod_requests
 
 Amounts = tuple[tuple[str, int], ...]
@@ -108,7 +108,7 @@ def facts_of(key: str, value: bytes | None) -> Facts | None:
 
 def pod_facts(pod: Pod) -> PodFacts:
     metadata, spec = pod.metadata, pod.spec
-    election, _, token = metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
+    fence = fences.of(pod)
     requests = pod_requests(pod)
     picky = bool(
         spec.nodeSelector
@@ -120,8 +120,8 @@ def pod_facts(pod: Pod) -> PodFacts:
     return PodFacts(
         uid=metadata.uid,
         node=spec.nodeName,
-        election=election,
-        token=int(token or 0),
+        election=fence.election,
+        token=fence.token,
         phase=pod.status.phase,
         requests=requests.amounts,
         started=pod.status.startTime.seconds,

@@ -1,4 +1,8 @@
-"""Pods: born Pending, with all defaults filled in; afterwards the spec hardly changes and the status moves forward."""
+"""Pods: born Pending, with all defaults filled in; afterwards the spec hardly changes and the status moves forward.
+
+What a pod says of the leader that bound it is the binding's to write (apiserver.registry.binding): whoever audits the cluster
+goes by it. In what a client sends it is passed over, not refused: it may well be a copy of a pod that was bound.
+"""
 
 from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
@@ -11,6 +15,7 @@ from apiserver.registry.validation.pods import validate_new_spec
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.qos import qos_class
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
 class PodStrategy:
@@ -24,6 +29,7 @@ class PodStrategy:
         complete = self._completed(obj.spec)
         obj.spec.CopyFrom(complete.spec)
         obj.status.CopyFrom(complete.status)
+        _set_fence(obj, None)
 
     def validate(self, obj: Pod) -> list[Violation]:
         out: list[Violation] = []
@@ -41,6 +47,7 @@ class PodStrategy:
             spec.preemptionPolicy = before.preemptionPolicy
         self._set_defaults(spec)
         carry_over(obj, old, "status")
+        _set_fence(obj, old.metadata.annotations.get(FENCE_ANNOTATION))
 
     def validate_update(self, obj: Pod, old: Pod) -> list[Violation]:
         return validate_pod_update(obj, old)
@@ -70,3 +77,11 @@ class PodStrategy:
     def _set_defaults(self, spec: PodSpec) -> None:
         set_defaults(spec)
         self._tolerations.complete(spec)
+
+
+def _set_fence(pod: Pod, fence: str | None) -> None:
+    annotations = pod.metadata.annotations
+    if fence is not None:
+        annotations[FENCE_ANNOTATION] = fence
+    elif FENCE_ANNOTATION in annotations:
+        del annotations[FENCE_ANNOTATION]

@@ -71,6 +71,12 @@ def test_a_bind_with_an_old_token_is_that_of_a_deposed_leader(history: History) 
     assert history.violations(["a", "b"])["bound_by_deposed"] == 1
 
 
+def test_a_fence_that_is_none_is_no_reason_to_end(history: History) -> None:
+    pod = make_pod("b").uid("b").node("n").annotation(FENCE_ANNOTATION, "hello").build()
+    history.observe([(MODIFIED, pod)], 4.0)
+    assert history.pods["b"].token == 0 and not history.deposed
+
+
 def test_a_namesake_is_another_pod(history: History) -> None:
     namesake = bound("a", "other", 9)
     namesake.metadata.uid = "a-2"

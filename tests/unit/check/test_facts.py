@@ -20,6 +20,14 @@ def test_a_pod() -> None:
     assert facts.by_scheduler and not facts.finished
 
 
+def test_a_fence_that_is_none_is_no_reason_to_end() -> None:
+    """The recorder would end at this revision, and so would each later one, which replays them all."""
+    for text in ("hello", "scheduler/" + "9" * 5000):
+        pod = make_pod("a").uid("u").node("n").annotation("pinnace.io/fence", text).build()
+        facts = facts_of(PODS.key_of(pod), pod.SerializeToString())
+        assert isinstance(facts, PodFacts) and (facts.election, facts.token) == ("", 0)
+
+
 def test_what_asks_for_more_than_room_is_picky() -> None:
     for builder in (make_pod("a").node_selector("a", "b"), make_pod("a").host_port(80), make_pod("a").scheduler("mine")):
         pod = builder.build()

@@ -7,6 +7,7 @@ import pytest
 
 from pinnace.api import wire
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.wellknown import FENCE_ANNOTATION
 from tests.unit.registry.objects import copy, pod, ready, updated
 
 FIXED = (
@@ -184,3 +185,19 @@ def test_an_update_leaves_the_status_alone() -> None:
     new.status.phase = "Failed"
     assert updated(new, old) == []
     assert new.status == old.status
+
+
+@pytest.mark.parametrize("said", ["scheduler/42", None])
+@pytest.mark.parametrize("wanted", ["scheduler/999999", "hello", None])
+def test_who_bound_it_is_not_for_an_update_to_say(said: str | None, wanted: str | None) -> None:
+    """Else whoever may annotate a pod could make the checkers report a second bind, or one by a deposed leader."""
+    old = before()
+    if said is not None:
+        old.metadata.annotations[FENCE_ANNOTATION] = said
+    new = copy(old)
+    new.metadata.annotations.clear()
+    new.metadata.annotations["mine"] = "stays"
+    if wanted is not None:
+        new.metadata.annotations[FENCE_ANNOTATION] = wanted
+    assert updated(new, old) == []
+    assert dict(new.metadata.annotations) == ({"mine": "stays"} | ({} if said is None else {FENCE_ANNOTATION: said}))

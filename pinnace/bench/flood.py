@@ -12,12 +12,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.bench import metrics, workload
 from pinnace.bench.calibration import Bench
 from pinnace.bench.errors import BenchError
+from pinnace.bench.load import lost
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
@@ -43,7 +45,8 @@ HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
 
 
 async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -> Run:
-    """`rate`: creates that are wanted each second. Raises BenchError, ApiError."""
+    """`rate`: creates that are wanted each second. What was created is read back when all that is measured has been. Raises
+    BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     Folder(folder).provide([Wanted(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
     somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
@@ -56,27 +59,35 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
             quiet = await probe.measure(QUIET)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
             meter = Meter(bench.cluster.state)
-            async with _flooded(bench, rate, RISE + seconds + PATIENCE) as outcomes:
+            async with _flooded(bench, rate, RISE + seconds + PATIENCE) as made:
                 await probe.measure(RISE)
                 flooded = await probe.measure(seconds)
             usage = meter.read()
             beating.cancel()
         waited = await metrics.read(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
+        violations = await _violations(bench.clients[0], made, probe)
     finally:
         await probe.close()
         await somebody.close()
         await scheduler.close()
-    created = outcomes["OK"]
+    outcomes, created = made.outcomes, made.outcomes["OK"]
     counts = {
         "wanted": outcomes["wanted"],
         "created": created,
         "refused": outcomes["UNAVAILABLE"],
         "otherwise_failed": outcomes.total() - outcomes["wanted"] - created - outcomes["UNAVAILABLE"],
         "queued": waited,
-        "leaders_lost": probe.lost,
     }
     samples = {f"{what}, {when}": found[what] for when, found in (("quiet", quiet), ("flooded", flooded)) for what in found}
-    return Run(bench.calibration, usage, samples, items=created, counts=counts)
+    return Run(bench.calibration, usage, samples, items=created, violations=violations, counts=counts)
+
+
+@dataclass(slots=True)
+class Made:
+    """What came of the flood, as its processes say: see pinnace.bench.flooder.Flood."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    created: list[str] = field(default_factory=list)
 
 
 class Probe:
@@ -135,10 +146,15 @@ class Probe:
         return False
 
 
+async def _violations(client: Client, made: Made, probe: Probe) -> dict[str, int]:
+    """A leader that is deposed because somebody floods its API server is what flow control is there to prevent."""
+    return {"lost": await lost(client, made.created), "leaders_lost": probe.lost}
+
+
 @asynccontextmanager
-async def _flooded(bench: Bench, rate: float, limit: float) -> AsyncIterator[Counter[str]]:
+async def _flooded(bench: Bench, rate: float, limit: float) -> AsyncIterator[Made]:
     """Meanwhile the flood goes on, for `limit` seconds at most; afterwards there is what came of it. Raises BenchError."""
-    outcomes, tls = Counter[str](), bench.cluster.tls
+    made, tls = Made(), bench.cluster.tls
     command = [
         sys.executable, "-m", "pinnace.bench.flooder", "--server", bench.cluster.endpoints[0], "--ca", f"{tls.ca}",
         "--cert", f"{tls.cert}", "--key", f"{tls.key}", "--rate", f"{rate / PROCESSES}", "--limit", f"{limit}",
@@ -148,14 +164,16 @@ async def _flooded(bench: Bench, rate: float, limit: float) -> AsyncIterator[Cou
         for number in range(PROCESSES)
     ]
     try:
-        yield outcomes
+        yield made
         for process in processes:
             process.terminate()
         for process in processes:
             output, _ = await process.communicate()
             if process.returncode != 0:
                 raise BenchError(f"a process of the flood ended with {process.returncode}")
-            outcomes.update(json.loads(output))
+            found = json.loads(output)
+            made.outcomes.update(found["outcomes"])
+            made.created += found["created"]
     finally:
         for process in processes:
             if process.returncode is None:

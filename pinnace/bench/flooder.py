@@ -1,7 +1,7 @@
 """One process of a flood: creates pods at a rate, whether or not the server keeps up. `python -m pinnace.bench.flooder`.
 
 It is a client at its worst: it heeds no advice to wait, and goes on with the next pod when one is refused. It goes on until it
-is sent SIGTERM, and then says as one line of JSON how many calls were wanted, and how many ended how.
+is sent SIGTERM, and then says as one line of JSON how many calls were wanted, how many ended how, and which pods were created.
 """
 
 import asyncio
@@ -30,10 +30,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Flood:
-    """`outcomes`: how many calls were "wanted", and by gRPC's code how many ended so."""
+    """`outcomes`: how many calls were "wanted", and by gRPC's code how many ended so. `created`: the names of the pods whose
+    creates were acknowledged."""
 
     def __init__(self, channel: grpc.aio.Channel, prefix: str) -> None:
         self.outcomes: Counter[str] = Counter()
+        self.created: list[str] = []
         self._create = channel.unary_unary(METHOD)
         self._prefix = prefix
         self._sent = 0
@@ -53,10 +55,11 @@ class Flood:
 
     async def _call(self) -> None:
         self._sent += 1
-        pod = workload.pod(f"{self._prefix}{self._sent:06d}")
+        name = f"{self._prefix}{self._sent:06d}"
         try:
-            await self._create(CreatePodRequest(object=pod).SerializeToString(), timeout=TIMEOUT)
+            await self._create(CreatePodRequest(object=workload.pod(name)).SerializeToString(), timeout=TIMEOUT)
             self.outcomes["OK"] += 1
+            self.created.append(name)
         except grpc.aio.AioRpcError as error:
             self.outcomes[error.code().name] += 1
 
@@ -82,7 +85,7 @@ async def flood(stop: asyncio.Event, server: str, tls: TlsFiles, prefix: str, ra
                 await stop.wait()
         running.cancel()
         await asyncio.wait((running,))
-    click.echo(json.dumps(flood.outcomes))
+    click.echo(json.dumps({"outcomes": flood.outcomes, "created": flood.created}))
 
 
 if __name__ == "__main__":

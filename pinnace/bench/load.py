@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pinnace.bench import workload
 from pinnace.bench.errors import BenchError
@@ -69,3 +69,10 @@ class Load:
     def latencies(self) -> list[float]:
         """Seconds from sending to acknowledgement, of each pod."""
         return [done - self.sent[name] for name, done in self.acknowledged.items()]
+
+
+async def lost(client: Client, created: Iterable[str], namespace: str = workload.NAMESPACE) -> int:
+    """How many of the pods of these names are not there. A create that was acknowledged proves nothing: servers that answer
+    and do not write would be the fastest. Raises ApiError."""
+    there = {pod.metadata.name for pod in (await client.pods.list(namespace)).items}
+    return sum(name not in there for name in created)

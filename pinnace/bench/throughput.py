@@ -1,7 +1,7 @@
 """Rows `throughput` and `create`: pods from create to Running, and pods that are only created."""
 
 from pinnace.bench.calibration import Bench
-from pinnace.bench.load import Load
+from pinnace.bench.load import Load, lost
 from pinnace.bench.report import Run
 from pinnace.bench.stagecpu import StageMeter
 from pinnace.bench.usage import Meter
@@ -36,12 +36,14 @@ async def throughput(bench: Bench, pods: int, batch: int) -> Run:
 
 
 async def create(bench: Bench, pods: int, batch: int) -> Run:
-    """From the first create that is sent to the last acknowledgement; nobody schedules."""
+    """From the first create that is sent to the last acknowledgement; nobody schedules. What was created is read back when
+    all that is measured has been."""
     load = Load()
     stages = await StageMeter.start(bench.cluster.state)
     meter = Meter(bench.cluster.state)
     await load.create(bench.clients, pods, batch=batch)
     usage = meter.read()
+    stage_cpu = await stages.read()
     elapsed = max(load.acknowledged.values()) - load.began
     return Run(
         bench.calibration,
@@ -49,5 +51,6 @@ async def create(bench: Bench, pods: int, batch: int) -> Run:
         {"created": load.latencies},
         items=pods,
         rate=pods / elapsed,
-        stage_cpu=await stages.read(),
+        violations={"lost": await lost(bench.clients[0], load.acknowledged)},
+        stage_cpu=stage_cpu,
     )

@@ -1,0 +1,110 @@
+"""A benchmark of creates counts what is there, not what was answered."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods_pb2 import CreatePodRequest
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.bench import throughput
+from pinnace.bench.calibration import Bench, Calibration
+from pinnace.bench.flood import Made, Probe, _violations
+from pinnace.bench.flooder import Flood
+from pinnace.client.resource import Listing
+from tests.builders import make_pod
+
+
+class FakePods:
+    """Acknowledges each create; of pods whose names end in 7 it does no more than that, if it `forgets`."""
+
+    def __init__(self, forgets: bool) -> None:
+        self._forgets = forgets
+        self.there: list[Pod] = []
+
+    async def create(self, pod: Pod) -> Pod:
+        if not self._forgets or not pod.metadata.name.endswith("7"):
+            self.there.append(pod)
+        return pod
+
+    async def create_batch(self, pods: list[Pod]) -> list[BatchItem]:
+        return [BatchItem(name=(await self.create(pod)).metadata.name) for pod in pods]
+
+    async def list(self, namespace: str) -> Listing[Pod]:
+        return Listing([pod for pod in self.there if pod.metadata.namespace == namespace], 1)
+
+
+class FakeMeter:
+    def __init__(self, state: object) -> None: ...
+
+    def read(self) -> dict[str, Any]:
+        return {}
+
+
+class FakeStages:
+    @classmethod
+    async def start(cls, state: object) -> Self:
+        return cls()
+
+    async def read(self) -> dict[str, Any]:
+        return {}
+
+
+def client(forgets: bool) -> Any:
+    return SimpleNamespace(pods=FakePods(forgets))
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+@pytest.mark.parametrize(("forgets", "lost"), [(True, 3), (False, 0)])
+async def test_create(monkeypatch: pytest.MonkeyPatch, batch: int, forgets: bool, lost: int) -> None:
+    monkeypatch.setattr(throughput, "Meter", FakeMeter)
+    monkeypatch.setattr(throughput, "StageMeter", FakeStages)
+    cluster: Any = SimpleNamespace(state=None)
+    run = await throughput.create(Bench(cluster, Calibration(1000.0, 1), [client(forgets)]), 30, batch)
+    assert run.violations == {"lost": lost}
+
+
+@pytest.mark.parametrize(("forgets", "lost"), [(True, 1), (False, 0)])
+async def test_flood(forgets: bool, lost: int) -> None:
+    server = client(forgets)
+    made = Made(created=["flood-0-000006", "flood-1-000007"])
+    for name in made.created:
+        await server.pods.create(make_pod(name).build())
+    assert await _violations(server, made, Probe(server)) == {"lost": lost, "leaders_lost": 0}
+
+
+async def test_a_leader_that_a_flood_deposes_is_no_mere_count() -> None:
+    server = client(forgets=False)
+    probe = Probe(server)
+    probe.lost = 1
+    assert (await _violations(server, Made(), probe))["leaders_lost"] == 1
+
+
+async def test_a_flood_says_which_pods_were_acknowledged() -> None:
+    """Of what was refused or broken off nothing is known."""
+
+    async def answer(request: bytes, timeout: float) -> bytes:
+        name = CreatePodRequest.FromString(request).object.metadata.name
+        if name.endswith("2"):
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing)
+        if name.endswith("3"):
+            full.set()
+            await asyncio.Event().wait()
+        return b""
+
+    full = asyncio.Event()
+    channel: Any = SimpleNamespace(unary_unary=lambda method: answer)
+    flood = Flood(channel, "f-")
+    running = asyncio.create_task(flood.run(rate=100_000))
+    async with asyncio.timeout(10):
+        await full.wait()
+    running.cancel()
+    await asyncio.wait((running,))
+    assert flood.created[0] == "f-000001"
+    assert not {"f-000002", "f-000003"} & set(flood.created)
+    assert len(flood.created) == flood.outcomes["OK"]

@@ -3,6 +3,8 @@
 Each fault is on for the time that the schedule says, and is undone whatever becomes of the run. One that is not possible at its
 moment (nobody leads whom to kill) is tried again, then left out, and recorded as not fired. One whose area is still
 taken, because the fault before it took longer to happen or to undo than the schedule thought, waits for that.
+
+A run of which something is not recorded any more proves nothing: it ends at once, not after the hour that it was to take.
 """
 
 import asyncio
@@ -50,7 +52,8 @@ class Engine:
         self._areas: dict[Area, asyncio.Lock] = {area: asyncio.Lock() for area in Area if area is not Area.NONE}
 
     async def run(self, strikes: Sequence[Strike]) -> None:
-        """Returns when all faults are over and undone. Raises what a fault raised that has a bug, or whose tools failed."""
+        """Returns when all faults are over and undone. Raises ChaosError when records were lost, and what a fault raised that
+        has a bug, or whose tools failed."""
         started = time.monotonic()
         try:
             await self._strike_all(strikes, started)
@@ -99,8 +102,11 @@ class Engine:
         self._tell(started, number, f"{name} {details or strike.target}, {strike.seconds:.1f} s")
 
     async def _guard(self, started: float) -> None:
-        """Starts again what has ended by itself, as any supervisor would, and keeps that it has."""
+        """Starts again what has ended by itself, as any supervisor would, and keeps that it has. Raises ChaosError when the
+        journal or the recorder of etcd has failed."""
         while True:
+            self._journal.check()
+            self._world.recorded()
             await self._look_for_crashes(started)
             await asyncio.sleep(CRASH_POLL)
 

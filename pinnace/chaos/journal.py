@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pinnace.chaos.errors import ChaosError
 from pinnace.check.files import encode
 from pinnace.check.history import Record
 
@@ -14,8 +15,8 @@ FLUSH = 0.2
 
 
 class Journal:
-    """`write` never blocks. On leaving the context all that was written is in the file. A file that cannot be written to (disk
-    full) is raised there, as OSError: the history is incomplete."""
+    """`write` never blocks. On leaving the context all that was written is in the file. When the file cannot be written to
+    (disk full) the history is incomplete: `check` and leaving the context say so, and whatever comes after is dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,11 +31,18 @@ class Journal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._records.put(None)
         self._thread.join()
-        if self._error is not None and error is None:
-            raise self._error
+        if error is None:
+            self.check()
 
     def write(self, record: Record) -> None:
-        self._records.put(record)
+        if self._error is None:
+            self._records.put(record)
+
+    def check(self) -> None:
+        """Raises ChaosError when a record has been lost."""
+        if self._error is not None:
+            reason = self._error.strerror or self._error
+            raise ChaosError(f"the history of the load cannot be written to {self.path}: {reason}") from self._error
 
     def _run(self) -> None:
         try:

@@ -5,7 +5,7 @@ A folder holds everything that is left of a run: the history (chaos.jsonl, etcd.
 
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,7 +69,8 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
                 yield Stage(cluster, world, recorder)
         finally:
             progress.waiting("the processes to end")
-            shutil.copytree(cluster.folder.logs, folder / "logs", dirs_exist_ok=True)
+            with suppress(OSError):  # of a full disk, say: the verdict does not rest on logs, and the processes must end
+                shutil.copytree(cluster.folder.logs, folder / "logs", dirs_exist_ok=True)
             await cluster.down()
 
 

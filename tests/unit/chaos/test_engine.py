@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos import engine
+from pinnace.chaos import engine, journal
 from pinnace.chaos.engine import Engine
+from pinnace.chaos.errors import ChaosError
 from pinnace.chaos.faults.base import Area, Kind, roles
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.schedule import Strike
@@ -24,6 +25,7 @@ class FakeWorld:
         self.astray: list[str] = []
         self.ended: list[tuple[str, int]] = []
         self.revived: list[str] = []
+        self.unrecorded: ChaosError | None = None
 
     async def heal(self) -> None:
         self.healed += 1
@@ -34,6 +36,11 @@ class FakeWorld:
 
     async def start(self, name: str) -> None:
         self.revived.append(name)
+
+    def recorded(self) -> int:
+        if self.unrecorded:
+            raise self.unrecorded
+        return 1
 
 
 class Scene:
@@ -153,3 +160,31 @@ async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Sc
     (crash,) = ran.damage.misdeeds
     assert crash.startswith("kubelet-0 ended by itself")
     assert crash.endswith("exit code 1")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the disk that is always full is Linux'")
+async def test_a_run_whose_journal_is_on_a_full_disk_ends_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after its last fault, which may be an hour away; what has begun is undone."""
+    monkeypatch.setattr(engine, "CRASH_POLL", 0.01)
+    monkeypatch.setattr(journal, "FLUSH", 0.01)
+    scene.path = Path("/dev/full")
+    async with asyncio.timeout(10):
+        with pytest.raises(ChaosError, match="cannot be written to /dev/full: No space left on device"):
+            await scene.run(scene.strike(0.0, 3600.0))
+    assert scene.done == ["begin", "end"]
+
+
+async def test_a_run_whose_recorder_has_ended_ends_at_once(scene: Scene) -> None:
+    scene.world.unrecorded = ChaosError("the recorder of etcd has ended")
+    async with asyncio.timeout(10):
+        with pytest.raises(ChaosError, match="recorder"):
+            await scene.run(scene.strike(3600.0, 0.0))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the disk that is always full is Linux'")
+def test_a_journal_that_lost_records_says_so_and_takes_no_more() -> None:
+    lossy = Journal(Path("/dev/full"))
+    with pytest.raises(ChaosError, match="No space left on device"), lossy:
+        lossy.write(Fault(1, "shake", "it", 0.0))
+    lossy.write(Fault(2, "shake", "it", 0.0))
+    assert lossy._records.empty()

@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -11,12 +12,14 @@ from pinnace.chaos.errors import ChaosError
 from pinnace.chaos.load import LoadError
 from pinnace.chaos.moments import Moment
 from pinnace.chaos.scenarios.base import PlayError
+from pinnace.chaos.stage import STORED
 from pinnace.chaos.world import NotPossible
 from pinnace.check.files import HistoryError
 from pinnace.check.verdict import Status
 from pinnace.cli import local
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cluster.helper import HelperError
+from pinnace.client.errors import ApiError
+from pinnace.cluster.errors import ClusterError
 
 
 class Report(Protocol):
@@ -45,21 +48,31 @@ def new_folder(save: Path | None, prefix: str) -> Path:
 
 
 def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
-    """The report of the run. Removes the folder unless the verdict is bad, or it is to be kept. Raises Failure."""
+    """The report of the run. Removes the folder unless it is to be kept, or there is something in it to look at: a bad verdict,
+    or what was recorded until the run failed. Then the error says where it is. Raises Failure, and ClusterError of a cluster
+    that did not start."""
     try:
         report = local.run(run, hangup=True)
     except KeyboardInterrupt:
         if not keep:
             shutil.rmtree(folder)
         raise
-    except (ChaosError, LoadError, HelperError, HistoryError, PlayError, NotPossible) as error:
+    except (ChaosError, LoadError, ClusterError, ApiError, HistoryError, PlayError, NotPossible, OSError) as error:
+        if isinstance(error, ClusterError) and not (folder / STORED).exists():  # what its logs say is told with the error
+            if not keep:
+                shutil.rmtree(folder)
+            raise
         seen = [moment_line(moment) for moment in error.moments] if isinstance(error, PlayError) else []
         raise Failure(
             f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT, details=seen
         ) from error
+    except BaseException as error:
+        error.add_note(f"history and logs are in {folder}")
+        raise
     if keep or report.status != "holds":
         report.kept = str(folder)
-        (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
+        with suppress(OSError):  # the verdict is told in any case: a full disk must not take it away
+            (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
     else:
         shutil.rmtree(folder)
     return report

@@ -25,7 +25,8 @@ PATIENCE = 10.0
 
 
 class Echo:
-    """Streams that say what they were asked. `left` is set when whoever was told something has gone."""
+    """Streams that say what they were asked. `left` is set when whoever was told something has gone: also while he is told,
+    for he can have read what gRPC has not yet told us to be sent."""
 
     def __init__(self) -> None:
         self.left = asyncio.Event()
@@ -33,12 +34,12 @@ class Echo:
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         if not request.uid:
             raise Unstreamable(Code.INVALID_ARGUMENT, "which pod?")
-        yield request.options.container.encode()
-        if request.options.follow:
-            try:
+        try:
+            yield request.options.container.encode()
+            if request.options.follow:
                 await asyncio.Event().wait()
-            finally:
-                self.left.set()
+        finally:
+            self.left.set()
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
         try:

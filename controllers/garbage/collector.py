@@ -1,13 +1,15 @@
 """The garbage collector: looks at objects that have owners, and at owners that wait for their dependents.
 
-An owner that is not in the cache may only not be there yet: whether it is gone the API is asked, once for each uid.
+An owner that is not in the cache may only not be there yet: whether it is gone the API is asked, once for each owner as it is
+named: kind, place and uid. The answer holds for that name alone. A reference with the uid of somebody who lives, but another
+name, kind or namespace, says nothing about that one's own dependents.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from controllers.controller import Shared, Watch, key_of
 from controllers.garbage.dependents import Dependents, Place
@@ -44,6 +46,15 @@ PATIENCE = 10.0
 """Seconds for an informer to know of an owner's deletion; of kinds that seldom change it hears after some two seconds."""
 
 
+class Named(NamedTuple):
+    """An owner, as a reference names it."""
+
+    plural: str
+    place: str
+    """ "namespace/name", or "name" where there are no namespaces."""
+    uid: str
+
+
 class GarbageCollector:
     name = "garbage-collector"
     workers = 64
@@ -58,7 +69,7 @@ class GarbageCollector:
         for resource in WATCHED.values():
             shared.informers.add_handler(resource, partial(self._dependents.follow, resource))
         self._deletions: Batcher[DeleteRequest] = Batcher(shared.client.pods.delete_batch)
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[Named, None] = OrderedDict()
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
@@ -102,16 +113,17 @@ class GarbageCollector:
         resource = by_kind(reference.kind, reference.apiVersion)
         if resource is None or resource not in self._stores or (resource.namespaced and not namespace):
             return Owner.STAYS  # what we do not know we do not judge
-        if reference.uid in self._gone:
+        named = Named(resource.plural, _place(resource, reference, namespace), reference.uid)
+        if named in self._gone:
             return Owner.GONE
-        owner = self._stores[resource].get(f"{namespace}/{reference.name}" if resource.namespaced else reference.name)
+        owner = self._stores[resource].get(named.place)
         if owner is None or owner.metadata.uid != reference.uid:
             try:
                 owner = await self._client.of(resource).get(reference.name, namespace)
             except NotFound:
                 owner = None
             if owner is None or owner.metadata.uid != reference.uid:
-                self._remember(reference.uid)
+                self._remember(named)
                 return Owner.GONE
         return Owner.WAITS if waits_for(owner.metadata, reference) else Owner.STAYS
 
@@ -178,7 +190,7 @@ class GarbageCollector:
         if delta.kind == DELETED:
             keys |= self._of_dependents(metadata.uid)
             if keys:
-                self._remember(metadata.uid)
+                self._remember(Named(resource.plural, key_of(delta.obj), metadata.uid))
         else:
             if deleting(metadata, ORPHAN_FINALIZER) or _has_other_owners(delta):
                 keys.add(_key(resource, delta.obj))
@@ -197,12 +209,12 @@ class GarbageCollector:
             resource = by_kind(reference.kind, reference.apiVersion)
             if resource is None or resource not in self._stores:
                 continue
-            owner = self._stores[resource].get(f"{namespace}/{reference.name}" if resource.namespaced else reference.name)
+            owner = self._stores[resource].get(_place(resource, reference, namespace))
             if owner is not None and deleting(owner.metadata, FOREGROUND_FINALIZER):
                 yield _key(resource, owner)
 
-    def _remember(self, uid: str) -> None:
-        self._gone[uid] = None
+    def _remember(self, owner: Named) -> None:
+        self._gone[owner] = None
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
 
@@ -211,6 +223,11 @@ def _has_other_owners(delta: Delta[Any]) -> bool:
     """Than before: most changes of dependents are of their status, and none of the collector's business."""
     owners = delta.obj.metadata.ownerReferences
     return bool(owners) and (delta.old is None or delta.old.metadata.ownerReferences != owners)
+
+
+def _place(resource: Resource[Any], owner: OwnerReference, namespace: str) -> str:
+    """Where the owner of an object of this namespace is."""
+    return f"{namespace}/{owner.name}" if resource.namespaced else owner.name
 
 
 def _key(resource: Resource[Any], obj: Object) -> str:

@@ -10,11 +10,13 @@ from controllers.garbage.dependents import Dependents, Place
 from controllers.garbage.fate import Delete, Fate, Keep, Owner, Release, fate, waits_for, without_owners
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
-from pinnace.api.resources import PODS, REPLICA_SETS
+from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
 from tests.builders import make_pod
-from tests.workloads import deleting, make_replica_set, pod_of
+from tests.workloads import deleting, make_deployment, make_replica_set, pod_of
 
 STAYS, WAITS, GONE = Owner.STAYS, Owner.WAITS, Owner.GONE
 
@@ -126,3 +128,95 @@ async def test_no_dependent_is_overlooked_because_an_informer_is_late() -> None:
     informers.stores[REPLICA_SETS]["default/web"] = owner
     await collector.sync("replicasets default/web")
     assert written == [("p", 0, []), ("web", 0, [])]
+
+
+# --- a collector in a cluster of a few objects
+
+
+class World:
+    """What the collector writes is done, and heard of, at once."""
+
+    def __init__(self) -> None:
+        self.stores: dict[Any, dict[str, Any]] = {}
+        self.deleted: list[str] = []
+        self.asked: list[str] = []
+        self._handlers: dict[Any, Any] = {}
+        shared: Any = SimpleNamespace(informers=self, client=self)
+        self.pods = SimpleNamespace(delete_batch=None)
+        self.collector = GarbageCollector(shared)
+
+    def add(self, resource: Resource[Any], obj: Object) -> str:
+        """Its key."""
+        place = f"{obj.metadata.namespace}/{obj.metadata.name}"
+        self._hear(resource, Delta(ADDED, obj, self.stores[resource].get(place)))
+        self.stores[resource][place] = obj
+        return f"{resource.plural} {place}"
+
+    async def sync(self, *keys: str) -> None:
+        for key in keys:
+            await self.collector.sync(key)
+
+    def _hear(self, resource: Resource[Any], delta: Delta[Any]) -> None:
+        self._handlers[resource]([delta])
+
+    # as informers
+
+    def store(self, resource: Any) -> dict[str, Any]:
+        return self.stores.setdefault(resource, {})
+
+    def add_handler(self, resource: Any, handler: Any) -> None:
+        self._handlers[resource] = handler
+
+    async def wait_for(self, revision: int, timeout: float, among: object) -> None:
+        pass
+
+    # as a client
+
+    def of(self, resource: Resource[Any]) -> Any:
+        store = self.stores[resource]
+
+        async def get(name: str, namespace: str) -> Any:
+            self.asked.append(f"{resource.plural} {namespace}/{name}")
+            if f"{namespace}/{name}" not in store:
+                raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f"no {name}"))
+            return store[f"{namespace}/{name}"]
+
+        async def delete(name: str, namespace: str, **_: object) -> None:
+            place = f"{namespace}/{name}"
+            self.deleted.append(place)
+            self._hear(resource, Delta(DELETED, store[place], store.pop(place)))
+
+        return SimpleNamespace(get=get, delete=delete)
+
+
+def replica_set(name: str, /, *owners: Object, namespace: str = "default", **said: str) -> Any:
+    """`said`: what its references say instead of what its owners are."""
+    made = make_replica_set(name, uid=f"uid-{namespace}-{name}")
+    made.metadata.namespace = namespace
+    for each in owners:
+        truth = {"kind": each.DESCRIPTOR.name, "name": each.metadata.name, "apiVersion": "apps/v1", "uid": each.metadata.uid}
+        made.metadata.ownerReferences.add(blockOwnerDeletion=True, **{**truth, **said})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said"),
+    [("default", {"name": "bogus"}), ("default", {"kind": "ReplicaSet"}), ("other", {})],
+    ids=["name", "kind", "namespace"],
+)
+async def test_a_reference_that_misnames_a_living_owner_ends_nobody_but_its_own_object(
+    namespace: str, said: dict[str, str]
+) -> None:
+    world, web = World(), make_deployment("web")
+    world.add(DEPLOYMENTS, web)
+    own = world.add(REPLICA_SETS, replica_set("own", web))
+    stranger = world.add(REPLICA_SETS, replica_set("stranger", web, namespace=namespace, **said))
+    await world.sync(own, stranger, own)
+    assert world.deleted == [f"{namespace}/stranger"]
+
+
+async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> None:
+    world, gone = World(), make_deployment("gone")
+    await world.sync(*[world.add(REPLICA_SETS, replica_set(name, gone)) for name in ("a", "b", "c")])
+    assert len(world.deleted) == 3
+    assert world.asked == ["deployments default/gone"]

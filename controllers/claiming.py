@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from controllers.controller import Shared
 from controllers.expectations import Expectations
-from controllers.ownership import adopted, claims, keeper, ownerless, released
+from controllers.ownership import adopted, claims, keeper, kept_by, ownerless, released
 from pinnace.api.resources import Object, Resource
 from pinnace.api.selectors import LabelSelector
 from pinnace.client.errors import NotFound
@@ -40,7 +40,7 @@ class Claimer(Generic[T]):
     async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
         """What the owner manages, after this. Raises ApiError: a Conflict when somebody else has changed one meanwhile."""
         metadata = owner.metadata
-        managed, before = self._things.under(metadata.uid), self._selected.get(key, {})
+        managed, before = self._things.under(kept_by(owner)), self._selected.get(key, {})
         unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
         free = self._free.select(metadata.namespace, selector.matches)
         found = claims(metadata, selector, unsure, free)

@@ -21,9 +21,16 @@ T = TypeVar("T", bound=Object)
 
 
 def keeper(obj: Object) -> str:
-    """For an index: the uid of the object's controller; empty: it has none."""
+    """For an index: the object's namespace, and the uid of its controller, as `kept_by` has them; empty: it has none.
+
+    Whoever may write to one namespace can name anybody's uid there. An owner manages what is in its own namespace alone."""
     reference = controller_of(obj)
-    return reference.uid if reference is not None else ""
+    return f"{obj.metadata.namespace}/{reference.uid}" if reference is not None else ""
+
+
+def kept_by(owner: Object) -> str:
+    """What `keeper` says of the objects that this one manages."""
+    return f"{owner.metadata.namespace}/{owner.metadata.uid}"
 
 
 def ownerless(obj: Object) -> bool:

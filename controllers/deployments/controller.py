@@ -9,7 +9,7 @@ from controllers.deployments.plan import Plan, plan
 from controllers.deployments.revisions import split
 from controllers.deployments.status import PROGRESSING, deadline, has_deadline, say
 from controllers.expectations import Expectations
-from controllers.ownership import keeper
+from controllers.ownership import keeper, kept_by
 from controllers.places import finished
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
@@ -139,7 +139,7 @@ class DeploymentController:
         if deployment.spec.strategy.type != "Recreate":
             return False
         _, old = split(deployment, sets)
-        return any(not finished(pod) for each in old for pod in self._pods.under(each.metadata.uid).values())
+        return any(not finished(pod) for each in old for pod in self._pods.under(kept_by(each)).values())
 
     def _of_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
         """Its deployment, or those that would adopt it."""

@@ -10,7 +10,7 @@ from controllers.expectations import Expectations
 from controllers.jobs.counting import FINALIZER, tracked, untracked
 from controllers.jobs.outcome import COMPLETE, FAILURE, SUSPENDED, condition, ended
 from controllers.jobs.plan import plan
-from controllers.ownership import keeper
+from controllers.ownership import keeper, kept_by
 from controllers.podcontrol import PodControl
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
@@ -81,9 +81,9 @@ class JobController:
     async def _let_go(self, key: str, job: Job | None) -> None:
         """Pods of a job that is gone, has left them, or has ended need not be counted any more."""
         ends = job is None or ended(job) is not None
-        uid = job.metadata.uid if job is not None else ""
+        its = kept_by(job) if job is not None else ""
         pods = self._tracked.under(key).values()
-        await self._untrack(key, [pod for pod in pods if ends or keeper(pod) != uid])
+        await self._untrack(key, [pod for pod in pods if ends or keeper(pod) != its])
 
     async def _untrack(self, key: str, pods: Iterable[Pod]) -> None:
         limit = asyncio.Semaphore(AT_ONCE)

@@ -6,7 +6,7 @@ from typing import Any
 from controllers.claiming import Claimer
 from controllers.controller import Shared, Watch, controller_of, its_controller, itself, key_of
 from controllers.expectations import Expectations
-from controllers.ownership import keeper
+from controllers.ownership import keeper, kept_by
 from controllers.places import namespace_of
 from controllers.podcontrol import PodControl, pod_from
 from controllers.podfacts import Facts
@@ -80,10 +80,10 @@ class ReplicaSetController:
 
     def _related(self, replica_set: ReplicaSet) -> Iterable[Facts]:
         """The pods of all replica sets of its deployment."""
-        owner = controller_of(replica_set)
-        family = self._siblings.under(owner.uid) if owner is not None else {replica_set.metadata.uid: replica_set}
-        for uid in family:
-            yield from self._facts.of(self._pods.under(uid).values())
+        deployment = keeper(replica_set)
+        family = self._siblings.under(deployment).values() if deployment else (replica_set,)
+        for each in family:
+            yield from self._facts.of(self._pods.under(kept_by(each)).values())
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """Its replica set, or those that would adopt it."""

@@ -1,14 +1,21 @@
 """What a deployment does about its replica sets, and says of itself."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from controllers.deployments.controller import DeploymentController
 from controllers.deployments.plan import Plan, plan
 from controllers.deployments.revisions import HISTORY_ANNOTATION, made, template_hash
 from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
 from controllers.deployments.status import condition, deadline
+from controllers.labelled import Labelled
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStrategy, ReplicaSet
+from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION
-from tests.workloads import deleting, make_deployment
+from pinnace.client.index import Index
+from tests.workloads import deleting, make_deployment, pod_of, running
 
 NOW = 1_000.0
 RECREATE = DeploymentStrategy(type="Recreate")
@@ -117,6 +124,40 @@ def test_recreated_the_old_ones_are_all_gone_before_the_new_ones_come() -> None:
         assert waits.create is None
     created = recreate(False).create
     assert created is not None and created.spec.replicas == 2
+
+
+async def test_nobody_of_another_namespace_holds_up_a_rollout() -> None:
+    """Neither a replica set that names the deployment as its controller, nor a pod that names its replica set."""
+    deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
+    [old] = deployed(deployment, "app:1", size=0)
+    foreign, pod = ReplicaSet(), running(pod_of(old, "p")).build()
+    foreign.CopyFrom(made(deployment, 7, []))
+    foreign.metadata.uid, foreign.metadata.namespace, pod.metadata.namespace = "uid-foreign", "other", "other"
+    things: dict[Any, list[Any]] = {DEPLOYMENTS: [deployment], REPLICA_SETS: [old, foreign], PODS: [pod]}
+    written: list[tuple[str, int]] = []
+
+    async def create_or_update(obj: ReplicaSet) -> ReplicaSet:
+        written.append((obj.metadata.namespace, obj.spec.replicas))
+        return obj
+
+    async def update(obj: Any) -> Any:
+        return obj
+
+    def of(resource: Any) -> Any:
+        write = create_or_update if resource is REPLICA_SETS else update
+        return SimpleNamespace(create=write, update=write, update_status=update)
+
+    informers = SimpleNamespace(
+        store=lambda resource: {f"{each.metadata.namespace}/{each.metadata.name}": each for each in things[resource]},
+        index=lambda resource, by: Index(by, things[resource]),
+        labelled=lambda resource, only: Labelled(only, things[resource]),
+    )
+    events = SimpleNamespace(event=lambda *_: None)
+    shared: Any = SimpleNamespace(
+        informers=informers, client=SimpleNamespace(of=of), clock=SimpleNamespace(time=lambda: NOW), events=events
+    )
+    await DeploymentController(shared).sync("default/web")
+    assert written == [("default", 2)]
 
 
 def test_a_paused_deployment_begins_no_rollout_and_can_still_be_resized() -> None:

@@ -12,6 +12,7 @@ from controllers.jobs.counting import FINALIZER, MAX_UNCOUNTED, counted, tracked
 from controllers.jobs.indexes import INDEX, index_of, lacking, number, parsed, shown, surplus
 from controllers.jobs.outcome import condition
 from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
+from controllers.labelled import Labelled
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
@@ -292,6 +293,33 @@ async def test_pods_that_have_lost_their_job_lose_its_finalizer() -> None:
     [key] = watch.keys(Delta(ADDED, orphan, None))
     await controller.sync(key)
     assert [list(each.metadata.finalizers) for each in written] == [[]]
+
+
+async def test_pods_of_another_namespace_are_not_counted_and_its_own_are_kept() -> None:
+    job = make_job("j", backoffLimit=0)
+    own, foreign = pod(job, "own"), pod(job, "foreign", "Failed", ended=NOW)
+    foreign.metadata.namespace = "other"
+    written: list[Any] = []
+
+    async def write(changed: Any) -> Any:
+        written.append(changed)
+        return changed
+
+    informers = SimpleNamespace(
+        store=lambda resource: {"default/j": job},
+        index=lambda resource, by: Index(by, [own, foreign]),
+        labelled=lambda resource, only: Labelled(only, []),
+    )
+    client = SimpleNamespace(
+        pods=SimpleNamespace(update=write, create_batch=None, delete_batch=None),
+        of=lambda resource: SimpleNamespace(update=write, update_status=write),
+    )
+    shared: Any = SimpleNamespace(
+        informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW), events=SimpleNamespace(event=None)
+    )
+    await JobController(shared).sync("default/j")
+    [told] = written
+    assert (told.status.active, told.status.failed, list(told.status.conditions)) == (1, 0, [])
 
 
 # --- indexes

@@ -1,11 +1,17 @@
 """Whose an object is."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from controllers.ownership import adopted, claims, keeper, ownerless, released
+from controllers.claiming import Claimer
+from controllers.labelled import Labelled
+from controllers.ownership import adopted, claims, keeper, kept_by, ownerless, released
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import REPLICA_SETS
+from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.selectors import from_message
+from pinnace.client.index import Index
 from tests.builders import make_pod
 from tests.workloads import deleting, make_replica_set, named, pod_of
 
@@ -46,7 +52,20 @@ def test_adopted_and_released_again_an_object_is_as_it_was(others: int) -> None:
         reference.controller = False
     assert ownerless(before)
     during = adopted(before, REPLICA_SETS, WEB)
-    assert keeper(during) == WEB.metadata.uid
+    assert keeper(during) == kept_by(WEB)
     assert during.metadata.ownerReferences[-1].blockOwnerDeletion
     assert len(before.metadata.ownerReferences) == others  # it belongs to the informer
     assert released(during, WEB) == before
+
+
+async def test_whoever_names_an_owner_of_another_namespace_is_not_its_own_and_is_not_written_to() -> None:
+    pods = [pod_of(WEB, "own").build(), pod_of(WEB, "selected").build(), pod_of(WEB, "other", labels={}).build()]
+    for each in pods[1:]:
+        each.metadata.namespace = "elsewhere"
+    informers = SimpleNamespace(
+        index=lambda resource, by: Index(by, pods), labelled=lambda resource, only: Labelled(only, pods)
+    )
+    shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=lambda resource: None))
+    expectations: Any = None  # nothing is written
+    claimer: Claimer[Pod] = Claimer(shared, REPLICA_SETS, PODS, expectations)
+    assert named(await claimer.claim("default/web", WEB, SELECTOR)) == ["own"]

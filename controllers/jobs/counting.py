@@ -14,7 +14,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-track
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
-from controllers.jobs.indexes import index_of, is_indexed, parsed, shown
+from controllers.jobs.indexes import index_of, is_indexed, only_ended_are_replaced, parsed, shown
 from controllers.podstates import active, ready, terminating
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
@@ -52,7 +52,7 @@ def failed(job: Job, pod: Pod) -> bool:
     """One that is being deleted counts as failed at once, unless the job waits for it; on no node it never ends."""
     if pod.status.phase == "Failed":
         return True
-    return terminating(pod) and (job.spec.podReplacementPolicy != "Failed" or not pod.spec.nodeName)
+    return terminating(pod) and (not only_ended_are_replaced(job) or not pod.spec.nodeName)
 
 
 def counted(job: Job, pods: Sequence[Pod]) -> Count:

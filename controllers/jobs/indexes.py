@@ -6,7 +6,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completio
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
 
-from controllers.podstates import active
+from controllers.podstates import active, terminating
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.naturals import natural
@@ -19,6 +19,11 @@ _MAX_HOSTNAME = 63
 
 def is_indexed(job: Job) -> bool:
     return job.spec.completionMode == "Indexed"
+
+
+def only_ended_are_replaced(job: Job) -> bool:
+    """Else pods are replaced as soon as they are being deleted."""
+    return job.spec.podReplacementPolicy == "Failed"
 
 
 def index_of(pod: Pod) -> int | None:
@@ -47,8 +52,11 @@ def shown(indexes: Iterable[int]) -> str:
 
 
 def lacking(job: Job, done: set[int], pods: Sequence[Pod], number: int) -> list[int]:
-    """The first numbers without a pod that runs or has succeeded."""
-    taken = done | {index for pod in pods if active(pod) and (index := index_of(pod)) is not None}
+    """The first numbers without a pod that runs or has succeeded; nor one that still ends, where pods are replaced only when
+    they have ended: that one has its number until then."""
+    keeps = only_ended_are_replaced(job)
+    having = (pod for pod in pods if active(pod) or (keeps and terminating(pod)))
+    taken = done | {index for pod in having if (index := index_of(pod)) is not None}
     free: Iterator[int] = (index for index in count() if index not in taken)
     return [index for index in islice(free, number) if index < job.spec.completions]
 

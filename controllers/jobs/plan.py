@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controllers.jobs.counting import FINALIZER, Count, counted, tracked
-from controllers.jobs.indexes import is_indexed, lacking, number, parsed, surplus
+from controllers.jobs.indexes import is_indexed, lacking, number, only_ended_are_replaced, parsed, surplus
 from controllers.jobs.outcome import SUSPENDED, Verdict, finish, judge, judged, say, time_left
 from controllers.podcontrol import pod_from
 from controllers.podfacts import facts_of
@@ -118,7 +118,7 @@ def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> l
 
 def _missing(job: Job, status: JobStatus, pods: Sequence[Pod], wanted: int) -> int:
     there = status.active
-    if job.spec.podReplacementPolicy == "Failed":
+    if only_ended_are_replaced(job):
         there += status.terminating
     return max(0, min(wanted - there, BURST))
 

@@ -347,6 +347,16 @@ def test_each_index_has_one_pod_that_knows_it() -> None:
     assert lacking(job, {0}, [pod(job, "x"), *made[:1]], 5) == [2, 3]
 
 
+@pytest.mark.parametrize(("policy", "made"), [("Failed", [2]), ("TerminatingOrFailed", [0, 2])])
+def test_an_index_is_free_when_its_pod_may_be_replaced(policy: str, made: list[int]) -> None:
+    """By default two pods of one index may run for a while; a job that wants none waits until the first has ended."""
+    job = make_job("j", parallelism=2, completions=4, completionMode="Indexed", podReplacementPolicy=policy)
+    ending, done = pod(job, "ending", terminating=True), pod(job, "done", "Succeeded")
+    number(ending, job, 0)
+    number(done, job, 1)
+    assert [index_of(each) for each in plan(job, [ending, done], NOW).create] == made
+
+
 def test_an_index_of_thousands_of_digits_is_none() -> None:
     job = make_job("j", completionMode="Indexed", completions=2)
     odd = pod(job, "p")

@@ -127,6 +127,14 @@ class GarbageCollector:
                 return Owner.GONE
         return Owner.WAITS if waits_for(owner.metadata, reference) else Owner.STAYS
 
+    def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
+        """The owner, if it is in the cache."""
+        resource = by_kind(reference.kind, reference.apiVersion)
+        if resource is None or resource not in self._stores:
+            return None
+        owner: Object | None = self._stores[resource].get(_place(resource, reference, namespace))
+        return owner if owner is not None and owner.metadata.uid == reference.uid else None
+
     async def _delete(self, resource: Resource[Any], obj: Object, policy: str) -> None:
         """This version only: it may have found another owner meanwhile."""
         metadata = obj.metadata
@@ -153,12 +161,27 @@ class GarbageCollector:
             raise timed_out(str(error)) from None
 
     def _blocked(self, owner: Object) -> bool:
-        """Does a dependent keep it?"""
+        """Does a dependent keep it? Not one that is waiting for this owner in turn: neither would ever go."""
+        waiting = self._waiting_for(owner)
         return any(
             reference.uid == owner.metadata.uid and reference.blockOwnerDeletion
             for _, dependent in self._present(owner)
+            if dependent.metadata.uid not in waiting
             for reference in dependent.metadata.ownerReferences
         )
+
+    def _waiting_for(self, obj: Object) -> set[str]:
+        """The uids of its owners that go only after it, of theirs that go only after these, and so on."""
+        found, left = set[str](), [obj]
+        while left:
+            metadata = left.pop().metadata
+            for reference in metadata.ownerReferences:
+                if reference.uid in found or (owner := self._known(reference, metadata.namespace)) is None:
+                    continue
+                if waits_for(owner.metadata, reference):
+                    found.add(reference.uid)
+                    left.append(owner)
+        return found
 
     async def _orphan(self, resource: Resource[Any], owner: Object) -> None:
         dependents = list(self._present(owner))

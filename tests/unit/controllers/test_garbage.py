@@ -134,30 +134,52 @@ async def test_no_dependent_is_overlooked_because_an_informer_is_late() -> None:
 
 
 class World:
-    """What the collector writes is done, and heard of, at once."""
+    """What is written is done as the API server does it, and heard of at once."""
 
     def __init__(self) -> None:
         self.stores: dict[Any, dict[str, Any]] = {}
         self.deleted: list[str] = []
         self.asked: list[str] = []
         self._handlers: dict[Any, Any] = {}
+        self._changed: dict[str, None] = {}
         shared: Any = SimpleNamespace(informers=self, client=self)
         self.pods = SimpleNamespace(delete_batch=None)
         self.collector = GarbageCollector(shared)
+        self._keys = {watch.resource: watch.keys for watch in self.collector.watches}
 
-    def add(self, resource: Resource[Any], obj: Object) -> str:
-        """Its key."""
-        place = f"{obj.metadata.namespace}/{obj.metadata.name}"
-        self._hear(resource, Delta(ADDED, obj, self.stores[resource].get(place)))
-        self.stores[resource][place] = obj
+    def put(self, resource: Resource[Any], obj: Object) -> str:
+        """Its key. One that is being deleted goes once nothing holds it."""
+        metadata, store = obj.metadata, self.stores[resource]
+        place = f"{metadata.namespace}/{metadata.name}"
+        gone = metadata.HasField("deletionTimestamp") and not metadata.finalizers
+        kind = DELETED if gone else MODIFIED if place in store else ADDED
+        delta = Delta(kind, obj, store.pop(place, None))
+        if not gone:
+            store[place] = obj
+        self._handlers[resource]([delta])
+        self._changed |= dict.fromkeys(self._keys[resource](delta))
         return f"{resource.plural} {place}"
+
+    def delete(self, resource: Resource[Any], obj: Object, propagation: str) -> None:
+        changed = type(obj)()
+        changed.CopyFrom(obj)
+        deleting(changed)
+        if propagation == "Foreground":
+            changed.metadata.finalizers.append("foregroundDeletion")
+        self.put(resource, changed)
 
     async def sync(self, *keys: str) -> None:
         for key in keys:
             await self.collector.sync(key)
 
-    def _hear(self, resource: Resource[Any], delta: Delta[Any]) -> None:
-        self._handlers[resource]([delta])
+    async def settle(self) -> list[str]:
+        """Looks at all that changes concern, until nothing changes. Who is left."""
+        for _ in range(100):
+            keys, self._changed = self._changed, {}
+            if not keys:
+                return sorted(place for store in self.stores.values() for place in store)
+            await self.sync(*keys)
+        raise AssertionError("it never comes to rest")
 
     # as informers
 
@@ -181,12 +203,14 @@ class World:
                 raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f"no {name}"))
             return store[f"{namespace}/{name}"]
 
-        async def delete(name: str, namespace: str, **_: object) -> None:
-            place = f"{namespace}/{name}"
-            self.deleted.append(place)
-            self._hear(resource, Delta(DELETED, store[place], store.pop(place)))
+        async def delete(name: str, namespace: str, *, propagation: str, **_: object) -> None:
+            self.deleted.append(f"{namespace}/{name}")
+            self.delete(resource, store[f"{namespace}/{name}"], propagation)
 
-        return SimpleNamespace(get=get, delete=delete)
+        async def update(changed: Any) -> None:
+            self.put(resource, changed)
+
+        return SimpleNamespace(get=get, delete=delete, update=update)
 
 
 def replica_set(name: str, /, *owners: Object, namespace: str = "default", **said: str) -> Any:
@@ -208,15 +232,59 @@ async def test_a_reference_that_misnames_a_living_owner_ends_nobody_but_its_own_
     namespace: str, said: dict[str, str]
 ) -> None:
     world, web = World(), make_deployment("web")
-    world.add(DEPLOYMENTS, web)
-    own = world.add(REPLICA_SETS, replica_set("own", web))
-    stranger = world.add(REPLICA_SETS, replica_set("stranger", web, namespace=namespace, **said))
+    world.put(DEPLOYMENTS, web)
+    own = world.put(REPLICA_SETS, replica_set("own", web))
+    stranger = world.put(REPLICA_SETS, replica_set("stranger", web, namespace=namespace, **said))
     await world.sync(own, stranger, own)
     assert world.deleted == [f"{namespace}/stranger"]
 
 
 async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> None:
     world, gone = World(), make_deployment("gone")
-    await world.sync(*[world.add(REPLICA_SETS, replica_set(name, gone)) for name in ("a", "b", "c")])
+    await world.sync(*[world.put(REPLICA_SETS, replica_set(name, gone)) for name in ("a", "b", "c")])
     assert len(world.deleted) == 3
     assert world.asked == ["deployments default/gone"]
+
+
+def circle(world: World, *names: str) -> dict[str, Any]:
+    """Each owns the next, and the last the first."""
+    made = {name: replica_set(name) for name in names}
+    for name, before in zip(names, (names[-1], *names), strict=False):
+        made[name] = replica_set(name, made[before])
+        world.put(REPLICA_SETS, made[name])
+    return made
+
+
+@pytest.mark.parametrize("names", ["a", "ab", "abcd"])
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_those_that_own_each_other_go_all_the_same(names: str, at_once: bool) -> None:
+    world = World()
+    made = circle(world, *names)
+    for name in names if at_once else names[0]:
+        world.delete(REPLICA_SETS, made[name], "Foreground")
+    assert await world.settle() == []
+
+
+async def test_who_is_owned_in_a_circle_waits_for_others_as_ever() -> None:
+    world = World()
+    made = circle(world, "a", "b")
+    held = replica_set("held", made["b"])
+    held.metadata.finalizers.append("example.com/hold")
+    world.put(REPLICA_SETS, held)
+    world.delete(REPLICA_SETS, made["a"], "Foreground")
+    assert await world.settle() == ["default/b", "default/held"]
+    deleting(held)
+    del held.metadata.finalizers[:]
+    world.put(REPLICA_SETS, held)
+    assert await world.settle() == []
+
+
+async def test_a_chain_goes_from_its_end() -> None:
+    world, a = World(), replica_set("a")
+    b = replica_set("b", a)
+    c = replica_set("c", b)
+    c.metadata.finalizers.append("example.com/hold")
+    for each in (a, b, c):
+        world.put(REPLICA_SETS, each)
+    world.delete(REPLICA_SETS, a, "Foreground")
+    assert await world.settle() == ["default/a", "default/b", "default/c"]

@@ -201,8 +201,11 @@ class GarbageCollector:
         await self._client.of(resource).update(changed)
 
     def _present(self, owner: Object) -> Iterable[tuple[Place, Any]]:
+        """Its dependents. What names it from another namespace is none: there is no such owner there, and it goes for that."""
+        namespace = owner.metadata.namespace
         for place in self._dependents.of(owner.metadata.uid).values():
-            if (found := self._stores[place.resource].get(place.key)) is not None:
+            found = self._stores[place.resource].get(place.key)
+            if found is not None and namespace in ("", found.metadata.namespace):
                 yield place, found
 
     # --- what changes concern

@@ -288,3 +288,13 @@ async def test_a_chain_goes_from_its_end() -> None:
         world.put(REPLICA_SETS, each)
     world.delete(REPLICA_SETS, a, "Foreground")
     assert await world.settle() == ["default/a", "default/b", "default/c"]
+
+
+async def test_nobody_of_another_namespace_keeps_an_owner() -> None:
+    world, web = World(), replica_set("web")
+    stranger = replica_set("stranger", web, namespace="other")
+    stranger.metadata.finalizers.append("example.com/hold")
+    for each in (web, stranger):
+        world.put(REPLICA_SETS, each)
+    world.delete(REPLICA_SETS, web, "Foreground")
+    assert await world.settle() == ["other/stranger"]

@@ -6,7 +6,7 @@ request:
     pinnace.io/cpu-usage[.CONTAINER], pinnace.io/memory-usage[.CONTAINER], pinnace.io/ephemeral-storage-usage[.CONTAINER]
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.quantity import QuantityError, amount
@@ -21,6 +21,12 @@ def declares_usage(pod: Pod) -> bool:
         key.startswith(_PREFIX) and key.partition(".io/")[2].partition(".")[0].endswith(_USAGE)
         for key in pod.metadata.annotations
     )
+
+
+def lasting(pod: Pod) -> Sequence[Container]:
+    """The containers that run as long as the pod does: its sidecars and the main ones. Other init containers are gone soon."""
+    sidecars = [each for each in pod.spec.initContainers if each.restartPolicy == "Always"]
+    return [*sidecars, *pod.spec.containers]
 
 
 def usage(pod: Pod, container: Container, resource: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from kubelet.declared import stated, usage
+from kubelet.declared import lasting, stated, usage
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
@@ -65,9 +65,9 @@ def shortages(node: Node) -> dict[Kind, int | None]:
 
 
 def consumer(pod: Pod, kind: Kind) -> Consumer:
-    resource = RESOURCES[kind]
-    used = sum(usage(pod, each, resource) for each in pod.spec.containers)
-    requested = sum(stated(each.resources.requests, resource) for each in pod.spec.containers)
+    resource, containers = RESOURCES[kind], lasting(pod)
+    used = sum(usage(pod, each, resource) for each in containers)
+    requested = sum(stated(each.resources.requests, resource) for each in containers)
     return Consumer(pod.metadata.uid, pod.spec.priority, used, requested)
 
 
@@ -96,7 +96,7 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
         threshold = format_amount(resource, THRESHOLD)
         words.append(f"Threshold quantity: {threshold}, available: {format_amount(resource, left)}.")
     if kind is not Kind.PID:
-        for each in pod.spec.containers:
+        for each in lasting(pod):
             used, requested = usage(pod, each, resource), stated(each.resources.requests, resource)
             if used > requested:
                 request = format_amount(resource, requested)
@@ -110,7 +110,7 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
 def over_limit(pod: Pod) -> str:
     """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not."""
     resource, limited, total, used = RESOURCES[Kind.DISK], True, 0, 0
-    for each in pod.spec.containers:
+    for each in lasting(pod):
         uses, limit = usage(pod, each, resource), stated(each.resources.limits, resource)
         if limit and uses > limit:
             return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'

@@ -83,6 +83,7 @@ def pod(**declared: str) -> PodBuilder:
         (pod(memory_usage="3Gi"), 6 * GI),
         (pod(memory_usage="3Gi", memory_usage__c1="0"), 3 * GI),
         (pod(memory_usage="much"), 2 * GI),
+        (pod().init(memory="8Gi").declare(memory_usage__i0="9Gi"), 2 * GI),
     ],
 )
 def test_what_a_pod_uses_is_declared_or_what_it_requests(builder: PodBuilder, used: int) -> None:
@@ -97,6 +98,22 @@ def test_the_words_of_an_eviction() -> None:
         "Container c1 was using 3Gi, request is 1Gi, has larger consumption of memory."
     )
     assert eviction_message(built, Kind.PID, None) == "The node was low on resource: pids."
+
+
+def test_sidecars_use_and_request_something_too() -> None:
+    built = pod().init(memory="8Gi").init(sidecar=True, memory="1Gi").declare(memory_usage__i1="5Gi").build()
+    found = consumer(built, Kind.MEMORY)
+    assert (found.used, found.requested) == (7 * GI, 3 * GI)
+    assert eviction_message(built, Kind.MEMORY, None) == (
+        "The node was low on resource: memory. Container i1 was using 5Gi, request is 1Gi, has larger consumption of memory."
+    )
+
+
+def test_sidecars_have_limits_of_local_storage_too() -> None:
+    built = local("1Gi").init(sidecar=True).declare(ephemeral_storage_usage__i0="2Gi").build()
+    assert over_limit(built) == "", "it has none"
+    built.spec.initContainers[0].resources.limits["ephemeral-storage"].string = "1Gi"
+    assert over_limit(built) == 'Container i0 exceeded its local ephemeral storage limit "1Gi".'
 
 
 def local(*limits: str) -> PodBuilder:

@@ -96,5 +96,5 @@ class EndpointSliceController:
 
 
 def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
-    key = service_of(delta.obj)
-    return (key,) if key else ()
+    """The service whose slice it is now, and the one whose it was: that one lacks it when its label is taken away."""
+    return {key for each in (delta.obj, delta.old) if each is not None and (key := service_of(each))}

@@ -1,14 +1,22 @@
 """Where the pods of a service are reached."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from controllers.endpointslices.controller import selects
+from controllers.endpointslices.controller import EndpointSliceController, selects
 from controllers.endpointslices.endpoints import endpoint, grouped
-from controllers.endpointslices.slices import CAPACITY, Changes, changes
+from controllers.endpointslices.slices import CAPACITY, SERVICE_LABEL, Changes, changes
+from controllers.labelled import Labelled, anything
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.resources import ENDPOINT_SLICES, SERVICES
 from pinnace.api.scalars import STRING
+from pinnace.api.verbs_pb2 import MODIFIED
+from pinnace.client.index import Index
+from pinnace.client.informer import Delta
 from tests.builders import PodBuilder, make_pod
 
 
@@ -144,3 +152,35 @@ def test_a_service_selects_by_labels_and_without_a_selector_nothing(
     made = Service()
     made.spec.selector.update(selector)
     assert selects(made, labels) is expected
+
+
+@pytest.mark.parametrize("label", [None, "other"])
+async def test_a_slice_whose_label_is_changed_is_replaced(label: str | None) -> None:
+    world = World(service())
+    world.sync([pod(1)])
+    [before] = world.slices.values()
+    before.metadata.namespace = "default"
+    after = EndpointSlice()
+    after.CopyFrom(before)
+    del after.metadata.labels[SERVICE_LABEL]
+    if label:
+        after.metadata.labels[SERVICE_LABEL] = label
+    created: list[EndpointSlice] = []
+
+    async def create(made: EndpointSlice) -> EndpointSlice:
+        created.append(made)
+        return made
+
+    things: dict[Any, list[Any]] = {SERVICES: [world.service], ENDPOINT_SLICES: [after]}
+    informers = SimpleNamespace(
+        store=lambda resource: {f"default/{each.metadata.name}": each for each in things.get(resource, [])},
+        index=lambda resource, by: Index(by, things[resource]),
+        labelled=lambda resource: Labelled(anything, [pod(1)]),
+    )
+    client = SimpleNamespace(of=lambda resource: SimpleNamespace(create=create))
+    shared: Any = SimpleNamespace(informers=informers, client=client)
+    controller = EndpointSliceController(shared)
+    [watch] = [each for each in controller.watches if each.resource is ENDPOINT_SLICES]
+    for key in watch.keys(Delta(MODIFIED, after, before)):
+        await controller.sync(key)
+    assert [each.metadata.labels[SERVICE_LABEL] for each in created] == ["web"]

@@ -117,7 +117,7 @@ def _set_state(
             target.state.running.startedAt.seconds = int(view.started.unix)
         else:
             target.state.CopyFrom(_waiting(plan))
-    elif not over and comes_back(shown.plan, view.exit, shown.care):
+    elif not over and comes_back(shown.plan, view, shown.care):
         wait, pod = in_words(delay(view, shown.care)), f"{metadata.name}_{metadata.namespace}({metadata.uid})"
         target.state.waiting.reason = "CrashLoopBackOff"
         target.state.waiting.message = f"back-off {wait} restarting failed container={view.name} pod={pod}"

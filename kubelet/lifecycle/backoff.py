@@ -16,13 +16,15 @@ BACKOFF_RESET = 600.0
 """A container that ran this long has earned an immediate restart, and then 10 s again."""
 
 
-def comes_back(plan: ContainerPlan, exit_: Exit, care: Care | None) -> bool:
+def comes_back(plan: ContainerPlan, view: ContainerView, care: Care | None) -> bool:
     """Is a container that has ended so started again? One that was stopped because a hook or a probe had failed is, whatever
-    its code, unless nothing is."""
-    policy = plan.restart_policy
-    if policy == "Always":
+    its code, unless nothing is. What failed of an earlier attempt does not matter: of one that ended before anybody saw it run
+    there is no care yet, but the earlier one's."""
+    assert view.exit is not None
+    if plan.restart_policy == "Always":
         return True
-    return policy == "OnFailure" and (exit_.code != 0 or (care is not None and care.doom is not None))
+    doomed = care is not None and care.attempt == view.attempt and care.doom is not None
+    return plan.restart_policy == "OnFailure" and (view.exit.code != 0 or doomed)
 
 
 def ran_long(exit_: Exit) -> bool:

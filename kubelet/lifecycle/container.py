@@ -91,7 +91,7 @@ def _again(turn: Turn, plan: ContainerPlan, view: ContainerView) -> Standing:
     """Of a container that has ended: starts it again, now or later, if it comes back."""
     care, exit_ = turn.cares.get(plan.name), view.exit
     assert exit_ is not None
-    if not comes_back(plan, exit_, care):
+    if not comes_back(plan, view, care):
         return OVER
     at = exit_.finished.monotonic + delay(view, care)
     if turn.now.monotonic >= at:

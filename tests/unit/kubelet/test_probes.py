@@ -148,6 +148,17 @@ def test_a_container_that_fails_is_stopped_and_started_again(
     assert machine.phase is Phase.RUNNING
 
 
+def test_a_container_that_ends_well_before_it_is_seen_to_run_is_done_whatever_befell_an_earlier_attempt() -> None:
+    pod = probed("OnFailure", livenessProbe=exec_probe(failureThreshold=1)).declare(start_seconds=1, unhealthy_after_seconds=5)
+    machine = Machine(pod).wait(11)
+    assert told(machine, "start") == ["start c0", "start c0"]
+    machine.now = machine.now.after(1)
+    machine.runtime.crash(machine.uid, "c0", 1, 0, machine.now)
+    machine.step()
+    status = machine.container("c0")
+    assert (machine.phase, status.state.terminated.reason, status.restartCount) == (Phase.SUCCEEDED, "Completed", 1)
+
+
 def test_a_pod_that_restarts_nothing_ends_when_its_container_is_unhealthy() -> None:
     machine = Machine(probed("Never", livenessProbe=exec_probe(failureThreshold=1)).declare(unhealthy_after_seconds=5))
     machine.wait(10)

@@ -2,18 +2,21 @@
 
     Terminating --delete all that is in it, again and again--> empty --delete--> gone
 
-What has a grace period or a finalizer takes its time; nothing new comes, the API server sees to that.
+What has a grace period or a finalizer takes its time; nothing new comes, the API server sees to that. Where a delete is refused
+(by a webhook, say) the other kinds are emptied all the same.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/namespaces/#deleting-a-namespace
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from controllers.controller import Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, NAMESPACES
-from pinnace.client.errors import Conflict, NotFound, from_status
+from pinnace.api.resources import ALL, NAMESPACES, Resource
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
 
 LOOK_AGAIN = 0.5
 """Seconds between two looks at a namespace that is not empty yet."""
@@ -36,11 +39,21 @@ class NamespaceController:
         namespace = self._namespaces.get(key)
         if namespace is None or not namespace.metadata.HasField("deletionTimestamp"):
             return None
-        for resource in CONTENTS:
-            for item in await self._client.of(resource).delete_collection(key):
-                if item.HasField("error") and not isinstance(error := from_status(item.error), NotFound):
-                    raise error
+        refused = [error for resource in CONTENTS for error in await self._empty(resource, key)]
+        if refused:
+            raise refused[0]
         return None if await self._end(namespace) else LOOK_AGAIN
+
+    async def _empty(self, resource: Resource[Any], namespace: str) -> Sequence[ApiError]:
+        """What of this kind may not be deleted. Raises ApiError when it is no matter of the kind."""
+        try:
+            items = await self._client.of(resource).delete_collection(namespace)
+        except (Unavailable, Fenced):
+            raise
+        except ApiError as error:
+            return [error]
+        errors = (_refusal(resource, each) for each in items if each.HasField("error"))
+        return [each for each in errors if not isinstance(each, NotFound)]
 
     async def _end(self, namespace: Namespace) -> bool:
         """The API server looks whether it is empty, and knows better than any cache. Is it gone?"""
@@ -51,3 +64,9 @@ class NamespaceController:
         except (NotFound, Conflict):
             return True
         return left.metadata.uid != metadata.uid
+
+
+def _refusal(resource: Resource[Any], item: BatchItem) -> ApiError:
+    """It says of what: a webhook's own words need not."""
+    error = from_status(item.error)
+    return from_refusal(replace(error.refusal, message=f'{resource.plural} "{item.name}": {error.message}'))

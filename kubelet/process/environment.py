@@ -17,16 +17,20 @@ import re
 from collections.abc import Mapping
 
 from kubelet.addresses import Addresses
-from kubelet.process.expansion import expand
+from kubelet.process.expansion import Expansion
 from kubelet.runtime import Unsupported
 from pinnace.api.core_v1_pb2 import Container, EnvVar, ObjectFieldSelector, Pod, ResourceFieldSelector
 from pinnace.api.quantity import QuantityError, parse
 
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SHOWN = 100
+"""Characters of a variable's name that a message shows: it may have any number."""
 
 
-def environment(pod: Pod, container: Container, addresses: Addresses, home: str, volumes: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    pod: Pod, container: Container, addresses: Addresses, home: str, volumes: Mapping[str, str], expansion: Expansion
+) -> dict[str, str]:
     """`volumes`: where each one is, by name. Raises Unsupported."""
     variables = {
         "PATH": os.environ.get("PATH", _DEFAULT_PATH),
@@ -42,16 +46,16 @@ def environment(pod: Pod, container: Container, addresses: Addresses, home: str,
     if container.envFrom:
         raise Unsupported(f'container "{container.name}": envFrom: the process runtime has no config maps and no secrets')
     for variable in container.env:
-        value = _value(pod, container, variable, addresses, variables)
-        if value is not None:
-            variables[variable.name] = value
+        what = f'env "{variable.name:.{_SHOWN}}"'
+        if not variable.HasField("valueFrom"):
+            variables[variable.name] = expansion.expand(variable.value, variables, what)
+        elif (value := _value(pod, container, variable, addresses)) is not None:
+            variables[variable.name] = expansion.take(value, what)
     return variables
 
 
-def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresses, variables: Mapping[str, str]) -> str | None:
-    """None: the variable may be missing, and is."""
-    if not variable.HasField("valueFrom"):
-        return expand(variable.value, variables)
+def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresses) -> str | None:
+    """From elsewhere. None: the variable may be missing, and is."""
     source = variable.valueFrom
     where = f'container "{container.name}": env "{variable.name}"'
     if source.HasField("fieldRef"):

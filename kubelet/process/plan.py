@@ -6,7 +6,7 @@ from pathlib import Path
 from kubelet.addresses import Addresses
 from kubelet.process import volumes
 from kubelet.process.environment import environment
-from kubelet.process.expansion import expand
+from kubelet.process.expansion import Expansion
 from kubelet.process.files import Plan
 from kubelet.runtime import Unsupported
 from pinnace.api.core_v1_pb2 import Container, Pod
@@ -24,10 +24,16 @@ def plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where
             f'container "{container.name}": the process runtime runs spec.containers[].command, and there is none; images are '
             "not pulled, so nothing is known of what they would run"
         )
-    variables = environment(pod, container, addresses, str(root), where)
+    expansion = Expansion(container.name)
+    variables = environment(pod, container, addresses, str(root), where, expansion)
+    words = {"command": container.command, "args": container.args}
     memory = container.resources.limits.get("memory")
     return Plan(
-        argv=[expand(word, variables) for word in (*container.command, *container.args)],
+        argv=[
+            expansion.expand(word, variables, f"{field}[{index}]")
+            for field, each in words.items()
+            for index, word in enumerate(each)
+        ],
         env=variables,
         cwd=volumes.working_directory(container, root),
         memory=amount("memory", memory.string) if memory is not None else None,

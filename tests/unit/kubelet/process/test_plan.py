@@ -1,12 +1,13 @@
 """What is made of the spec of a container, before anything is started."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from kubelet.process import volumes
 from kubelet.process.environment import environment
-from kubelet.process.expansion import expand
+from kubelet.process.expansion import LARGEST, LONGEST, Expansion
 from kubelet.process.plan import plan
 from kubelet.runtime import Unsupported
 from pinnace.api.core_v1_pb2 import Container, Pod
@@ -23,10 +24,11 @@ ROOT = Path("/pods/u/containers/c0/root")
         ("$(C) $A ${A} $", "$(C) $A ${A} $"),
         ("$$(A) $$$(A) $$", "$(A) $1 $"),
         ("$(A", "$(A"),
+        ("$(A) $(A $$ $$$", "1 $(A $ $$"),
     ],
 )
 def test_references_are_replaced_as_kubernetes_does(text: str, expanded: str) -> None:
-    assert expand(text, {"A": "1", "B": "2"}) == expanded
+    assert Expansion("c").expand(text, {"A": "1", "B": "2"}, "args[0]") == expanded
 
 
 def pod_and_container() -> tuple[Pod, Container]:
@@ -49,7 +51,7 @@ def pod_and_container() -> tuple[Pod, Container]:
 def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
     pod, container = pod_and_container()
     container.env.add(name="V").valueFrom.fieldRef.fieldPath = path
-    assert environment(pod, container, ADDRESSES, "/home", {})["V"] == value
+    assert environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))["V"] == value
 
 
 def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
@@ -59,7 +61,7 @@ def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
     for name, resource, divisor in (("M", "limits.memory", "1Mi"), ("C", "requests.cpu", ""), ("N", "limits.cpu", "1")):
         selector = container.env.add(name=name).valueFrom.resourceFieldRef
         selector.resource, selector.divisor.string = resource, divisor
-    variables = environment(pod, container, ADDRESSES, "/home", {})
+    variables = environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))
     assert [variables[name] for name in "MCN"] == ["100", "2", "0"]
 
 
@@ -68,15 +70,15 @@ def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional
     wanted = container.env.add(name="V").valueFrom.secretKeyRef
     wanted.key = "password"
     with pytest.raises(Unsupported, match='container "c0": env "V": the process runtime has no secrets'):
-        environment(pod, container, ADDRESSES, "/home", {})
+        environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))
     wanted.optional = True
-    assert "V" not in environment(pod, container, ADDRESSES, "/home", {})
+    assert "V" not in environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))
 
 
 def test_what_the_kubelet_knows_of_its_user_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "secret")
     pod, container = pod_and_container()
-    variables = environment(pod, container, ADDRESSES, "/home", {"web-pages": "/volumes/web-pages"})
+    variables = environment(pod, container, ADDRESSES, "/home", {"web-pages": "/volumes/web-pages"}, Expansion("c0"))
     assert "PASSWORD" not in variables
     assert (variables["HOME"], variables["PINNACE_VOLUME_WEB_PAGES"]) == ("/home", "/volumes/web-pages")
 
@@ -104,6 +106,53 @@ def test_arguments_follow_the_command_and_memory_is_in_bytes() -> None:
     container.resources.limits["memory"].CopyFrom(Quantity(string="1Mi"))
     made = plan(pod, container, ADDRESSES, ROOT, {})
     assert (list(made["argv"][-2:]), made["memory"]) == (["unused", "127.0.1.2:8080"], 1 << 20)
+
+
+class TestWhatLinuxWouldNotTake:
+    def doubling(self, times: int) -> tuple[Pod, Container]:
+        """V0 has 1,000 characters, V1 twice as many, and so on."""
+        pod, container = pod_and_container()
+        container.env.add(name="V0", value="x" * 1000)
+        for number in range(1, times + 1):
+            container.env.add(name=f"V{number}", value=f"$(V{number - 1})$(V{number - 1})")
+        return pod, container
+
+    def test_is_not_made_of_variables_that_double(self) -> None:
+        pod, container = self.doubling(12)
+        with pytest.raises(Unsupported, match='container "c0": env "V8" is longer than 131072 characters, which'):
+            plan(pod, container, ADDRESSES, ROOT, {})
+
+    def test_is_not_made_of_an_argument(self) -> None:
+        pod, container = self.doubling(7)
+        container.args.append("$(V7)")
+        assert len(plan(pod, container, ADDRESSES, ROOT, {})["argv"][-1]) == 128_000
+        container.args.append("$(V7)" * 100_000)
+        with pytest.raises(Unsupported, match=r'container "c0": args\[1\] is longer'):
+            plan(pod, container, ADDRESSES, ROOT, {})
+
+    def test_is_not_made_of_many_together(self) -> None:
+        pod, container = self.doubling(7)
+        container.args.extend(["$(V7)"] * 100)
+        with pytest.raises(Unsupported, match=r"with args\[14\] its command, arguments and variables are more than 2097152"):
+            plan(pod, container, ADDRESSES, ROOT, {})
+
+    def test_is_not_made_of_one_field_in_many_variables(self) -> None:
+        pod, container = pod_and_container()
+        pod.metadata.annotations["large"] = "x" * LONGEST
+        for number in range(LARGEST // LONGEST + 1):
+            container.env.add(name=f"V{number}").valueFrom.fieldRef.fieldPath = "metadata.annotations['large']"
+        with pytest.raises(Unsupported, match='with env "V16" its command'):
+            plan(pod, container, ADDRESSES, ROOT, {})
+
+    def test_is_counted_once_replaced(self) -> None:
+        assert Expansion("c").expand("$$" * LONGEST, {}, "args[0]") == "$" * LONGEST
+
+    def test_may_hold_many_references_that_nobody_closed(self) -> None:
+        """Each was sought an end for, up to the end of the text."""
+        text = "$(" * 30_000
+        started = time.process_time()
+        assert Expansion("c").expand(text, {}, "args[0]") == text
+        assert time.process_time() - started < 2  # it took six seconds
 
 
 class TestVolumes:

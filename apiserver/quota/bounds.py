@@ -66,8 +66,10 @@ class Bounds:
         return f"exceeded quota: {self._quota.metadata.name}, requested: {requested}, used: {taken}, limited: {limited}"
 
     def says(self, used: Mapping[str, int]) -> bool:
-        """Is this what its status says?"""
-        return self.used == used and dict(self._quota.status.hard) == dict(self._quota.spec.hard)
+        """Is this what its status says? More than it can say is there as what it can: it would never agree, and be written for
+        ever."""
+        sayable = {name: _cut(name, value) for name, value in used.items()}
+        return self.used == sayable and dict(self._quota.status.hard) == dict(self._quota.spec.hard)
 
     def with_used(self, used: Mapping[str, int]) -> ResourceQuota:
         """The quota to store, with this in its status."""
@@ -110,9 +112,14 @@ def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
     return {name: amount(_unit(name), quantity.string) for name, quantity in quantities.items()}
 
 
+def _cut(name: str, value: int) -> int:
+    """To the largest quantity: no bound is above it, so that nothing has room beside it."""
+    return min(value, amount(_unit(name), str(MAX)))
+
+
 def _text(name: str, value: int) -> str:
     unit = _unit(name)
-    return format_amount("memory" if unit in _BYTES or unit.startswith(HUGE_PAGES) else unit, min(value, MAX))
+    return format_amount("memory" if unit in _BYTES or unit.startswith(HUGE_PAGES) else unit, _cut(name, value))
 
 
 def _unit(name: str) -> str:

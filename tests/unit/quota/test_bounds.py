@@ -147,6 +147,14 @@ def test_what_it_is_told_is_what_it_says() -> None:
     assert dict(told.status.hard) == dict(told.spec.hard)
 
 
+@pytest.mark.parametrize(("name", "most"), [("memory", 2**63 - 1), ("limits.cpu", (2**63 - 1) * 1000), ("pods", 2**63 - 1)])
+def test_more_than_a_quantity_can_say_is_said_once_and_leaves_no_room(name: str, most: int) -> None:
+    """Else the quota would be written for ever: what it says would never be what is used."""
+    told = Bounds(bounds({name: str(2**63 - 1)}).with_used({name: most + 5}))
+    assert told.says({name: most + 5}) and told.says({name: most}) and not told.says({name: most - 1})
+    assert told.used is not None and told.excess(told.used, {name: 1})
+
+
 def test_a_bound_that_nobody_has_counted_yet_is_not_known() -> None:
     told = bounds({"pods": "5"}).with_used({"pods": 2})
     told.spec.hard["services"].string = "1"

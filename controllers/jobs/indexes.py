@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
 
 from controllers.podstates import active, terminating
+from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.naturals import natural
@@ -14,7 +15,6 @@ from pinnace.api.naturals import natural
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label of a pod: its number."""
 _VARIABLE = "JOB_COMPLETION_INDEX"
-_MAX_HOSTNAME = 63
 
 
 def is_indexed(job: Job) -> bool:
@@ -78,7 +78,9 @@ def number(pod: Pod, job: Job, index: int) -> None:
     metadata, name = pod.metadata, f"{job.metadata.name}-{index}"
     metadata.generateName = f"{name}-"
     metadata.annotations[INDEX] = metadata.labels[INDEX] = str(index)
-    if len(name) <= _MAX_HOSTNAME and not pod.spec.hostname:
+    if not pod.spec.hostname and not names.dns_label(
+        name
+    ):  # a new job's name makes one, but jobs grow, and older ones are there
         pod.spec.hostname = name
     for container in (*pod.spec.initContainers, *pod.spec.containers):
         _tell(container)

@@ -7,7 +7,8 @@ change, and policies about failure and success.
 from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
 from apiserver.registry.validation.numbers import not_negative
 from apiserver.registry.validation.pod_templates import validate_selection, validate_selector_update, validate_template
-from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required, unsupported
+from apiserver.registry.validation.violations import IMMUTABLE, MAX_SHOWN, forbidden, invalid, required, unsupported
+from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job, JobSpec
 from pinnace.api.status import Violation
 
@@ -29,6 +30,7 @@ def validate_job(obj: Job) -> list[Violation]:
     out: list[Violation] = []
     validate_metadata(obj.metadata, out, namespaced=True)
     _validate_spec(obj.spec, out)
+    _validate_hostnames(obj, out)
     if not obj.spec.manualSelector:
         _validate_generated(obj, out)
     return out
@@ -76,6 +78,15 @@ def _validate_spec(spec: JobSpec, out: list[Violation]) -> None:
     validate_template(spec.template, out)
     if spec.template.spec.restartPolicy == "Always":
         out.append(required(_RESTART, 'valid values: "OnFailure", "Never"'))
+
+
+def _validate_hostnames(job: Job, out: list[Violation]) -> None:
+    """A pod of an indexed job has its index behind the job's name for a host name; the last one's is the longest."""
+    name, completions = job.metadata.name, job.spec.completions
+    longest = f"{name}-{completions - 1}"
+    if job.spec.completionMode == INDEXED and completions > 0 and names.dns_label(longest):
+        detail = f"will not able to create pod with invalid DNS label: {longest[:MAX_SHOWN]}"
+        out.append(invalid("metadata.name", name, detail))
 
 
 def _validate_generated(job: Job, out: list[Violation]) -> None:

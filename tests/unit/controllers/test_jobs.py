@@ -357,6 +357,13 @@ def test_an_index_is_free_when_its_pod_may_be_replaced(policy: str, made: list[i
     assert [index_of(each) for each in plan(job, [ending, done], NOW).create] == made
 
 
+@pytest.mark.parametrize("name", ["a.b", "a" * 62])
+def test_a_name_that_makes_no_host_name_is_none(name: str) -> None:
+    """Such a job is refused by now, but one that is stored already would never get a pod."""
+    (made,) = plan(make_job(name, completions=1, completionMode="Indexed"), [], NOW).create
+    assert (made.metadata.generateName, made.spec.hostname) == (f"{name}-0-", "")
+
+
 def test_an_index_of_thousands_of_digits_is_none() -> None:
     job = make_job("j", completionMode="Indexed", completions=2)
     odd = pod(job, "p")

@@ -250,6 +250,17 @@ class TestJobs:
         assert created(JOBS, job(**spec)) == expected
 
     @pytest.mark.parametrize(
+        ("name", "completions", "last"),
+        [("a.b", 1, "a.b-0"), ("a" * 61, 10, None), ("a" * 61, 11, "a" * 61 + "-10"), ("a.b", 0, None)],
+    )
+    def test_the_host_name_of_each_index_is_one(self, name: str, completions: int, last: str | None) -> None:
+        """Else no pod of it can be made, for ever."""
+        detail = f'metadata.name: Invalid value: "{name}": will not able to create pod with invalid DNS label: {last}'
+        assert created(JOBS, job({"name": name}, completionMode="Indexed", completions=completions)) == [detail] * (
+            last is not None
+        )
+
+    @pytest.mark.parametrize(
         ("before", "after", "expected"),
         [
             ({}, {"suspend": True, "backoffLimit": 1, "parallelism": 2, "completions": 1}, []),

@@ -14,7 +14,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-track
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
-from controllers.jobs.indexes import index_of, is_indexed, only_ended_are_replaced, parsed, shown
+from controllers.jobs.indexes import index_of, is_indexed, only_ended_are_replaced, parsed
 from controllers.podstates import active, ready, terminating
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
@@ -63,14 +63,13 @@ def counted(job: Job, pods: Sequence[Pod]) -> Count:
     status.succeeded += _drop(waiting.succeeded, watched)
     status.failed += _drop(waiting.failed, watched)
     known = {*waiting.succeeded, *waiting.failed}
-    indexes = parsed(status.completedIndexes, job.spec.completions) if is_indexed(job) else set[int]()
-    release, good, bad = list[Pod](), list[Pod](), list[Pod]()
+    release, good, bad, indexes = list[Pod](), list[Pod](), list[Pod](), list[int]()
     for uid, pod in watched.items():
         if uid in known:
             release.append(pod)
         elif pod.status.phase == "Succeeded" and is_indexed(job):
             if (index := index_of(pod)) is not None and index < job.spec.completions:
-                indexes.add(index)
+                indexes.append(index)
             release.append(pod)
         elif pod.status.phase == "Succeeded":
             good.append(pod)
@@ -82,7 +81,8 @@ def counted(job: Job, pods: Sequence[Pod]) -> Count:
     waiting.failed.extend(pod.metadata.uid for pod in bad_now)
     release += good_now + bad_now
     if is_indexed(job):
-        status.completedIndexes, status.succeeded = shown(indexes), len(indexes)
+        done = parsed(status.completedIndexes, job.spec.completions).with_(indexes)
+        status.completedIndexes, status.succeeded = str(done), len(done)
     status.active = sum(map(active, pods))
     status.ready = sum(active(pod) and ready(pod) for pod in pods)
     status.terminating = sum(map(terminating, pods))

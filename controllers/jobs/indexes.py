@@ -4,7 +4,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completio
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import islice
 
 from controllers.podstates import active, terminating
 from pinnace.api import names
@@ -31,34 +31,62 @@ def index_of(pod: Pod) -> int | None:
     return natural(pod.metadata.annotations.get(INDEX, ""))
 
 
-def parsed(text: str, completions: int) -> set[int]:
-    """ "1,3-5,7" as numbers, those below `completions`."""
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
+class Indexes:
+    """Numbers, as the runs in which a status shows them: "0-1999999999" is one run, and would be two billion numbers."""
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        """`runs`: the first and the last number of each, in order and apart from one another."""
+        self._runs = list(runs)
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self._runs)
+
+    def __str__(self) -> str:
+        """As "1,3-5,7"."""
+        return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in self._runs)
+
+    def with_(self, more: Iterable[int]) -> "Indexes":
+        return Indexes(_joined([*self._runs, *((index, index) for index in more)]))
+
+    def others(self, end: int) -> Iterator[int]:
+        """What is not in them, below `end`."""
+        begin = 0
+        for first, last in self._runs:
+            yield from range(begin, min(first, end))
+            begin = last + 1
+        yield from range(begin, end)
+
+
+def parsed(text: str, completions: int) -> Indexes:
+    """ "1,3-5,7" as numbers, those below `completions`. A part that is none is nothing: whoever may write the status of a job
+    may have written it before that was checked."""
+    runs = list[tuple[int, int]]()
+    for part in text.split(","):
         first, _, last = part.partition("-")
-        found.update(range(int(first), min(int(last or first) + 1, completions)))
-    return found
+        begin, end = natural(first), natural(last or first)
+        if begin is not None and end is not None and begin <= (end := min(end, completions - 1)):
+            runs.append((begin, end))
+    return Indexes(_joined(runs))
 
 
-def shown(indexes: Iterable[int]) -> str:
-    """The numbers as "1,3-5,7"."""
-    runs: list[list[int]] = []
-    for index in sorted(indexes):
-        if runs and runs[-1][1] == index - 1:
-            runs[-1][1] = index
+def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In order, those that touch as one."""
+    joined = list[tuple[int, int]]()
+    for first, last in sorted(runs):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
         else:
-            runs.append([index, index])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+            joined.append((first, last))
+    return joined
 
 
-def lacking(job: Job, done: set[int], pods: Sequence[Pod], number: int) -> list[int]:
+def lacking(job: Job, done: Indexes, pods: Sequence[Pod], number: int) -> list[int]:
     """The first numbers without a pod that runs or has succeeded; nor one that still ends, where pods are replaced only when
     they have ended: that one has its number until then."""
     keeps = only_ended_are_replaced(job)
     having = (pod for pod in pods if active(pod) or (keeps and terminating(pod)))
-    taken = done | {index for pod in having if (index := index_of(pod)) is not None}
-    free: Iterator[int] = (index for index in count() if index not in taken)
-    return [index for index in islice(free, number) if index < job.spec.completions]
+    taken = {index for pod in having if (index := index_of(pod)) is not None}
+    return list(islice((index for index in done.others(job.spec.completions) if index not in taken), number))
 
 
 def surplus(job: Job, pods: Iterable[Pod]) -> list[Pod]:

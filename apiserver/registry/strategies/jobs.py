@@ -37,7 +37,7 @@ class JobStrategy:
         carry_over(obj, old, "metadata", "spec")
 
     def validate_status_update(self, obj: Job, old: Job) -> list[Violation]:
-        return validate_job_status(obj)
+        return validate_job_status(obj, old)
 
 
 def _set_defaults(job: Job) -> None:

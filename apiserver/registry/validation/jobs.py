@@ -10,6 +10,7 @@ from apiserver.registry.validation.pod_templates import validate_selection, vali
 from apiserver.registry.validation.violations import IMMUTABLE, MAX_SHOWN, forbidden, invalid, required, unsupported
 from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job, JobSpec
+from pinnace.api.naturals import natural
 from pinnace.api.status import Violation
 
 CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -22,6 +23,7 @@ _REPLACEMENTS = ("Failed", "TerminatingOrFailed")
 _COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 _PODS = ("active", "succeeded", "failed", "ready", "terminating")
 _MAX_INDEXED = 100_000
+_INDEXES = "status.completedIndexes"
 _RESTART = "spec.template.spec.restartPolicy"
 
 
@@ -50,16 +52,44 @@ def validate_job_update(new: Job, old: Job) -> list[Violation]:
     return out
 
 
-def validate_job_status(obj: Job) -> list[Violation]:
-    """Everything that is wrong with a new status."""
+def validate_job_status(obj: Job, old: Job) -> list[Violation]:
+    """Everything that is wrong with a new status. Indexes that stay need not be right: a job that shrinks keeps what it had."""
     out: list[Violation] = []
     not_negative(obj.status, "status", _PODS, out)
+    if (indexes := obj.status.completedIndexes) != old.status.completedIndexes and indexes:
+        if obj.spec.completionMode != INDEXED:
+            detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
+            out.append(invalid(_INDEXES, indexes, detail))
+        elif problem := _indexes_problem(indexes, obj.spec.completions):
+            out.append(invalid(_INDEXES, indexes, f"error parsing completedIndexes: {problem}"))
     said = {condition.type for condition in obj.status.conditions if condition.status == "True"}
     if said >= {"Complete", "Failed"}:
         out.append(forbidden("status.conditions", "cannot set Complete=True and Failed=true conditions"))
     if obj.status.HasField("completionTime") and "Complete" not in said:
         out.append(forbidden("status.completionTime", "cannot set completionTime when there is no Complete=True condition"))
     return out
+
+
+def _indexes_problem(text: str, completions: int) -> str:
+    """What is wrong with intervals such as "1,3-5,7"; empty: they increase, and stay below the completions."""
+    before = -1
+    for interval in text.split(","):
+        ends = interval.split("-")
+        if len(ends) > 2:
+            return (
+                f"the fragment {interval[:MAX_SHOWN]!r} violates the requirement that an index interval can have at most two "
+                "parts separated by '-'"
+            )
+        for end in ends:
+            index = natural(end)
+            if index is None:
+                return f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
+            if index >= completions:
+                return f'too large index: "{end}"'
+            if index <= before:
+                return f"non-increasing order, previous: {before}, current: {index}"
+            before = index
+    return ""
 
 
 def _validate_spec(spec: JobSpec, out: list[Violation]) -> None:

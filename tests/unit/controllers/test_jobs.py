@@ -1,6 +1,7 @@
 """What a job does about its pods, and that it counts each of them once."""
 
 import random
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from controllers.jobs import counting
 from controllers.jobs.controller import JobController
 from controllers.jobs.counting import FINALIZER, MAX_UNCOUNTED, counted, tracked, untracked
-from controllers.jobs.indexes import INDEX, index_of, lacking, number, parsed, shown, surplus
+from controllers.jobs.indexes import INDEX, Indexes, index_of, lacking, number, parsed, surplus
 from controllers.jobs.outcome import condition
 from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
 from controllers.labelled import Labelled
@@ -329,12 +330,37 @@ async def test_pods_of_another_namespace_are_not_counted_and_its_own_are_kept() 
     ("text", "numbers"), [("", set()), ("0", {0}), ("1,3-5,7", {1, 3, 4, 5, 7}), ("0-2", {0, 1, 2}), ("8-9", {8, 9})]
 )
 def test_indexes_as_text(text: str, numbers: set[int]) -> None:
-    assert parsed(text, 10) == numbers
-    assert shown(numbers) == text
+    found = parsed(text, 10)
+    assert (len(found), set(found.others(10))) == (len(numbers), set(range(10)) - numbers)
+    assert str(found) == str(Indexes().with_(numbers)) == text
 
 
 def test_indexes_beyond_the_completions_are_forgotten() -> None:
-    assert parsed("0-99999999", 3) == {0, 1, 2}
+    assert str(parsed("0-99999999,5", 3)) == "0-2"
+
+
+@pytest.mark.parametrize("part", ["x", "3-x", "-", "5-3", "1-2-3", "9" * 5000, " 1"])
+def test_what_is_no_index_is_nothing(part: str) -> None:
+    assert str(parsed(f"{part},0,2", 10)) == "0,2"
+
+
+def test_of_a_run_of_indexes_none_is_kept_by_itself() -> None:
+    """Two billion of them are twelve characters in a status."""
+    job = make_job("j", parallelism=2, completions=1_000_000, completionMode="Indexed")
+    job.status.completedIndexes = "0-999990"
+    tracemalloc.start()
+    try:
+        made = plan(job, [], NOW)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [index_of(each) for each in made.create] == [999_991, 999_992]
+    assert made.status.succeeded == 999_991
+    assert peak < 1_000_000  # bytes
+
+
+def test_indexes_that_touch_or_overlap_are_one_run() -> None:
+    assert str(parsed("4-6,0,1,5-7", 10).with_([2, 9])) == "0-2,4-7,9"
 
 
 def test_each_index_has_one_pod_that_knows_it() -> None:
@@ -344,7 +370,7 @@ def test_each_index_has_one_pod_that_knows_it() -> None:
     assert [index_of(each) for each in made] == [1, 2, 3]
     assert (made[0].metadata.generateName, made[0].spec.hostname) == ("j-1-", "j-1")
     assert made[0].spec.containers[0].env[0].name == "JOB_COMPLETION_INDEX"
-    assert lacking(job, {0}, [pod(job, "x"), *made[:1]], 5) == [2, 3]
+    assert lacking(job, Indexes([(0, 0)]), [pod(job, "x"), *made[:1]], 5) == [2, 3]
 
 
 @pytest.mark.parametrize(("policy", "made"), [("Failed", [2]), ("TerminatingOrFailed", [0, 2])])

@@ -4,7 +4,7 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -71,36 +71,46 @@ class Store(Generic[T]):
         """Of who patches an object, by its key."""
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
-        nameless = [index for index, obj in enumerate(objs) if obj.metadata.generateName and not obj.metadata.name]
-        with self._tracer.span("admit"):
-            if self._webhooks.concerned(by, Operation.CREATE, self.resource):
-                refusals = await self._complete_with_webhooks(objs, by)
-            else:
-                refusals = await self._sure(self.complete, objs, by)
-        items = [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
-        outcomes = await self.mutate(items, dry_run=by.dry_run)
-        await self._go_again(objs, nameless, outcomes, by)
+        sent = dict[int, bytes]()
+        for index, obj in enumerate(objs):
+            metadata = obj.metadata
+            metadata.uid = ""  # the server's to give, and once: what is refused is looked at again
+            if metadata.generateName and not metadata.name:
+                sent[index] = obj.SerializeToString()
+        outcomes = await self.mutate(await self._additions(objs, by), dry_run=by.dry_run)
+        await self._go_again(objs, sent, outcomes, by)
         return outcomes
 
-    async def _go_again(self, objs: Sequence[T], nameless: Sequence[int], outcomes: list[Outcome], by: Request) -> None:
+    async def _go_again(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
         """Creates that failed for what is no reason to give up: the name that was made up was taken, or something else than
-        the object has changed since it was admitted."""
+        the object has changed since it was admitted. `sent`: those without a name, as the client sent them. Under another name
+        they begin anew: labels have it, and who may create an object depends on it."""
         for _ in range(ATTEMPTS - 1):
-            taken = [index for index in nameless if _is_taken(outcomes[index])]
+            taken = [index for index in sent if _is_taken(outcomes[index])]
             overtaken = [index for index, outcome in enumerate(outcomes) if outcome is errors.OVERTAKEN]
             if not taken and not overtaken:
                 break
             for index in taken:
-                objs[index].metadata.name = self._made_up(objs[index].metadata.generateName)
-            if overtaken:
-                try:
+                objs[index].ParseFromString(sent[index])
+            try:
+                if overtaken:
                     await self._refresh()
-                except (CacheError, StorageError):
-                    break  # what became of the others is known, and worth more
-            again = taken + overtaken
-            retried = await self.mutate([self._addition(objs[index]) for index in again], dry_run=by.dry_run)
-            for index, outcome in zip(again, retried, strict=True):
+                items = await self._additions([objs[index] for index in taken], by)
+            except (CacheError, StorageError):
+                break  # what became of the others is known, and worth more
+            items += [self._addition(objs[index]) for index in overtaken]
+            retried = await self.mutate(items, dry_run=by.dry_run)
+            for index, outcome in zip(taken + overtaken, retried, strict=True):
                 outcomes[index] = outcome
+
+    async def _additions(self, objs: Sequence[T], by: Request) -> list[Mutation[T] | Refusal]:
+        """Of clients' objects, each admitted or refused."""
+        with self._tracer.span("admit"):
+            if self._webhooks.concerned(by, Operation.CREATE, self.resource):
+                refusals = await self._complete_with_webhooks(objs, by)
+            else:
+                refusals = await self._sure(self._complete, objs, by)
+        return [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces spec and metadata."""
@@ -180,6 +190,11 @@ class Store(Generic[T]):
 
     def complete(self, obj: T, by: Request) -> None:
         """Makes a client's object one of ours: identity, admission, defaults, validation. Raises Rejected."""
+        obj.metadata.uid = ""
+        self._complete(obj, by)
+
+    def _complete(self, obj: T, by: Request) -> None:
+        """May be done again: the uid that it has been given stays. Raises Rejected."""
         self._identify(obj)
         self._finish(obj, by)
 
@@ -213,7 +228,7 @@ class Store(Generic[T]):
             metadata.namespace = DEFAULT_NAMESPACE
         if not metadata.name and metadata.generateName:
             metadata.name = self._made_up(metadata.generateName)
-        metadata.uid = new_uid(self._rng)
+        metadata.uid = metadata.uid or new_uid(self._rng)
         metadata.generation = 1
         metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
         metadata.ClearField("deletionTimestamp")

@@ -7,8 +7,9 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
+from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.storage_v1_pb2 import CSINode
 from pinnace.api.verbs_pb2 import BatchResponse, GetRequest
@@ -63,6 +64,50 @@ async def test_in_a_batch_too_and_names_that_were_given_stay() -> None:
         assert [item.name for item in items] == ["web-aaaaa", "web-given", "", "web-bbbbb"]
         stored = Pod.FromString(await call(assembly, "Pods/Get", GetRequest(namespace=OWN, name="web-bbbbb")))
         assert stored.metadata.uid == items[3].uid
+
+
+def counting_job(name: str = "", prefix: str = "") -> Job:
+    job = Job()
+    job.metadata.namespace, job.metadata.name, job.metadata.generateName = OWN, name, prefix
+    job.spec.template.spec.restartPolicy = "Never"
+    job.spec.template.spec.containers.add(name="c", image="i")
+    return job
+
+
+@pytest.mark.usefixtures("two_names")
+async def test_what_says_its_name_elsewhere_says_the_one_that_it_got() -> None:
+    async with serving() as assembly:
+        for suffix in ("aaaaa", "bbbbb"):
+            made = await call(assembly, "Jobs/Create", asked(assembly, "Jobs/Create", counting_job(prefix="work-")))
+            job = Job.FromString(made)
+            labels = job.spec.template.metadata.labels
+            assert job.metadata.name == labels["job-name"] == job.metadata.labels["job-name"] == f"work-{suffix}"
+            assert job.metadata.uid == labels["controller-uid"]
+            assert list(job.spec.selector.matchLabels.values()) == [job.metadata.uid]
+
+
+@pytest.mark.usefixtures("two_names")
+async def test_a_namespace_whose_name_was_taken_is_found_by_the_one_that_it_got() -> None:
+    async with serving() as assembly:
+        for suffix in ("aaaaa", "bbbbb"):
+            wanted = Namespace()
+            wanted.metadata.generateName = "team-"
+            made = Namespace.FromString(await call(assembly, "Namespaces/Create", asked(assembly, "Namespaces/Create", wanted)))
+            assert made.metadata.name == made.metadata.labels["kubernetes.io/metadata.name"] == f"team-{suffix}"
+
+
+async def test_who_is_looked_at_again_is_told_what_is_wrong_and_nothing_that_the_server_did() -> None:
+    """What is refused is admitted a second time, in case that the caches were behind: under the uid that it has been given."""
+    job = counting_job("work")
+    job.spec.backoffLimit = -1
+    job.metadata.uid = "mine"
+    async with serving() as assembly:
+        with pytest.raises(Rejected) as caught:
+            await call(assembly, "Jobs/Create", asked(assembly, "Jobs/Create", job))
+        assert [violation.field for violation in caught.value.refusal.violations] == ["spec.backoffLimit"]
+        job.spec.backoffLimit = 1
+        made = Job.FromString(await call(assembly, "Jobs/Create", asked(assembly, "Jobs/Create", job)))
+        assert made.metadata.uid not in ("", "mine")
 
 
 @pytest.mark.parametrize(

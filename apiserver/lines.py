@@ -11,7 +11,8 @@ else: the thread, the handlers, and what the port promises.
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import grpc
 import grpc.aio
@@ -35,11 +36,10 @@ class Lines:
         OSError when it cannot, such as when somebody else listens there."""
         host, _, port = address.rpartition(":")
         try:
-            _refuse_taken(host, port)
-            for server in self._servers:
-                made = credentials() if credentials is not None else None
-                here = f"{host}:{port}"
-                port = str(server.add_insecure_port(here) if made is None else server.add_secure_port(here, made))
+            with _claimed(host, int(port)):
+                port = _add(self._servers[0], f"{host}:{port}", credentials)
+            for server in self._servers[1:]:
+                _add(server, f"{host}:{port}", credentials)
         except (RuntimeError, ValueError, OSError) as error:
             raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
         return f"{host}:{port}"
@@ -53,11 +53,26 @@ class Lines:
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
 
-def _refuse_taken(host: str, port: str) -> None:
-    """Raises OSError when somebody listens there. Those who may share a port, as the lines do, share it with all processes of
-    their user that may, too: a second API server would get half of the connections of the first."""
-    found = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, address in found[:1]:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what is left of closed connections is in nobody's way
-            probe.bind(address)
+def _add(server: "grpc.aio.Server", address: str, credentials: Callable[[], grpc.ServerCredentials] | None) -> str:
+    """The port at which it listens from now on."""
+    return str(server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials()))
+
+
+@contextmanager
+def _claimed(host: str, port: int) -> Iterator[None]:
+    """Until the first line listens, which then stands for all. Raises OSError when somebody listens there, or is about to.
+
+    Those who may share a port, as the lines do, share it with all processes of their user that may, too: a second API server
+    would get half of the connections of the first. So a port is asked for as one that is not to be shared, and only who has got
+    it allows that: whoever comes meanwhile asks in the same way, and is refused. To be bound is not enough, as two can be that
+    forgive what is left of closed connections; only one can listen. Port 0 needs no claim: the kernel gives one that is free.
+    """
+    found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    with ExitStack() as claims:
+        for family, kind, protocol, _, address in found[:1] if port else ():
+            claim = claims.enter_context(socket.socket(family, kind, protocol))
+            claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what is left of closed connections is in nobody's way
+            claim.bind(address)
+            claim.listen()
+            claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        yield

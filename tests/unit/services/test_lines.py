@@ -65,6 +65,38 @@ async def test_a_port_has_one_server() -> None:
             numbered().listen(address, None)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_of_two_that_begin_at_once_one_listens(host: str) -> None:
+    """Both have seen that nobody does before one of them shares the port among its lines."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    refused = list[str]()
+
+    def another_comes() -> grpc.ServerCredentials:
+        if not refused:
+            with pytest.raises(OSError, match="is the port taken") as caught:
+                numbered().listen(f"127.0.0.1:{port}", None)
+            refused.append(str(caught.value))
+        return grpc.local_server_credentials()
+
+    lines = numbered()
+    try:
+        assert lines.listen(f"{host}:{port}", another_comes) == f"{host}:{port}"
+        with pytest.raises(OSError, match="is the port taken"):
+            numbered().listen(f"0.0.0.0:{port}", None)
+    finally:
+        await lines.stop(0)
+    assert refused
+
+
+async def test_two_addresses_may_have_the_same_port() -> None:
+    async with serving("127.0.0.1:0") as address:
+        port = address.rpartition(":")[2]
+        async with serving(f"127.0.0.2:{port}") as other:
+            assert await which(other) < COUNT
+
+
 async def test_a_port_that_somebody_would_share_is_taken() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

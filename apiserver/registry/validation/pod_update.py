@@ -1,6 +1,8 @@
 """What an update may change in a pod: images, tolerations that are added, gates that go, a deadline that comes nearer.
 
-Everything else of the spec is fixed when the pod is created; the node is set by a binding.
+Everything else of the spec is fixed when the pod is created; the node is set by a binding. As long as it has gates, a pod may
+also become choosier about its node.
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/#mutable-pod-scheduling-directives
 """
 
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from google.protobuf.message import Message
 from apiserver.registry.validation.metadata import validate_metadata_update
 from apiserver.registry.validation.pods import validate_spec
 from apiserver.registry.validation.violations import forbidden, invalid
-from pinnace.api.core_v1_pb2 import Container, Pod, PodSchedulingGate, PodSpec, Toleration
+from pinnace.api.core_v1_pb2 import Container, NodeAffinity, NodeSelectorTerm, Pod, PodSchedulingGate, PodSpec, Toleration
 from pinnace.api.status import Violation
 
 _UPDATABLE = ",".join((
@@ -60,7 +62,43 @@ def _as_before(new: PodSpec, old: PodSpec, out: list[Violation]) -> PodSpec:
             out.append(invalid("spec.nodeSelector", ",".join(sorted(new.nodeSelector)), detail))
         fixed.nodeSelector.clear()
         fixed.nodeSelector.update(old.nodeSelector)
+    if old.schedulingGates and fixed.affinity != old.affinity:
+        _validate_node_affinity(new.affinity.nodeAffinity, old.affinity.nodeAffinity, out)
+        _put_back_node_affinity(fixed, old)
     return fixed
+
+
+def _put_back_node_affinity(fixed: PodSpec, old: PodSpec) -> None:
+    fixed.affinity.ClearField("nodeAffinity")
+    if old.affinity.HasField("nodeAffinity"):
+        fixed.affinity.nodeAffinity.CopyFrom(old.affinity.nodeAffinity)
+    elif not old.HasField("affinity") and not fixed.affinity.ListFields():
+        fixed.ClearField("affinity")
+
+
+def _validate_node_affinity(new: NodeAffinity, old: NodeAffinity, out: list[Violation]) -> None:
+    """What is required may gain requirements, where there are any; what is preferred may be anything."""
+    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+    terms, before = (each.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms for each in (new, old))
+    if before and len(terms) != len(before):
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        out.append(invalid(path, f"{len(terms)} terms", detail))
+        return
+    for index, (term, was) in enumerate(zip(terms, before, strict=False)):
+        if not _only_gains(term, was):
+            keys = [requirement.key for requirement in (*term.matchExpressions, *term.matchFields)]
+            detail = "only additions are allowed (no mutations or deletions)"
+            out.append(invalid(f"{path}[{index}]", keys, detail))
+
+
+def _only_gains(term: NodeSelectorTerm, before: NodeSelectorTerm) -> bool:
+    """A term without requirements matches no node: with one it would match more."""
+    if not before.matchExpressions and not before.matchFields:
+        return term == before
+    return all(
+        now[: len(was)] == was[:]
+        for now, was in ((term.matchExpressions, before.matchExpressions), (term.matchFields, before.matchFields))
+    )
 
 
 def _put_back_images(new: Sequence[Container], old: Sequence[Container]) -> None:

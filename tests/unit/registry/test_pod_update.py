@@ -8,7 +8,7 @@ import pytest
 from pinnace.api import wire
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import FENCE_ANNOTATION
-from tests.unit.registry.objects import copy, pod, ready, updated
+from tests.unit.registry.objects import Data, copy, pod, ready, updated
 
 FIXED = (
     "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -165,6 +165,80 @@ def test_a_gated_pod_may_become_choosier() -> None:
     new.spec.nodeSelector["disk"] = "hdd"
     (violation,) = updated(new, old)
     assert violation.startswith('spec.nodeSelector: Invalid value: "disk,zone": only additions to spec.nodeSelector are')
+
+
+def gated(node_affinity: Data | None) -> Pod:
+    affinity = {} if node_affinity is None else {"affinity": {"nodeAffinity": node_affinity}}
+    return ready(pod(schedulingGates=[{"name": "a"}], **affinity))
+
+
+def terms(*keys: str, field: str = "matchExpressions") -> Data:
+    """One term for each word; each of its letters is a label that a node must have."""
+    return {_REQUIRED: {"nodeSelectorTerms": [{field: [{"key": key, "operator": "Exists"} for key in word]} for word in keys]}}
+
+
+def preferring(*keys: str) -> Data:
+    preferences = [{"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "Exists"}]}} for key in keys]
+    return {"preferredDuringSchedulingIgnoredDuringExecution": preferences}
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NAMED: Data = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, terms("a", "b")),
+        (None, preferring("p")),
+        (None, {}),
+        ({}, None),
+        ({}, terms("a", "b")),
+        (preferring("p"), terms("a", "b")),
+        (preferring("p"), preferring("q", "r")),
+        (preferring("p"), None),
+        (terms("a", "b"), terms("ac", "bd") | preferring("p")),
+        (terms("a"), {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]} | NAMED]}}),
+        (terms("a"), terms("a")),
+    ],
+)
+def test_a_gated_pod_may_become_choosier_by_its_affinity(before: Data | None, after: Data | None) -> None:
+    assert updated(gated(after), gated(before)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "where"),
+    [
+        (terms("a"), terms("a", "b"), ""),
+        (terms("a", "b"), terms("a"), ""),
+        (terms("a"), preferring("p"), ""),
+        (terms("a"), None, ""),
+        (terms("ab"), terms("a"), "[0]"),
+        (terms("ab"), terms("ba"), "[0]"),
+        (terms("a", "b"), terms("a", "c"), "[1]"),
+        (terms(""), terms("a"), "[0]"),
+        ({_REQUIRED: {"nodeSelectorTerms": [NAMED]}}, terms("a"), "[0]"),
+    ],
+)
+def test_a_gated_pod_does_not_become_less_choosy(before: Data, after: Data | None, where: str) -> None:
+    (violation,) = updated(gated(after), gated(before))
+    path = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms{where}: Invalid value: "
+    assert violation.startswith(path)
+    assert "additions" in violation
+
+
+def test_nothing_else_of_the_affinity_changes_with_it() -> None:
+    old = gated(None)
+    new = gated(terms("a"))
+    new.spec.affinity.podAffinity.SetInParent()
+    assert updated(new, old) == [FIXED + "spec.affinity"]
+
+
+def test_without_gates_the_affinity_is_fixed() -> None:
+    old, new = gated(None), gated(terms("a"))
+    for each in (old, new):
+        del each.spec.schedulingGates[:]
+    assert updated(new, old) == [FIXED + "spec.affinity"]
 
 
 def test_what_admission_resolved_need_not_be_repeated() -> None:

@@ -10,6 +10,7 @@ from tests.conftest import free_port
 from tests.integration.cli.commands import Commands
 from tests.integration.cli.forkserver import ForkServer
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: app}]}}"
 
 
@@ -30,6 +31,16 @@ async def test_created_unchanged_configured(pinnace: Commands, tmp_path: Path) -
     assert (await pinnace("apply", "-f", str(tmp_path))).lines == ["pod/b configured"]
     assert (await pinnace("get", "pods", "-l", "x=y", "-o", "name")).lines == ["pod/b"]
     assert (await pinnace("delete", "-f", str(tmp_path / "b.yaml"))).lines == ['pod "b" deleted']
+
+
+async def test_the_examples_go_together(pinnace: Commands) -> None:
+    """No two of them are the same object, or the second would change the first."""
+    first = await pinnace("apply", "-f", str(EXAMPLES))
+    assert (first.code, first.err) == (0, "")
+    assert {line.rpartition(" ")[2] for line in first.lines} == {"created"}
+    again = await pinnace("apply", "-f", str(EXAMPLES))
+    assert (again.code, len(again.lines)) == (0, len(first.lines)), again.err
+    assert {line.rpartition(" ")[2] for line in again.lines} == {"unchanged"}
 
 
 async def test_dry_run(pinnace: Commands, client: Client) -> None:

@@ -42,9 +42,9 @@ async def test_the_life_of_each_kind(pinnace: Commands) -> None:
         "storageclass.storage.k8s.io/disks-by-hand created",
         "persistentvolume/disk-of-node-1 created",
         "persistentvolumeclaim/data created",
-        "pod/database created",
-        "service/database created",
-        "poddisruptionbudget.policy/database created",
+        "pod/ledger created",
+        "service/ledger created",
+        "poddisruptionbudget.policy/ledger created",
         "csinode.storage.k8s.io/node-1 created",
     ]
     again = await pinnace("apply", "-f", "-", stdin=VOLUMES + DRIVERS)
@@ -71,12 +71,12 @@ async def test_the_life_of_each_kind(pinnace: Commands) -> None:
 async def test_status_is_written_apart(pinnace: Commands, client: Client) -> None:
     assert (await pinnace("apply", "-f", "-", stdin=VOLUMES)).code == 0
     budgets = client.of(POD_DISRUPTION_BUDGETS)
-    budget = await budgets.get("database", "default")
+    budget = await budgets.get("ledger", "default")
     budget.status.disruptionsAllowed = 2
     await budgets.update(budget)
-    assert (await budgets.get("database", "default")).status.disruptionsAllowed == 0
+    assert (await budgets.get("ledger", "default")).status.disruptionsAllowed == 0
     await budgets.update_status(budget)
-    stored = await budgets.get("database", "default")
+    stored = await budgets.get("ledger", "default")
     assert (stored.status.disruptionsAllowed, stored.metadata.generation) == (2, 1)
 
 

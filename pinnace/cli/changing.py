@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pinnace.api.resources import Object
-from pinnace.cli.console import out
+from pinnace.cli.console import note, out
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.query import AT_ONCE, Query, fetch
 from pinnace.cli.session import Session
@@ -23,8 +23,10 @@ ATTEMPTS = 10
 """Every lost attempt means that somebody else's write succeeded."""
 
 
-async def change_each(session: Session, query: Query, change: Change) -> None:
-    """Changes the objects of a query and prints a line for each; one that fails does not stop the others."""
+async def change_each(session: Session, query: Query, change: Change, *, needed: bool = False) -> None:
+    """Changes the objects of a query and prints a line for each; one that fails does not stop the others. That a selector
+    matches nothing is told; where objects are `needed` it is a Failure."""
+    found = False
     limit = asyncio.Semaphore(AT_ONCE)
     for target in query.targets:
         client = session.client.of(target.resource)
@@ -37,12 +39,17 @@ async def change_each(session: Session, query: Query, change: Change) -> None:
                     return error
 
         objs = await fetch(session, query, target)
+        found = found or bool(objs)
         for obj, outcome in zip(objs, await asyncio.gather(*map(one, objs)), strict=True):
             name = reference(target.resource, obj.metadata.name)
             if isinstance(outcome, Exception):
                 session.failed(outcome, where=name if isinstance(outcome, Failure) else "")
             else:
                 out(f"{name} {outcome}\n")
+    if query.selects and not found:
+        if needed:
+            raise query.unmatched()
+        note("no objects match: nothing was changed")
 
 
 async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:

@@ -9,7 +9,8 @@ from pinnace.api import selectors
 from pinnace.api.fields import FIELDS
 from pinnace.api.resources import Object, Resource
 from pinnace.api.tables_pb2 import Table
-from pinnace.cli.outcomes import usage
+from pinnace.cli.console import err
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session
 from pinnace.cli.targets import Selection, Target, parse
 from pinnace.client.errors import ApiError
@@ -48,6 +49,23 @@ class Query:
         """The same as a list or a watch takes it."""
         fields = selectors.one_of("metadata.name", target.names) if target.names else self.fields
         return Selection(self.namespace(target.resource, session), self.labels, fields)
+
+    @property
+    def selects(self) -> bool:
+        """May it mean nothing at all, without any error? What is named and not there is told by name."""
+        return not any(target.names for target in self.targets)
+
+    def unmatched(self) -> Failure:
+        """For verbs of which nobody means nothing: more likely a label is misspelt."""
+        kinds = ",".join(target.resource.plural for target in self.targets)
+        hint = f"`pinnace get {kinds} --show-labels` shows what there is"
+        return Failure(f"no {kinds} match: nothing was changed", hint=hint, code=ExitCode.NOT_FOUND)
+
+
+def tell_none(session: Session, query: Query) -> None:
+    """Says that a query has found nothing, so that silence is not taken for an answer."""
+    one_namespace = any(query.namespace(target.resource, session) for target in query.targets)
+    err(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.")
 
 
 async def fetch_table(session: Session, query: Query, target: Target, *, metadata: bool) -> Table:

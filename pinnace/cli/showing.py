@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from pinnace.api.resources import Object
-from pinnace.cli.console import err, out
+from pinnace.cli.console import out
 from pinnace.cli.forms import Form
-from pinnace.cli.query import Query, fetch, fetch_table
+from pinnace.cli.query import Query, fetch, fetch_table, tell_none
 from pinnace.cli.session import Session
 from pinnace.cli.sheet import Sheet, printed
 from pinnace.cli.targets import Target, reference
@@ -55,9 +55,8 @@ async def _fetch(session: Session, query: Query, target: Target, style: Style) -
 async def _show_tables(session: Session, query: Query, style: Style) -> None:
     tables = [await _table(session, query, target, framed(style, query, target)) for target in query.targets]
     out("\n".join(filter(None, tables)))
-    if not any(tables) and not any(target.names for target in query.targets):
-        one_namespace = any(query.namespace(target.resource, session) for target in query.targets)
-        err(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.")
+    if not any(tables) and query.selects:
+        tell_none(session, query)
 
 
 async def _table(session: Session, query: Query, target: Target, style: Style) -> str:

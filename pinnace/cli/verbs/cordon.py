@@ -33,12 +33,12 @@ def cordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
 
 def change_nodes(settings: Settings, nodes: Sequence[str], selector: str, change: Change) -> None:
-    """Changes the nodes that are named or selected. Raises Failure (usage) when that is none."""
+    """Changes the nodes that are named or selected. Raises Failure when that is none."""
     if not nodes and not selector:
         raise usage("which node?", hint="name nodes, or select them with -l")
     names = [name.removeprefix("node/") for name in nodes]
     query = Query.of([NODES.plural, *names], labels=selector)
-    run(settings, lambda session: change_each(session, query, change))
+    run(settings, lambda session: change_each(session, query, change, needed=True))
 
 
 def marking(*, unschedulable: bool) -> Change:

@@ -15,7 +15,7 @@ from pinnace.cli.command import verb
 from pinnace.cli.console import out
 from pinnace.cli.describe import DESCRIPTIONS, deployments, generic, nodes, pods
 from pinnace.cli.describe.text import Fields, render
-from pinnace.cli.query import AT_ONCE, Query, fetch
+from pinnace.cli.query import AT_ONCE, Query, fetch, tell_none
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.client.errors import NotFound
@@ -56,6 +56,8 @@ async def show(session: Session, query: Query) -> None:
 
         texts += await asyncio.gather(*map(one, await fetch(session, query, target)))
     out("\n\n".join(texts))
+    if query.selects and not texts:
+        tell_none(session, query)
 
 
 async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fields:

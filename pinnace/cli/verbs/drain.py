@@ -69,6 +69,8 @@ async def drain_all(session: Session, query: Query, how: How) -> None:
     client = session.client.of(NODES)
     found: list[Any] = list(await fetch(session, query, query.targets[0]))
     session.finish()
+    if not found:
+        raise query.unmatched()
     for node in found:
         said = await change_one(client, node, marking(unschedulable=True))
         out(f"{reference(NODES, node.metadata.name)} {said}\n")

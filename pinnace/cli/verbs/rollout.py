@@ -17,7 +17,7 @@ from pinnace.cli.console import note, out
 from pinnace.cli.describe.templates import template
 from pinnace.cli.describe.text import render
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.query import Query, fetch
+from pinnace.cli.query import Query, fetch, tell_none
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
@@ -106,7 +106,10 @@ def history(settings: Settings, what: tuple[str, ...], selector: str, revision: 
     query = query_of(what, selector)
 
     async def show(session: Session) -> None:
-        for deployment, revisions in await revisions_of(session, query):
+        deployments = await revisions_of(session, query)
+        if query.selects and not deployments:
+            tell_none(session, query)
+        for deployment, revisions in deployments:
             name = reference(DEPLOYMENTS, deployment.metadata.name)
             if revision:
                 found = revisions[rollouts.chosen(deployment, revisions, revision)]

@@ -44,4 +44,4 @@ def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: in
         obj.spec.replicas = replicas
         return "scaled"
 
-    run(settings, lambda session: change_each(session, query, change))
+    run(settings, lambda session: change_each(session, query, change, needed=True))

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from pinnace.api.core_v1_pb2 import Event
@@ -127,6 +128,49 @@ async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> N
     assert (await pinnace("label", "node", "nope", "a=b")).code == 3
     assert (await pinnace("annotate", "node/n1", "why=it is new", "--overwrite")).lines == ["node/n1 annotated"]
     assert (await client.nodes.get("n1")).metadata.annotations["why"] == "it is new"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("label", "pods", "-l", "app=wbe", "tier=front"),
+        ("annotate", "pods,nodes", "--all", "why=it is new"),
+        ("taint", "nodes", "-l", "app=wbe", "gpu-"),
+        ("rollout", "restart", "deployment", "-l", "app=wbe"),
+        ("rollout", "undo", "deployment", "-l", "app=wbe"),
+        ("pod", "crash", "-l", "app=wbe"),
+    ],
+)
+async def test_a_selector_that_matches_nothing_is_noted(pinnace: Commands, words: tuple[str, ...]) -> None:
+    done = await pinnace(*words)
+    assert (done.code, done.out, done.err) == (0, "", "note: no objects match: nothing was changed\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        (("scale", "deployments,rs", "-l", "app=wbe", "--replicas", "0"), "deployments,replicasets"),
+        (("cordon", "-l", "zone=x"), "nodes"),
+        (("uncordon", "-l", "zone=x"), "nodes"),
+        (("drain", "-l", "zone=x"), "nodes"),
+        (("node", "fail", "-l", "zone=x"), "nodes"),
+    ],
+)
+async def test_some_verbs_need_a_match(pinnace: Commands, words: tuple[str, ...], kinds: str) -> None:
+    """Whoever goes on to switch off the machine that was drained must not be told that all is well."""
+    done = await pinnace(*words)
+    assert (done.code, done.out) == (3, "")
+    assert done.errors == [
+        f"error: no {kinds} match: nothing was changed",
+        f"hint: `pinnace get {kinds} --show-labels` shows what there is",
+    ]
+
+
+async def test_nothing_to_show_is_told(pinnace: Commands) -> None:
+    for words in (("describe", "pods"), ("rollout", "history", "deployments")):
+        done = await pinnace(*words, "-l", "app=wbe")
+        assert (done.code, done.out, done.err) == (0, "", "No resources found in default namespace.\n")
+    assert (await pinnace("describe", "nodes,pods", "-A")).err == "No resources found.\n"
 
 
 async def test_patch(pinnace: Commands, client: Client, tmp_path: Path) -> None:

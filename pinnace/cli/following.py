@@ -21,7 +21,7 @@ Told = Callable[[Sequence[Delta[Any]]], None]
 
 
 async def follow(session: Session, query: Query, style: Style) -> None:
-    """The present state, and then every change: drawn in place on a terminal, appended otherwise.
+    """The present state, and then every change: drawn in place on a terminal for as long as it fits there, appended otherwise.
 
     Each kind is a watch of its own: changes of one are told in order, those of two as they come. What is a log by nature
     (events, ordered by time) is always appended, and its objects end without a word.
@@ -35,11 +35,13 @@ async def follow(session: Session, query: Query, style: Style) -> None:
     in_place = style.form is None and is_live() and not any(each.is_log for each in followed)
     picture = Picture(lambda: "\n".join(filter(None, (each.table() for each in followed))))
     async with asyncio.TaskGroup() as tasks:
-        if in_place:
-            tasks.create_task(picture.run())
         for each in followed:
-            changed = each.redrawn(picture) if in_place else each.appended()
-            tasks.create_task(each.follower.follow(changed))
+            each.told = each.redrawn(picture) if in_place else each.appended()
+            tasks.create_task(each.follow())
+        if in_place:
+            await picture.run()
+            for each in followed:
+                each.told = each.appended()
 
 
 class _Followed:
@@ -57,6 +59,11 @@ class _Followed:
         self._target = target
         self._style = framed(style, query, target)
         self._several = several
+        self.told: Told = lambda deltas: None
+        """Is called with changes, and may be replaced between two of them."""
+
+    async def follow(self) -> None:
+        await self.follower.follow(lambda deltas: self.told(deltas))
 
     def table(self) -> str:
         """Of all of them; empty where there are tables of others and there is nothing."""

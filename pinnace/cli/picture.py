@@ -19,15 +19,28 @@ class Picture:
         self._changed.set()
 
     async def run(self) -> None:
-        """Draws until cancelled; the last drawing stays."""
+        """Draws until cancelled; the last drawing stays. Returns, with nothing drawn any more, once the text has more lines
+        than the screen: what has scrolled off cannot be drawn over, and what is cut off nobody would see."""
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
 
-        with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="ellipsis") as live:
+        console = Console(highlight=False)
+
+        def fitting() -> Text | None:
+            text = self._text().rstrip("\n")
+            return Text(text, no_wrap=True) if text.count("\n") < console.height else None
+
+        if fitting() is None:
+            return
+        with Live(console=console, auto_refresh=False) as live:
             while True:
                 self._changed.clear()
-                live.update(Text(self._text().rstrip("\n"), no_wrap=True), refresh=True)
+                text = fitting()
+                if text is None:
+                    live.transient = True  # what is drawn goes with it
+                    return
+                live.update(text, refresh=True)
                 await asyncio.sleep(self.INTERVAL)
                 try:
                     async with asyncio.timeout(self.REFRESH):

@@ -3,7 +3,10 @@
 import asyncio
 import os
 import pty
+import signal
+import termios
 from collections.abc import AsyncIterator
+from typing import Self
 
 import pytest
 
@@ -126,27 +129,70 @@ async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Clien
     assert err == b"141\n"
 
 
+class Terminal:
+    """A watch of pods on a terminal, until the block is left."""
+
+    def __init__(self, server: str, rows: int) -> None:
+        self.seen = b""
+        self._server = server
+        self._ours, self._theirs = pty.openpty()
+        termios.tcsetwinsize(self._theirs, (rows, 80))
+
+    async def __aenter__(self) -> Self:
+        environment = {
+            **os.environ,
+            "PINNACE_CONFIG": os.devnull + "/nothing",
+            "PINNACE_SERVER": self._server,
+            "TERM": "xterm",
+        }
+        theirs, words = self._theirs, command("get", "pods", "-w")
+        self._process = await asyncio.create_subprocess_exec(
+            *words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        )
+        os.close(theirs)
+        return self
+
+    async def until(self, text: bytes, after: int = 0) -> None:
+        """`after`: so many bytes."""
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.seen[after:]:
+                self.seen += await asyncio.get_running_loop().run_in_executor(None, os.read, self._ours, 65536)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(self._process.wait(), PATIENCE) == 130
+        os.close(self._ours)
+
+
 async def test_a_terminal_is_redrawn_in_place(pinnace: Commands, client: Client) -> None:
     await client.pods.create(pod("a"))
-    ours, theirs = pty.openpty()
-    environment = {
-        **os.environ,
-        "PINNACE_CONFIG": os.devnull + "/nothing",
-        "PINNACE_SERVER": pinnace.servers[1],
-        "TERM": "xterm",
-    }
-    words = command("get", "pods", "-w", "--timeout", "2s")
-    process = await asyncio.create_subprocess_exec(*words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    seen = b""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(PATIENCE):
-        while b"a   " not in seen:
-            seen += await loop.run_in_executor(None, os.read, ours, 65536)
+    async with Terminal(pinnace.servers[1], rows=10) as terminal:
+        await terminal.until(b"a   ")
         await client.pods.create(pod("b"))
-        while b"as asked" not in seen:
-            seen += await loop.run_in_executor(None, os.read, ours, 65536)
-    assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
-    os.close(ours)
-    assert b"\x1b[2K\x1b[1A" in seen, "it goes up to draw over what is there"
-    assert b"b      0/1" in seen
+        await terminal.until(b"b      0/1")
+    assert b"\x1b[2K\x1b[1A" in terminal.seen, "it goes up to draw over what is there"
+
+
+async def test_what_no_longer_fits_on_a_terminal_is_appended(pinnace: Commands, client: Client) -> None:
+    for i in range(9):
+        await client.pods.create(pod(f"old-{i}"))
+    async with Terminal(pinnace.servers[1], rows=10) as terminal:
+        await terminal.until(b"old-8")
+        await client.pods.create(pod("young"))  # no line is left for it
+        await terminal.until(b"young")
+        there = len(terminal.seen)
+        await client.pods.delete("old-8", "default", grace=0)
+        await terminal.until(b"old-8", after=there)
+        await client.pods.create(pod("younger"))
+        await terminal.until(b"younger", after=there)
+    assert b"\x1b[2K\x1b[1A" in terminal.seen[:there], "all of it is shown again, in the place of the picture"
+    assert b"\x1b" not in terminal.seen[there:], "nothing is drawn over any more"
+
+
+async def test_more_than_a_terminal_holds_is_shown_all_the_same(pinnace: Commands, client: Client) -> None:
+    names = [f"pod-{i:02}" for i in range(22)]
+    for name in names:
+        await client.pods.create(pod(name))
+    async with Terminal(pinnace.servers[1], rows=10) as terminal:
+        await terminal.until(names[-1].encode())
+    assert [line.split()[0].decode() for line in terminal.seen.splitlines()] == ["NAME", *names]

@@ -9,7 +9,7 @@ import difflib
 import gc
 import logging
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -20,6 +20,8 @@ from pinnace.cli.outcomes import ReaderGone, usage
 from pinnace.cli.settings import Settings, global_options
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+"""kubectl's."""
 
 
 class Verb(click.Command):
@@ -32,6 +34,32 @@ class Verb(click.Command):
         self.global_params = global_options()
         own = {name for param in self.params for name in param.opts}
         self.params += [param for param in self.global_params if not own & set(param.opts)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args if ctx.resilient_parsing else list(self._plain(ctx, args)))
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # not all of click's errors know whose usage they are about
+            raise
+
+    def _plain(self, ctx: click.Context, args: Sequence[str]) -> Iterator[str]:
+        """With "--wait=true" and "--wait=false", as kubectl's flags may be written, in words that click knows: the flag, or its
+        opposite; a flag without an opposite is left out, as it is off unless it is said."""
+        flags = {name: each for each in self.params if isinstance(each, click.Option) and each.is_flag for name in each.opts}
+        for position, arg in enumerate(args):
+            if arg == "--":
+                yield from args[position:]
+                return
+            name, equals, value = arg.partition("=")
+            flag = flags.get(name) if equals else None
+            if flag is None:
+                yield arg
+            elif value.lower() not in BOOLEANS:
+                raise click.BadParameter(f'"{value}" is neither true nor false', ctx, flag)
+            elif BOOLEANS[value.lower()]:
+                yield name
+            else:
+                yield from flag.secondary_opts[:1]
 
     def invoke(self, ctx: click.Context) -> Any:
         if ctx.ensure_object(Settings).verbose:

@@ -19,7 +19,9 @@ HEADERS = ("NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND")
         pinnace api-resources --api-group apps
     """,
 )
-@click.option("--namespaced", type=bool, help="Only kinds that are in namespaces, or only those that are not.")
+@click.option(
+    "--namespaced/--no-namespaced", default=None, help="Only kinds that are in namespaces, or only those that are not."
+)
 @click.option("--api-group", metavar="GROUP", help='Only kinds of this group, such as apps; "" is the core\'s.')
 @click.option("-o", "--output", type=click.Choice(["name"]), help="How to show them.")
 @click.option("--no-headers", is_flag=True, help="No line of column names.")

@@ -44,22 +44,33 @@ def query_of(what: Sequence[str], selector: str = "") -> Query:
     return query
 
 
-@verb("status", examples="pinnace rollout status deployment/web --timeout 2m")
+@verb(
+    "status",
+    examples="""
+        pinnace rollout status deployment/web --timeout 2m
+        pinnace rollout status deployments -l app=web --watch=false     # how it is now
+    """,
+)
 @options.what
-@click.option("-w", "--watch", type=bool, default=True, show_default=True, help="Follow it to its end.")
+@options.selector
+@click.option("-w", "--watch/--no-watch", default=True, show_default="watch", help="Follow it to its end.")
 @click.option("--revision", type=click.IntRange(min=0), default=0, help="Fail if another revision comes meanwhile.")
-def status(settings: Settings, what: tuple[str, ...], watch: bool, revision: int) -> None:
+def status(settings: Settings, what: tuple[str, ...], selector: str, watch: bool, revision: int) -> None:
     """Follow a rollout until it is complete.
 
     A rollout that has made no progress for spec.progressDeadlineSeconds has failed.
     """
-    query = query_of(what)
+    query = query_of(what, selector)
 
     async def follow_all(session: Session) -> None:
         session.wait_up_to(WAIT)
-        for target in query.targets:
-            for name in target.names:
-                await follow(session, query.namespace(DEPLOYMENTS, session), name, watch, revision)
+        names = [name for target in query.targets for name in target.names]
+        if query.selects:
+            names = [found.metadata.name for target in query.targets for found in await fetch(session, query, target)]
+            if not names:
+                tell_none(session, query)
+        for name in names:
+            await follow(session, query.namespace(DEPLOYMENTS, session), name, watch, revision)
 
     run(settings, follow_all)
 

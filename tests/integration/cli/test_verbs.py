@@ -167,7 +167,7 @@ async def test_some_verbs_need_a_match(pinnace: Commands, words: tuple[str, ...]
 
 
 async def test_nothing_to_show_is_told(pinnace: Commands) -> None:
-    for words in (("describe", "pods"), ("rollout", "history", "deployments")):
+    for words in (("describe", "pods"), ("rollout", "history", "deploy"), ("rollout", "status", "deploy")):
         done = await pinnace(*words, "-l", "app=wbe")
         assert (done.code, done.out, done.err) == (0, "", "No resources found in default namespace.\n")
     assert (await pinnace("describe", "nodes,pods", "-A")).err == "No resources found.\n"
@@ -221,7 +221,7 @@ async def test_delete_waits_for_what_takes_its_time(pinnace: Commands, client: C
     assert done.code == 6 and done.lines == ['pod "a" deleted']
     assert done.errors[0] == "error: timed out after 1 s waiting for pod/a to go"
     assert (await client.pods.get("a", "default")).metadata.HasField("deletionTimestamp")
-    assert (await pinnace("delete", "pod", "a", "--wait", "false")).code == 0
+    assert (await pinnace("delete", "pod", "a", "--wait=false")).code == 0
     async with pinnace.start("delete", "pod", "a") as waiting:
         assert await waiting.line() == 'pod "a" deleted'
         await client.pods.delete("a", "default", grace=0)

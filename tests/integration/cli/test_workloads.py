@@ -65,6 +65,9 @@ async def test_rollouts(pinnace: Commands, client: Client) -> None:
         await client.of(DEPLOYMENTS).update_status(web)
         done = await running.end()
         assert (done.code, done.lines) == (0, ['deployment "web" successfully rolled out'])
+    await pinnace("label", "deploy/web", "tier=front", "--overwrite=true")
+    now = await pinnace("rollout", "status", "-w=false", "deployments", "-l", "tier=front")
+    assert (now.code, now.lines) == (0, ['deployment "web" successfully rolled out'])
 
 
 async def test_drain_waits_for_budgets_and_takes_nothing_that_would_be_lost(pinnace: Commands, client: Client) -> None:

@@ -9,9 +9,10 @@ import click
 import pytest
 
 from pinnace.api.resources import ALL
-from pinnace.cli.command import module_of
+from pinnace.cli.command import module_of, verb
 from pinnace.cli.lacking import LACKING
 from pinnace.cli.main import SECTIONS, cli, run
+from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.node import node
 
 VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
@@ -45,6 +46,8 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["get", "pods", "--wacth"], "error: no such option '--wacth'. Did you mean '--watch'?"),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
         (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
+        (["delete", "pod", "a", "--wait=perhaps"], "error: invalid value for '--wait': \"perhaps\" is neither true nor false"),
+        (["delete", "pods", "--all="], "error: invalid value for '--all': \"\" is neither true nor false"),
         (["completion", "tcsh"], "error: invalid value for"),
     ],
 )
@@ -53,6 +56,53 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
     captured = capsys.readouterr()
     first, hint = captured.err.splitlines()
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
+
+
+def test_the_hint_names_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rollout", "status", "deployment/web", "--revision"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: option '--revision' requires an argument",
+        "hint: `pinnace rollout status --help` shows how it is used",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("a", (True, False, ("a",))),
+        ("--wait a", (True, False, ("a",))),
+        ("a --wait", (True, False, ("a",))),
+        ("a --wait=false", (False, False, ("a",))),
+        ("-w=false a", (False, False, ("a",))),
+        ("-w a", (True, False, ("a",))),
+        ("--no-wait --wait=TRUE a", (True, False, ("a",))),
+        ("--all=true a", (True, True, ("a",))),
+        ("-A=0 a", (True, False, ("a",))),
+        ("a=true -- --wait=false", (True, False, ("a=true", "--wait=false"))),
+    ],
+)
+def test_flags_take_a_value_as_kubectls_do(words: str, expected: object) -> None:
+    """Never the next word: that may be what is to be deleted."""
+    seen = []
+
+    @verb("probe")
+    @click.argument("what", nargs=-1)
+    @click.option("-w", "--wait/--no-wait", default=True)
+    @click.option("-A", "--all", "every", is_flag=True)
+    def probe(settings: Settings, what: tuple[str, ...], wait: bool, every: bool) -> None:
+        seen.append((wait, every, what))
+
+    probe.main(words.split(), standalone_mode=False, obj=Settings())
+    assert seen == [expected]
+
+
+def test_no_flag_takes_the_next_word() -> None:
+    """Such an option would be one with a boolean for a value."""
+    modules = [importlib.import_module(f"pinnace.cli.verbs.{module_of(name)}") for name in VERBS]
+    commands = [getattr(module, module_of(name)) for name, module in zip(VERBS, modules, strict=True)]
+    commands += [each for group in commands if isinstance(group, click.Group) for each in group.commands.values()]
+    options = [each for command in commands for each in command.params if isinstance(each, click.Option)]
+    assert [each.name for each in options if each.type is click.BOOL and not each.is_flag] == []
 
 
 def test_a_verb_of_several_says_that_one_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +121,8 @@ def test_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     assert ["deployments", "deploy", "apps/v1", "true", "Deployment"] in rows and len(rows) == len(ALL) + 1
     assert run(["api-resources", "--namespaced=false", "--api-group", "", "-o", "name"]) == 0
     assert capsys.readouterr().out.split() == ["namespaces", "nodes", "persistentvolumes"]
+    assert run(["api-resources", "--namespaced", "--api-group", "apps", "--no-headers=true"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["deployments", "replicasets"]
     assert run(["api-resources", "--api-group", "apps", "-o", "name"]) == 0
     assert capsys.readouterr().out.split() == ["deployments.apps", "replicasets.apps"]
 

@@ -15,6 +15,9 @@ from pinnace.cli.showing import Style, show
 from pinnace.cli.targets import parse
 from pinnace.printers.columns import View
 
+TYPES = ("Normal", "Warning")
+"""Kubernetes has no others."""
+
 
 @verb(
     "events",
@@ -43,7 +46,7 @@ def events(
 
     An event is kept for an hour after its last occurrence.
     """
-    fields = [f"type in ({types})"] if types else []
+    fields = [one_of("type", _types(types))] if types else []
     if about:
         targets = parse([about])
         if len(targets) != 1 or len(targets[0].names) != 1:
@@ -59,3 +62,12 @@ def events(
         run(settings, lambda session: session.watch(follow(session, query, style)))
     else:
         run(settings, lambda session: show(session, query, style))
+
+
+def _types(text: str) -> list[str]:
+    """In whatever case they are written. Raises Failure (usage)."""
+    known = {each.lower(): each for each in TYPES}
+    words = [word.strip() for word in text.split(",")]
+    if unknown := [word for word in words if word.lower() not in known]:
+        raise usage(f'--types: "{unknown[0]}" is no type of events', hint=f"they are {' and '.join(TYPES)}")
+    return [known[word.lower()] for word in words]

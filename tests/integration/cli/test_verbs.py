@@ -104,7 +104,8 @@ async def test_describe(pinnace: Commands, client: Client) -> None:
     assert ["pods", "0", "(0%)", "0", "(0%)"] in words
     done = await pinnace("events", "--for", "pod/a", "--types", "Warning")
     assert [line.split()[1:4] for line in done.lines] == [["SEEN", "TYPE", "REASON"], ["Warning", "FailedScheduling", "pod/a"]]
-    assert (await pinnace("events", "--for", "pod/b")).out == ""
+    assert "FailedScheduling" in (await pinnace("events", "--types", "normal, WARNING")).out
+    assert (await pinnace("events", "--types", "Normal")).out == (await pinnace("events", "--for", "pod/b")).out == ""
 
 
 async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> None:

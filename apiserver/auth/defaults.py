@@ -91,7 +91,8 @@ def _scheduler() -> list[PolicyRule]:
         _rule((*_READ, "delete"), [PODS]),
         _rule(("create",), [PODS], "binding"),
         _rule(("update", "patch"), [PODS], "status"),
-        _rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS]),
+        # Also their status, unlike in Kubernetes: there is no volume controller that would write it.
+        *(_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
         _rule(("create", "update", "patch"), [EVENTS]),
         _elections("get", "campaign"),
     ]

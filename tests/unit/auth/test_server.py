@@ -13,11 +13,12 @@ from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
 from apiserver.services.handlers import by_certificate
 from apiserver.storage.memory import MemoryStorage
+from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Binding, PodList, Service
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.rbac_v1_pb2 import RoleBinding
-from pinnace.api.resources import ROLE_BINDINGS
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, ROLE_BINDINGS
 from pinnace.api.verbs_pb2 import Disruption, ListRequest
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.client import Client
@@ -29,6 +30,7 @@ from pinnace.pki.authority import LIFETIME, Subject
 from pinnace.pki.folder import Folder, Wanted
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
+from scheduler.plugins.volume_writes import bind
 from tests.builders import make_node, make_pod
 
 EDGE = "edge"
@@ -95,6 +97,22 @@ async def test_a_refusal_says_who_may_not_do_what_and_what_would_allow_it(tmp_pa
         assert dict(caught.value.metadata)["hint"] == "it takes a ClusterRole such as system:kube-controller-manager"
         with pytest.raises(Forbidden, match="confined to its own nodes"):
             await server.client(EDGE).nodes.get("core-0")
+
+
+async def test_a_scheduler_binds_a_claim(tmp_path: Path) -> None:
+    """All of it is written with what its role allows, or the claim is Pending for good."""
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": "disks"}
+    volume = {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/mnt/disk"}}
+    claim = {**common, "resources": {"requests": {"storage": "1Gi"}}}
+    async with door(tmp_path) as server:
+        volumes, claims = map(server.client("admin").of, (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS))
+        await bind(
+            server.client("scheduler"),
+            await claims.create(from_dict(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": claim})),
+            await volumes.create(from_dict(PERSISTENT_VOLUMES, {"metadata": {"name": "disk"}, "spec": volume})),
+        )
+        assert (await volumes.get("disk")).status.phase == "Bound"
+        assert (await claims.get("data", "default")).status.phase == "Bound"
 
 
 async def test_a_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:

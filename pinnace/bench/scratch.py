@@ -27,4 +27,4 @@ async def scratch_cluster(
             yield cluster
         finally:
             progress.waiting("the processes to end")
-            await cluster.down()
+            await cluster.end()

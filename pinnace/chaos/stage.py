@@ -71,7 +71,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
             progress.waiting("the processes to end")
             with suppress(OSError):  # of a full disk, say: the verdict does not rest on logs, and the processes must end
                 shutil.copytree(cluster.folder.logs, folder / "logs", dirs_exist_ok=True)
-            await cluster.down()
+            await cluster.end()
 
 
 def read(folder: Path) -> Iterator[Record]:

@@ -88,14 +88,23 @@ def _configuration() -> Iterator[None]:
 
 def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
     """Runs a verb to its end. SIGINT and SIGTERM cancel it, so that it cleans up, and then end it as an interrupt; so does,
-    with `hangup`, the end of the terminal."""
+    with `hangup`, the end of the terminal. Each further one cancels again what waits by then: no clean-up is left out, as it
+    would be if asyncio raised the KeyboardInterrupt of the second SIGINT."""
+    numbers = [signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell leaves it to what runs in its background
+        numbers.append(signal.SIGINT)
 
     async def body() -> R:
         task = asyncio.current_task()
         assert task is not None
-        for number in (signal.SIGTERM, *((signal.SIGHUP,) if hangup else ())):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        return await main
+        loop = asyncio.get_running_loop()
+        for number in numbers:
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await main
+        finally:  # there is nothing to clean up any more: what is left, such as a thread at work, may be interrupted
+            for number in numbers:
+                loop.remove_signal_handler(number)
 
     try:
         return asyncio.run(body())

@@ -4,17 +4,18 @@
 
 A process is in the state from when it is planned, and one that has ended is struck out before another starts in its place. So
 whatever dies at whatever moment, this program included, `down` finds what still runs, written down or not. A start that fails
-or is cancelled takes down what it has started.
+or is cancelled takes down what it has started, however often it is cancelled meanwhile.
 """
 
 import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
@@ -120,7 +121,7 @@ class Cluster:
                     async with self._deadline(timeout):
                         await self._start_all(progress, with_etcd)
                 except BaseException:
-                    await self._stop_and_remove()
+                    await self._to_the_end(self._stop_and_remove())
                     raise
         except BaseException:
             self.folder.prune(self._state.made if self._state else made)
@@ -128,7 +129,8 @@ class Cluster:
 
     async def down(self, grace: float = processes.GRACE) -> list[str]:
         """Ends all processes and removes all that the cluster has left. The names of processes that had to be killed. Raises
-        NoCluster when there is another one in its folder."""
+        NoCluster when there is another one in its folder. Where it is cancelled, what is left is still a cluster: to be taken
+        down, or started again."""
         with self.folder.locked():
             found = self.folder.read() or self.state
             self._expect(found)
@@ -136,6 +138,25 @@ class Cluster:
             killed = await self._stop_and_remove(grace)
         self.folder.prune(self.state.made)
         return killed
+
+    async def end(self) -> None:
+        """`down` for whoever cleans up: a cancellation does not stop it, it only ends without grace."""
+        await self._to_the_end(self.down())
+
+    async def _to_the_end(self, taking_down: Coroutine[Any, Any, object]) -> None:
+        """Nobody else may know of this cluster, so it must not be left half taken down; but whoever interrupts a clean-up does
+        not want to wait: then all processes are killed at once."""
+        work = asyncio.ensure_future(taking_down)
+        cancelled = False
+        while not work.done():
+            try:
+                await asyncio.wait((work,))
+            except asyncio.CancelledError:
+                cancelled = True
+                processes.kill(self.state.processes)
+        work.result()
+        if cancelled:
+            raise asyncio.CancelledError
 
     def _expect(self, found: ClusterState) -> None:
         """A folder outlives its cluster: what is in it now may be another one, started by somebody else. Raises NoCluster."""

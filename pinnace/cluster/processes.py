@@ -78,12 +78,19 @@ async def stop(records: Sequence[ProcessRecord], grace: float = GRACE) -> list[s
     return killed
 
 
+def kill(records: Sequence[ProcessRecord]) -> None:
+    """All of them, without order or grace; does not wait for their end."""
+    for process in filter(None, map(running, records)):
+        procfs.send_signal(process, signal.SIGKILL)
+
+
 async def end_pods(folders: Sequence[Path]) -> None:
     """Ends what kubelets have left in their folders: processes that are containers outlive them, to be found by the next."""
     for left in folders:
         reset = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "kubelet.process.reset", left, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+            sys.executable, "-m", "kubelet.process.reset", left, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
         _, why = await reset.communicate()
         if reset.returncode:
             raise ClusterError(f"the pods of {left.name} cannot be ended: {why.decode().strip()}", hint=f"look into {left}")

@@ -90,7 +90,7 @@ async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
                 return
             await follow(cluster, before, _tell)
         except BaseException:
-            await asyncio.shield(_down(cluster, steps))
+            await _down(cluster, steps)
             raise
         if await _down(cluster, steps):
             raise Failure("every process of the cluster had ended", hint="was it you? otherwise `dmesg` may know who")
@@ -105,9 +105,12 @@ async def _down(cluster: Cluster, steps: Steps) -> bool:
     """Takes it down and forgets it. False: somebody else does so, or has done."""
     steps.waiting("the processes to end")
     try:
-        await cluster.reloaded().down()
+        await cluster.reloaded().end()
     except (NoCluster, Busy):
         return False
+    except asyncio.CancelledError:  # it is down all the same
+        local.remove_context(cluster.spec.data_dir)
+        raise
     local.remove_context(cluster.spec.data_dir)
     steps.done("the cluster is down; nothing is left of it")
     return True

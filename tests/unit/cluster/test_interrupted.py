@@ -1,0 +1,167 @@
+"""Clusters whose clean-up is interrupted, by another Ctrl-C: nobody else knows of them, so nothing may be left. Real processes,
+which do not end when asked."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.bench.scratch import scratch_cluster
+from pinnace.cli import local
+from pinnace.cli.local import Steps
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs import up
+from pinnace.client import config
+from pinnace.cluster import cluster as clusters
+from pinnace.cluster import processes
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import StartFailed
+from pinnace.cluster.etcd import EtcdBinary
+from pinnace.cluster.ports import Ports
+from pinnace.cluster.spec import APISERVER, KUBELET, ClusterSpec, Plan
+from pinnace.cluster.view import ProcessStatus
+from pinnace.runtime import procfs
+from tests.unit.cluster.test_processes import READY, RESISTS
+
+SPEC = ClusterSpec(nodes=1)
+Then = Callable[[Cluster], None]
+
+
+class Stubborn:
+    """What is started as a cluster: two processes that have to be killed. `then` is called when they run."""
+
+    def __init__(self) -> None:
+        self.started: list[procfs.Identity] = []
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.then: Then = lambda cluster: None
+
+    async def start(self, cluster: Cluster) -> None:
+        for record in cluster.state.processes:
+            cluster._spawn(record.name)
+            self.children.append(cluster._children[record.name])
+            process = cluster.state.find(record.name).process
+            assert process
+            self.started.append(process)
+            async with asyncio.timeout(20):
+                while "ready" not in cluster.folder.log_tail(record.name):  # noqa: ASYNC110 (there is no event to wait for)
+                    await asyncio.sleep(0.01)
+        self.then(cluster)
+
+    @property
+    def left(self) -> list[procfs.Identity]:
+        return list(filter(procfs.alive, self.started))
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubborn]:
+    def plans(*_: object) -> list[Plan]:
+        addresses = [f"127.0.0.1:{Ports().next()}" for _ in range(2)]
+        script = RESISTS.format(ready=READY)
+        return [
+            Plan(component, f"{component}-0", address, address, (sys.executable, "-c", script, str(tmp_path), component))
+            for component, address in zip((APISERVER, KUBELET), addresses, strict=True)
+        ]
+
+    made = Stubborn()
+    monkeypatch.setattr(clusters, "find_etcd", lambda: EtcdBinary(Path("/bin/false"), (3, 5, 21), False))
+    monkeypatch.setattr(clusters, "plan", plans)
+    monkeypatch.setattr(Cluster, "_start_all", lambda cluster, *_: made.start(cluster))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    yield made
+    for child in made.children:
+        child.kill()
+        child.wait()
+
+
+def interrupt(number: signal.Signals = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+
+
+class Impatient(Steps):
+    """Interrupts when it is told what is cleaned up."""
+
+    def waiting(self, what: str) -> None:
+        if what == "the processes to end":
+            interrupt()
+
+
+def ends_as_an_interrupt(main: Coroutine[Any, Any, object]) -> None:
+    """And does not wait for those that do not end."""
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        local.run(main)
+    assert time.monotonic() - began < processes.GRACE
+
+
+def test_a_scratch_cluster(stubborn: Stubborn, tmp_path: Path) -> None:
+    async def measure() -> None:
+        async with scratch_cluster(SPEC, Impatient(Settings())):
+            interrupt()
+            await asyncio.sleep(60)
+
+    ends_as_an_interrupt(measure())
+    assert len(stubborn.started) == 2 and not stubborn.left
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_has_failed(stubborn: Stubborn, tmp_path: Path, number: signal.Signals) -> None:
+    def fail(cluster: Cluster) -> None:
+        interrupt(number)  # it is heard when next something is waited for
+        raise StartFailed("no", process=KUBELET)
+
+    stubborn.then = fail
+    cluster = Cluster(replace(SPEC, data_dir=tmp_path / "made" / "cluster"))
+    ends_as_an_interrupt(cluster.up())
+    assert len(stubborn.started) == 2 and not stubborn.left
+    assert not (tmp_path / "made").exists()
+
+
+def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(cluster: Cluster) -> list[ProcessStatus]:
+        return []
+
+    async def look_on(*_: object) -> None:
+        interrupt()
+        await asyncio.sleep(60)
+
+    monkeypatch.delenv("PINNACE_SERVER", raising=False)
+    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setattr(Cluster, "status", nothing)
+    monkeypatch.setattr(up, "follow", look_on)
+    monkeypatch.setattr(up, "Steps", Impatient)
+    ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=tmp_path / "made" / "cluster"), detach=False))
+    assert len(stubborn.started) == 2 and not stubborn.left
+    assert not (tmp_path / "made").exists()
+    assert config.current_context() == ""
+
+
+async def test_down_that_is_interrupted_leaves_a_cluster(stubborn: Stubborn, tmp_path: Path) -> None:
+    """Somebody may have thought better of it: what has ended can be started again."""
+    cluster = Cluster(replace(SPEC, data_dir=tmp_path / "cluster"))
+    await cluster.up()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(cluster.down(), 0.05)
+    assert stubborn.left
+    assert Cluster.load(cluster.spec.data_dir).state.created == cluster.state.created
+    await cluster.down(grace=0.1)
+    assert not stubborn.left
+
+
+async def test_what_ends_containers_hears_no_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\ncut -d' ' -f6 /proc/self/stat > {tmp_path}/session\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    await processes.end_pods([tmp_path])
+    assert int((tmp_path / "session").read_text()) != os.getsid(0)

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import click
 
+from pinnace.cli import streams
 from pinnace.cli.command import LazyGroup
 from pinnace.cli.errors import guarded
 from pinnace.cli.lacking import LACKING
@@ -89,6 +90,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
+    streams.prepare()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -17,6 +17,8 @@ class ExitCode(IntEnum):
     INVALID = 5
     UNAVAILABLE = 6
     """No answer, or not in time."""
+    OUTPUT = 7
+    """What was found or done could not be written to stdout: the disk is full, for example."""
     VERDICT = 10
     """A check (demo, bench) found that what must hold did not."""
     INTERRUPTED = 130
@@ -31,6 +33,7 @@ SEVERITY = (
     ExitCode.CONFLICT,
     ExitCode.INVALID,
     ExitCode.UNAVAILABLE,
+    ExitCode.OUTPUT,
     ExitCode.SERVER,
 )
 

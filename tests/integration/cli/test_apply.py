@@ -1,5 +1,7 @@
 """`apply`, with good manifests and bad: one line for each thing that is wrong, a hint, an exit code; and nothing changed."""
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,9 @@ import pytest
 from pinnace.client.client import Client
 from tests.builders import make_pod
 from tests.conftest import free_port
-from tests.integration.cli.commands import Commands
+from tests.integration.cli.commands import PATIENCE, Commands, command
 from tests.integration.cli.forkserver import ForkServer
+from tests.integration.processes import NOWHERE
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 POD = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: app}]}}"
@@ -48,6 +51,22 @@ async def test_dry_run(pinnace: Commands, client: Client) -> None:
     assert (done.code, done.lines) == (0, ["pod/a created (server dry run)"])
     assert not (await client.pods.list()).items
     assert (await pinnace("apply", "-f", "-", "--dry-run=server", stdin=pod("Bad_Name"))).code == 5
+
+
+async def test_an_output_that_cannot_be_written(pinnace: Commands, client: Client, tmp_path: Path) -> None:
+    """The first that cannot be told of is the last that is made, and that is said."""
+    manifests = tmp_path / "all.yaml"
+    manifests.write_text("\n---\n".join(["{apiVersion: v1, kind: Namespace, metadata: {name: space}}", POD]))
+    script = f"exec {' '.join(command('apply', '-f', str(manifests)))} > /dev/full"
+    environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE), "PINNACE_SERVER": pinnace.servers[0]}
+    shell = await asyncio.create_subprocess_exec("bash", "-c", script, stderr=-1, env=environment)
+    _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
+    assert shell.returncode == 7
+    assert err.decode().splitlines() == [
+        "error: cannot write the output: no space left on device",
+        "hint: what was done until then stays done",
+    ]
+    assert await client.namespaces.get("space") and not (await client.pods.list()).items
 
 
 async def test_many(pinnace: Commands, client: Client) -> None:

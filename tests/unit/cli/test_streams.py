@@ -1,0 +1,55 @@
+"""What a command makes of the standard streams that it is given, as a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.outcomes import ExitCode
+
+FULL = Path("/dev/full")
+C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+def pinnace(redirected: str, *, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Arguments and redirections, as a shell reads them."""
+    return subprocess.run(
+        ["bash", "-c", f'exec "{sys.executable}" -m pinnace.cli.main {redirected}'],
+        env={**os.environ, **(environment or {})}, capture_output=True, timeout=30, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["api-resources", "--help", "version --client"])
+def test_a_disk_that_is_full_is_no_bug(verb: str) -> None:
+    """Whoever writes: the verb, click, or the flush at the end."""
+    done = pinnace(f"{verb} > {FULL}")
+    assert done.returncode == ExitCode.OUTPUT == 7
+    assert done.stderr.decode().splitlines() == [
+        "error: cannot write the output: no space left on device",
+        "hint: what was done until then stays done",
+    ]
+
+
+def test_an_output_that_is_closed_is_not_wanted() -> None:
+    assert pinnace("api-resources >&-").returncode == 0
+    assert pinnace("api-resources <&- >&- 2>&-").returncode == 0
+    assert pinnace("api-resources 2>&-").stdout.startswith(b"NAME ")
+
+
+def test_an_error_that_cannot_be_told_is_known_by_its_code() -> None:
+    assert pinnace(f"nosuchverb 2> {FULL}").returncode == pinnace("nosuchverb 2>&-").returncode == ExitCode.USAGE
+    assert pinnace(f"api-resources 2> {FULL} > {FULL}").returncode == ExitCode.OUTPUT
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, C_LOCALE], ids=["told", "C"])
+def test_texts_are_utf_8_whatever_the_locale(environment: dict[str, str], tmp_path: Path) -> None:
+    """Or what `get -o yaml` writes would be read back as something else."""
+    done = pinnace(f"down --data-dir {tmp_path}/Grüße", environment={**environment, "PINNACE_CONFIG": f"{tmp_path}/config"})
+    assert done.stdout.decode() == f"there is no cluster in {tmp_path}/Grüße: nothing to do\n"
+
+
+def test_a_file_name_is_written_as_it_is(tmp_path: Path) -> None:
+    done = pinnace(f"down --data-dir {tmp_path}/$'\\xff'", environment={"PINNACE_CONFIG": f"{tmp_path}/config"})
+    assert b"/\xff: nothing to do" in done.stdout

@@ -1,7 +1,8 @@
 """The files of `-f`: every manifest in them, or everything that is wrong with them."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -53,18 +54,22 @@ def where(manifest: Manifest) -> str:
 
 def _texts(filenames: Sequence[str], recursive: bool) -> Iterator[tuple[str, str]]:
     for name in filenames:
-        if name == STDIN:
-            yield "stdin", sys.stdin.read()
-            continue
-        for path in _files(Path(name), recursive):
+        for source, read_all in _sources(name, recursive):
             try:
-                yield str(path), path.read_text(encoding="utf-8")
+                yield source, read_all()
             except OSError as error:
                 address = "://" in name
                 hint = "fetch it yourself: `-f -` reads stdin" if address else "-f names a file, a directory, or - for stdin"
-                raise usage(f"{name if address else path}: {(error.strerror or str(error)).lower()}", hint=hint) from None
+                raise usage(f"{name if address else source}: {(error.strerror or str(error)).lower()}", hint=hint) from None
             except UnicodeDecodeError as error:
-                raise ManifestError([f"{path}:1: not a text in UTF-8: {error.reason} at byte {error.start}"]) from None
+                raise ManifestError([f"{source}:1: not a text in UTF-8: {error.reason} at byte {error.start}"]) from None
+
+
+def _sources(name: str, recursive: bool) -> Sequence[tuple[str, Callable[[], str]]]:
+    """What a name stands for, and how each is read."""
+    if name == STDIN:
+        return [("stdin", sys.stdin.read)]
+    return [(str(path), partial(path.read_text, encoding="utf-8")) for path in _files(Path(name), recursive)]
 
 
 def _files(path: Path, recursive: bool) -> Sequence[Path]:

@@ -73,7 +73,11 @@ def patch(
     if (text is None) == (patch_file is None):
         raise usage("what is to be different?", hint="say it with -p PATCH or with --patch-file FILE, one of them")
     if patch_file is not None:
-        text = patch_file.read_text(encoding="utf-8", errors="surrogateescape")
+        try:
+            text = patch_file.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            hint = "--patch-file names a file that can be read"
+            raise usage(f"{patch_file}: {(error.strerror or str(error)).lower()}", hint=hint) from None
     wanted = read(text or "", str(patch_file or "-p"), kind)
 
     async def patch_all(session: Session) -> None:

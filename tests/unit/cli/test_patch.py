@@ -26,6 +26,7 @@ def test_operations_are_a_list() -> None:
     [
         (["pod", "a"], "what is to be different?"),
         (["pod", "a", "-p", "{}", "--patch-file", __file__], "what is to be different?"),
+        (["pod", "a", "--patch-file", "/proc/self/mem"], "/proc/self/mem: input/output error"),
         (["pods", "-p", "{}"], "which objects?"),
         (["pod", "a", "-p", ""], "-p: not an object"),
         (["pod", "a", "-p", "[]"], "-p: not an object"),

@@ -53,3 +53,18 @@ def test_texts_are_utf_8_whatever_the_locale(environment: dict[str, str], tmp_pa
 def test_a_file_name_is_written_as_it_is(tmp_path: Path) -> None:
     done = pinnace(f"down --data-dir {tmp_path}/$'\\xff'", environment={"PINNACE_CONFIG": f"{tmp_path}/config"})
     assert b"/\xff: nothing to do" in done.stdout
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, C_LOCALE], ids=["told", "C"])
+def test_manifests_are_utf_8_whatever_the_locale(environment: dict[str, str]) -> None:
+    done = pinnace("apply -f - <<< '{kind: Grüße, apiVersion: v1}'", environment=environment)
+    assert "Grüße" in done.stderr.decode()
+    done = pinnace("apply -f - <<< $'\\xff'", environment=environment)
+    assert done.stderr.startswith(b"stdin:1: not a text in UTF-8")
+
+
+@pytest.mark.parametrize(("redirected", "said"), [("<&-", "no objects in -"), ("0> /dev/null", "stdin: bad file descriptor")])
+def test_manifests_from_an_input_that_cannot_be_read(redirected: str, said: str) -> None:
+    done = pinnace(f"apply -f - {redirected}")
+    first, hint = done.stderr.decode().splitlines()
+    assert (done.returncode, first) == (ExitCode.USAGE, f"error: {said}") and hint.startswith("hint: ")

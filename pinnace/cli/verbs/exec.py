@@ -63,26 +63,29 @@ def exec(  # noqa: A001 (verbs are called as they are)
 
 
 async def converse(session: Session, start: ExecStart, codes: list[int]) -> None:
-    """Appends the exit code."""
+    """Appends the exit code. Input that cannot be read ends it: the command would wait for it for ever."""
     stream = await session.client.pods.exec()
-    feeding: asyncio.Future[None] | None = None
     try:
         await stream.write(ExecRequest(start=start))
-        if start.stdin:
-            feeding = asyncio.ensure_future(_feed(stream))
-        while (response := await stream.read()) is not None:
-            if response.HasField("exit"):
-                codes.append(response.exit.code)
-                return
-            for file, data in ((sys.stdout, response.stdout), (sys.stderr, response.stderr)):
-                if data:
-                    file.buffer.write(data)
-                    file.flush()
-        raise Failure("the connection ended before the command did: nobody knows what became of it")
+        async with asyncio.TaskGroup() as group:
+            feeding = group.create_task(_feed(stream)) if start.stdin else None
+            codes.append(await _copy(stream))
+            if feeding is not None:
+                feeding.cancel()
     finally:
-        if feeding is not None:
-            feeding.cancel()
         stream.cancel()
+
+
+async def _copy(stream: Duplex[ExecRequest, ExecResponse]) -> int:
+    """Writes what the command writes, until it ends. Its exit code."""
+    while (response := await stream.read()) is not None:
+        if response.HasField("exit"):
+            return response.exit.code
+        for file, data in ((sys.stdout, response.stdout), (sys.stderr, response.stderr)):
+            if data:
+                file.buffer.write(data)
+                file.flush()
+    raise Failure("the connection ended before the command did: nobody knows what became of it")
 
 
 async def _feed(stream: Duplex[ExecRequest, ExecResponse]) -> None:

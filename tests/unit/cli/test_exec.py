@@ -1,6 +1,9 @@
 """`pinnace exec`: how long it may take, and how it ends."""
 
 import asyncio
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,12 +23,22 @@ class Stream:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._stdin = False
+        self._fed = asyncio.Event()
         self.cancelled = False
+        self.given = b""
 
-    async def write(self, request: ExecRequest) -> None:
-        assert request.start.name == "web"
+    async def write(self, request: ExecRequest, *, patience: float | None = 1.0) -> None:
+        if request.HasField("start"):
+            assert request.start.name == "web"
+            self._stdin = request.start.stdin
+        self.given += request.stdin
+        if request.closeStdin:
+            self._fed.set()
 
     async def read(self) -> ExecResponse:
+        if self._stdin:
+            await self._fed.wait()
         await asyncio.sleep(self._seconds)
         return ExecResponse(exit=ExecExit(code=3))
 
@@ -61,3 +74,25 @@ def test_a_command_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(session, "DEFAULT_DEADLINE", 0.01)
     assert play(Stream(0.03), [], monkeypatch) == 3
     assert capsys.readouterr().err == "command terminated with exit code 3\n"
+
+
+def test_input_that_cannot_be_read_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = Stream(60.0)
+    with open(os.devnull, "w", encoding="utf-8") as unreadable:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", unreadable)
+        assert play(stream, ["-i", "--timeout", "30s"], monkeypatch) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == "error: standard input cannot be read: bad file descriptor"
+    assert hint.startswith("hint: ") and stream.cancelled
+
+
+def test_what_is_read_is_passed_on_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = tmp_path / "in"
+    text.write_bytes(b"x" * 100_000)
+    stream = Stream(0.0)
+    with text.open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert play(stream, ["-i"], monkeypatch) == 3
+    assert stream.given == text.read_bytes()

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from pinnace.cli.outcomes import ReaderGone, usage
-from pinnace.cli.settings import Settings, global_options
+from pinnace.cli.settings import Settings, as_text, global_options
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -34,6 +34,7 @@ class Verb(click.Command):
         self.global_params = global_options()
         own = {name for param in self.params for name in param.opts}
         self.params += [param for param in self.global_params if not own & set(param.opts)]
+        as_text(self.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -129,6 +130,7 @@ class LazyGroup(click.Group):
     ) -> None:
         attributes.setdefault("context_settings", CONTEXT)
         super().__init__(name, params=global_options(), **attributes)
+        as_text(self.params)
         self._package = package
         self._sections = sections
         self._lacking = lacking

@@ -1,10 +1,15 @@
 """The flags that every verb takes, as values."""
 
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
+
+SHOWN = 100
+"""Characters of a value that is wrong."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,32 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 
 
 DURATION = Duration()
+
+
+class Text(click.types.StringParamType):
+    """A text that can be sent: what is no Unicode has a place in the names of files alone. What the locale cannot read is read
+    as UTF-8, as the standard streams are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = super().convert(value, param, ctx)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            try:
+                return os.fsencode(text).decode()
+            except UnicodeError:
+                self.fail(f'"{text[:SHOWN]}" is not valid Unicode', param, ctx)
+        return text
+
+
+TEXT = Text()
+
+
+def as_text(params: Sequence[click.Parameter]) -> None:
+    """Has those that take any text take no other."""
+    for param in params:
+        if param.type is click.STRING:
+            param.type = TEXT
 
 
 def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -68,3 +68,17 @@ def test_manifests_from_an_input_that_cannot_be_read(redirected: str, said: str)
     done = pinnace(f"apply -f - {redirected}")
     first, hint = done.stderr.decode().splitlines()
     assert (done.returncode, first) == (ExitCode.USAGE, f"error: {said}") and hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["get pod X", "delete pod X", "annotate pod a note=X", "get pods -n X", "-n X get pods", "get pods -l X", "exec a -- X"],
+)
+def test_an_argument_that_is_no_text_is_a_mistake(words: str) -> None:
+    done = pinnace(f"{words.replace('X', chr(36) + chr(39) + chr(92) + 'xff' + chr(39))} --server 127.0.0.1:1")
+    first, hint = done.stderr.decode().splitlines()
+    assert done.returncode == ExitCode.USAGE and first.endswith("is not valid Unicode") and hint.startswith("hint: ")
+
+
+def test_the_locale_need_not_know_what_an_argument_says() -> None:
+    assert 'unknown resource "Grüße"' in pinnace("describe Grüße", environment=C_LOCALE).stderr.decode()

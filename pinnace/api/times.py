@@ -27,11 +27,15 @@ def to_seconds(instant: Time | MicroTime) -> float:
     return float(instant.seconds) + float(instant.nanos) / 1e9
 
 
+def to_datetime(instant: Time | MicroTime) -> datetime:
+    """In UTC, whole seconds. An instant outside the years 1 to 9999, which only a broken or hostile writer can have made, is
+    the nearest one inside."""
+    return datetime.fromtimestamp(min(max(instant.seconds, _FIRST), _LAST), UTC)
+
+
 def format_rfc3339(instant: Time | MicroTime) -> str:
-    """ "2026-01-31T12:00:00Z"; with microseconds for MicroTime. An instant outside the years 1 to 9999, which only a broken or
-    hostile writer can have made, is written as the nearest one inside."""
-    seconds = min(max(instant.seconds, _FIRST), _LAST)
-    text = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
+    """ "2026-01-31T12:00:00Z"; with microseconds for MicroTime."""
+    text = to_datetime(instant).replace(tzinfo=None).isoformat()
     micros = min(max(instant.nanos, 0), 999_999_999) // 1000
     return f"{text}.{micros:06d}Z" if isinstance(instant, MicroTime) else f"{text}Z"
 

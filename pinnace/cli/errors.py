@@ -15,6 +15,9 @@ from pinnace.cli.console import err
 from pinnace.cli.outcomes import ExitCode, Failure, ReaderGone, Report, Reported
 from pinnace.cli.settings import Settings
 
+LONGEST = 500
+"""Characters of a message."""
+
 
 def guarded(command: Callable[[], object], settings: Settings) -> int:
     """Runs a command and returns its exit code: what it returns, or that of the error it raised, which is told on stderr."""
@@ -78,6 +81,9 @@ def explain(error: BaseException) -> Report | None:
 
 
 def _sentence(text: str) -> str:
-    """Click's message in our style: one line, no capital at the beginning, no full stop at the end."""
+    """Click's message in our style: one line, no capital at the beginning, no full stop at the end. It may hold all of what
+    somebody has written."""
     line = " ".join(text.split())
+    if len(line) > LONGEST:
+        line = f"{line[:LONGEST]}..."
     return (line[:1].lower() + line[1:]).removesuffix(".")

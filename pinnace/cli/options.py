@@ -3,6 +3,11 @@
 import click
 from click.shell_completion import CompletionItem
 
+MOST_REPLICAS = 2**31 - 1
+"""That the API can say."""
+MOST = 2**63 - 1
+"""Of other numbers."""
+
 
 def _complete_kind(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from pinnace.api import resources
@@ -36,7 +41,7 @@ filenames = click.option(
 recursive = click.option("-R", "--recursive", is_flag=True, help="Also the directories in a directory given with -f.")
 at_revision = click.option(
     "--at-revision",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     metavar="N",
     help="As it was at etcd's revision N: the resourceVersion of any object or list, of the last minutes.",
 )

@@ -10,6 +10,8 @@ import click
 
 SHOWN = 100
 """Characters of a value that is wrong."""
+LONGEST = 100 * 365 * 86_400.0
+"""Seconds. What was before, or comes after, neither clocks nor the API can say."""
 
 
 @dataclass(slots=True)
@@ -27,7 +29,7 @@ class Settings:
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
-    """ "90", "90s", "1m30s", "500ms", "2h": seconds as a float, more than 0."""
+    """ "90", "90s", "1m30s", "500ms", "2h": seconds as a float, more than 0 and at most LONGEST."""
 
     name = "duration"
     _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012 (never changed)
@@ -41,9 +43,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         elif re.fullmatch(r"(\d+(\.\d+)?(ms|s|m|h))+", text):
             seconds = sum(float(n) * self._UNITS[unit] for n, unit in re.findall(r"([\d.]+)(ms|s|m|h)", text))
         else:
-            self.fail(f'"{text}" is not a duration; expected something like 30s, 1m30s or 2h', param, ctx)
+            self.fail(f'"{text[:SHOWN]}" is not a duration; expected something like 30s, 1m30s or 2h', param, ctx)
         if seconds <= 0:
-            self.fail(f'"{text}" leaves no time; expected more than 0', param, ctx)
+            self.fail(f'"{text[:SHOWN]}" leaves no time; expected more than 0', param, ctx)
+        if seconds > LONGEST:
+            self.fail(f'"{text[:SHOWN]}" is longer than a hundred years; expected less', param, ctx)
         return seconds
 
 

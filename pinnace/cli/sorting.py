@@ -16,7 +16,7 @@ from pinnace.cli.jsonpath import Path, text_of
 from pinnace.cli.outcomes import usage
 
 T = TypeVar("T", bound=Object)
-Key = tuple[int, Decimal, tuple[tuple[int, str], ...]]
+Key = tuple[int, Decimal, tuple[tuple[int, str, str], ...]]
 
 _NOTHING: Key = (0, Decimal(0), ())
 
@@ -36,4 +36,10 @@ def _key(found: Sequence[Any]) -> Key:
     try:
         return 1, quantity.parse(text), ()
     except quantity.QuantityError:
-        return 2, Decimal(0), tuple((int(number or 0), word) for number, word in re.findall(r"(\d+)|(\D+)", text))
+        return 2, Decimal(0), tuple(_part(number, word) for number, word in re.findall(r"([0-9]+)|([^0-9]+)", text))
+
+
+def _part(number: str, word: str) -> tuple[int, str, str]:
+    """A number with more digits is larger. (Of thousands of them, which anybody may write, Python reads none.)"""
+    digits = number.lstrip("0")
+    return len(digits), digits, word

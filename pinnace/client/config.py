@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pinnace.api.naturals import natural
 from pinnace.runtime import filelock
 from pinnace.runtime.tls import TlsFiles
 
@@ -204,8 +205,8 @@ def _endpoint(text: str) -> str:
     host, colon, port = address.rpartition(":")
     if not colon:
         host, port = address, str(DEFAULT_PORT)
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in address:
-        raise ConfigError(f'"{text}" is not HOST:PORT')
+    if not host or not 0 < (natural(port) or 0) < 65536 or "/" in address:
+        raise ConfigError(f'"{text[:100]}" is not HOST:PORT')
     return f"{host}:{port}"
 
 

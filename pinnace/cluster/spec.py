@@ -21,6 +21,9 @@ ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: "controllers"}
 """The elections of a cluster, by the component that holds them."""
 NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
+MOST_PROCESSES = 1_000
+"""Of each component, on one machine."""
+MOST_NODES = 1_000_000
 
 
 def default_data_dir() -> Path:
@@ -59,6 +62,10 @@ class ClusterSpec:
             raise SpecError(f"{self.schedulers} schedulers cannot be", hint="use --schedulers 1 or more")
         if self.controllers < 0:
             raise SpecError(f"{self.controllers} controllers cannot be", hint="use --controllers 0 or more")
+        if max(self.apiservers, self.schedulers, self.controllers, self.kubelets) > MOST_PROCESSES:
+            raise SpecError("these are more processes than a machine can run", hint=f"use {MOST_PROCESSES:,} or less of each")
+        if self.nodes > MOST_NODES:
+            raise SpecError("these are more nodes than a cluster takes", hint=f"use --nodes {MOST_NODES} or less")
         if self.nodes < 0 or self.kubelets < (1 if self.nodes else 0):
             raise SpecError(f"{self.kubelets} kubelets cannot run {self.nodes} nodes", hint="use 1 or more of each")
         if self.kubelets > self.nodes:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TypeAlias
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.times import to_datetime
 from pinnace.cli.table import one_line
 from pinnace.printers.ages import is_set
 
@@ -84,4 +84,4 @@ def pairs(values: Mapping[str, str]) -> list[str]:
 
 def instant(value: Time | MicroTime) -> str:
     """RFC 1123 with the zone as a number, as kubectl has it; empty when not set."""
-    return datetime.fromtimestamp(value.seconds, UTC).strftime("%a, %d %b %Y %H:%M:%S %z") if is_set(value) else ""
+    return to_datetime(value).strftime("%a, %d %b %Y %H:%M:%S %z") if is_set(value) else ""

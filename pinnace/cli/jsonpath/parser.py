@@ -27,6 +27,11 @@ _WORD = re.compile(r"[A-Za-z]+")
 _QUOTED = {mark: re.compile(rf"{mark}((?:\\.|[^\\{mark}])*){mark}", re.DOTALL) for mark in "'\""}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_SURROGATES = ("d8", "d9", "da", "db", "dc", "dd", "de", "df")
+_MOST_DIGITS = 19
+"""Of a number, with its sign: more than any list has items."""
+_SHOWN = 200
+"""Characters of a text that is wrong."""
 
 
 def parse(text: str) -> Template:
@@ -136,13 +141,13 @@ class _Parser:
         begin = self._at
         step: Step
         if (match := _SLICE.match(self._text, self._at)) is not None:
-            first, last, every = (None if group is None else int(group) for group in match.groups())
+            first, last, every = (None if group is None else self._whole(group, begin) for group in match.groups())
             if every == 0:
                 raise self._wrong("the step of a slice must be > 0")
             self._at = match.end()
             step = Slice(slice(first, last, every))
         elif (number := self._match(_INDEX)) is not None:
-            step = Index(int(number))
+            step = Index(self._whole(number, begin))
         elif self._skip("*"):
             step = Wildcard()
         elif (quoted := self._quoted()) is not None:
@@ -167,10 +172,16 @@ class _Parser:
         if (quoted := self._quoted()) is not None:
             return Literal(_ESCAPE.sub(_unescaped, quoted))
         if (number := self._match(_NUMBER)) is not None:
-            return Literal(float(number) if "." in number else int(number))
+            return Literal(float(number) if "." in number else self._whole(number, self._at - len(number)))
         if (word := self._match(_WORD)) is not None:
             return Literal(self._boolean(word))
         return None
+
+    def _whole(self, digits: str, at: int) -> int:
+        """Of thousands of digits Python reads no number."""
+        if len(digits) > _MOST_DIGITS:
+            raise self._wrong(f"a number of {len(digits)} digits", at)
+        return int(digits)
 
     def _boolean(self, word: str) -> bool:
         if word not in ("true", "false"):
@@ -211,10 +222,14 @@ class _Parser:
             raise self._wrong(f'expected "{token}", not {found}')
 
     def _wrong(self, message: str, at: int | None = None) -> Failure:
+        shown = self._text if len(self._text) <= _SHOWN else f"{self._text[:_SHOWN]}..."
         hint = "https://kubernetes.io/docs/reference/kubectl/jsonpath/ describes the language"
-        return usage(f"jsonpath: {message} at character {(self._at if at is None else at) + 1} of {self._text}", hint=hint)
+        return usage(f"jsonpath: {message} at character {(self._at if at is None else at) + 1} of {shown}", hint=hint)
 
 
 def _unescaped(match: re.Match[str]) -> str:
+    """Half of a surrogate pair is no character."""
     code = match[1] or match[2]
-    return chr(int(code, 16)) if code else _CONTROL.get(match[3], match[3])
+    if not code:
+        return _CONTROL.get(match[3], match[3])
+    return "\ufffd" if code[:2].lower() in _SURROGATES and len(code) == 4 else chr(int(code, 16))

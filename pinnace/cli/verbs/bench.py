@@ -202,7 +202,7 @@ def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiser
 @click.option("--watchers", type=POSITIVE, default=1000, show_default=True, help="Who read; 20 share a connection.")
 @click.option("--stuck", type=click.IntRange(min=0), default=50, show_default=True, help="Who never read.")
 @click.option("--rate", type=POSITIVE, default=500, show_default=True, help="Writes a second.")
-@click.option("--seconds", type=click.FloatRange(min=1), default=60.0, show_default=True, help="How long.")
+@click.option("--seconds", type=click.FloatRange(1, 86_400), default=60.0, show_default=True, help="How long.")
 @common
 def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds: float, apiservers: int, **shared: Any) -> None:
     """Many watchers of a steady stream of events, some of whom never read; history is compacted every second."""

@@ -47,7 +47,9 @@ def faults_verb(settings: Settings) -> None:
     """,
 )
 @click.option("--faults", "names", default="all", show_default=True, metavar="NAME,...", help="See `pinnace chaos faults`.")
-@click.option("--minutes", type=click.FloatRange(min=0.1), default=3.0, show_default=True, help="How long faults happen.")
+@click.option(
+    "--minutes", type=click.FloatRange(0.1, 7 * 24 * 60), default=3.0, show_default=True, help="How long faults happen."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed is the same schedule.")
 @click.option(
     "--report", "output", type=click.Choice(["text", "json", "junit"]), default="text", help="How to print the result."

@@ -31,7 +31,9 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
 @options.selector
 @options.field_selector
 @click.option("--all", "every", is_flag=True, help="All objects of the kind.")
-@click.option("--grace-period", type=click.IntRange(min=0), metavar="SECONDS", help="Time for pods to stop; 0 removes at once.")
+@click.option(
+    "--grace-period", type=click.IntRange(0, options.MOST), metavar="SECONDS", help="Time for pods to stop; 0 removes at once."
+)
 @click.option("--now", is_flag=True, help="The same as --grace-period 1.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Return once the objects are gone.")
 @click.option(

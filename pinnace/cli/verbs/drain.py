@@ -38,7 +38,11 @@ WAIT = 600.0
 @click.option("--force", is_flag=True, help="Also pods without a controller: nobody makes them again.")
 @click.option("--delete-emptydir-data", is_flag=True, help="Also pods with an emptyDir: what is in it is lost.")
 @click.option(
-    "--grace-period", type=click.IntRange(min=-1), default=-1, metavar="SECONDS", help="Time to stop; -1: the pod's own."
+    "--grace-period",
+    type=click.IntRange(-1, options.MOST),
+    default=-1,
+    metavar="SECONDS",
+    help="Time to stop; -1: the pod's own.",
 )
 @click.option("--ignore-daemonsets", is_flag=True, expose_value=False, help="Changes nothing: there are no DaemonSets.")
 def drain(

@@ -15,7 +15,7 @@ from pinnace.cli.console import note
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.reaching import configuration
 from pinnace.cli.session import Session, run
-from pinnace.cli.settings import DURATION, Settings
+from pinnace.cli.settings import DURATION, SHOWN, Settings
 from pinnace.cli.targets import parse_resource
 from pinnace.client.errors import NotFound
 
@@ -39,7 +39,7 @@ TAIL_OF_MANY = 10
 )
 @click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME")
 @click.option("-f", "--follow", is_flag=True, help="Then show what is added, until it ends, interrupted or --timeout.")
-@click.option("--tail", type=click.IntRange(min=-1), metavar="N", help="Only the last N lines; -1: all.")
+@click.option("--tail", type=click.IntRange(-1, options.MOST), metavar="N", help="Only the last N lines; -1: all.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written in this time, such as 5s or 2m.")
 @click.option("--since-time", metavar="TIME", help="Only what was written since then (RFC 3339).")
 @click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
@@ -47,7 +47,7 @@ TAIL_OF_MANY = 10
 @click.option("-c", "--container", default="", metavar="NAME", help="Of this container of the pod.")
 @click.option("--all-containers", is_flag=True, help="Of all of them.")
 @click.option("--prefix", is_flag=True, help="Begin each line with its pod and container.")
-@click.option("--limit-bytes", type=click.IntRange(min=1), metavar="N", help="No more than N bytes of each.")
+@click.option("--limit-bytes", type=click.IntRange(1, options.MOST), metavar="N", help="No more than N bytes of each.")
 @click.option("--max-log-requests", type=click.IntRange(min=1), default=MAX_FOLLOWED, help="How many are followed at most.")
 @options.selector
 def logs(
@@ -118,7 +118,7 @@ def _moment(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp())
     except ValueError:
-        raise usage(f'--since-time: "{text}" is no moment', hint="such as 2026-11-22T11:45:59Z") from None
+        raise usage(f'--since-time: "{text[:SHOWN]}" is no moment', hint="such as 2026-11-22T11:45:59Z") from None
 
 
 def show_component(settings: Settings, name: str, follow: bool, tail: int | None) -> None:

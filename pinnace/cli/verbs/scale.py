@@ -13,6 +13,7 @@ from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 
+REPLICAS = click.IntRange(0, options.MOST_REPLICAS)
 SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
 
 
@@ -26,8 +27,8 @@ SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
 )
 @options.what
 @options.selector
-@click.option("--replicas", type=click.IntRange(min=0), required=True, metavar="N", help="Pods there are to be.")
-@click.option("--current-replicas", type=click.IntRange(min=0), metavar="N", help="Change it only if it is this now.")
+@click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="Pods there are to be.")
+@click.option("--current-replicas", type=REPLICAS, metavar="N", help="Change it only if it is this now.")
 def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: int, current_replicas: int | None) -> None:
     """Set how many pods a deployment or a replica set is to have."""
     query = Query.of(what, labels=selector)

@@ -108,6 +108,28 @@ def test_no_flag_takes_the_next_word() -> None:
     assert [each.name for each in options if each.type is click.BOOL and not each.is_flag] == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["scale", "deployment/a", "--replicas", "2147483648"],
+        ["delete", "pod", "a", "--grace-period", "9" * 20],
+        ["drain", "a", "--grace-period", "9" * 20],
+        ["logs", "a", "--tail", "9" * 20],
+        ["logs", "a", "--limit-bytes", "9" * 20],
+        ["logs", "a", "--since", "9" * 20],
+        ["get", "pods", "-n", "a", "--server", f"h:{'9' * 5000}"],
+        ["get", "pods", "--at-revision", "9" * 20],
+        ["get", "pods", "--timeout", "9" * 5000],
+        ["pod", "crash", "a", "--exit-code", "9" * 5000],
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_a_number_that_nobody_can_store_is_a_mistake(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--server", "127.0.0.1:1", *words]) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first.startswith("error: ") and len(first) < 600 and hint.startswith("hint: ")
+
+
 def test_a_verb_of_several_says_that_one_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     context = click.Context(cli)
     several = [name for name in VERBS if type(cli.get_command(context, name)) is click.Group]

@@ -5,10 +5,11 @@ import pytest
 from pinnace.api.codec import to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, Toleration
+from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.cli.describe import deployments, generic, nodes, poddisruptionbudgets, pods
-from pinnace.cli.describe.text import Detailed, Fields, Rows, render
+from pinnace.cli.describe.text import Detailed, Fields, Rows, instant, render
 from tests.builders import make_node, make_pod
 from tests.workloads import make_deployment, make_replica_set
 
@@ -48,6 +49,11 @@ def test_layout() -> None:
         "  Ready  True",
         "No Rows:  <none>",
     ]
+
+
+@pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63)])
+def test_an_instant_that_no_calendar_has(seconds: int) -> None:
+    assert instant(Time(seconds=seconds))
 
 
 def event(reason: str, seconds: float, count: int = 1) -> Event:

@@ -8,6 +8,8 @@ import pytest
 from pinnace.cli.jsonpath import parse, parse_path
 from pinnace.cli.outcomes import ExitCode, Failure
 
+MANY = "9" * 5000
+
 DATA: Any = {
     "kind": "List",
     "items": [
@@ -134,12 +136,20 @@ def test_a_path_needs_neither_braces_nor_a_dot(text: str) -> None:
         ("{kind}", 'unrecognized identifier "kind": a path begins with a dot at character 2'),
         ("x{range .a}{.b}", "{range} without an {end} at character 2"),
         ("{.a}{end}", "{end} without a {range} at character 5"),
+        (f"{{.a[{MANY}]}}", "a number of 5000 digits at character 5 of {.a[999"),
+        (f"{{.a[1:{MANY}]}}", "a number of 5000 digits at character 5"),
+        (f"{{{MANY}}}", "a number of 5000 digits at character 2"),
     ],
 )
 def test_mistakes_are_shown_with_their_place(template: str, message: str) -> None:
     with pytest.raises(Failure) as caught:
         parse(template)
     assert message in str(caught.value) and caught.value.report.code is ExitCode.USAGE
+    assert len(str(caught.value)) < 300
+
+
+def test_half_of_a_character_is_none() -> None:
+    assert parse(r'{"\ud83d"}{"\u00fc"}{"\xd8"}').render(DATA) == "\ufffdü\xd8"
 
 
 @pytest.mark.parametrize("text", ["", "{.a", ".a b", ".a}"])

@@ -17,6 +17,16 @@ def test_what_has_nothing_goes_first_and_numbers_are_numbers() -> None:
     assert names(".metadata.labels.of", a="web-10", b="web-2", c="", d="7", e="10", f="web-2") == ["c", "d", "e", "b", "f", "a"]
 
 
+def test_a_number_may_have_thousands_of_digits() -> None:
+    """Anybody may annotate a pod with one, and all are sorted."""
+    long = {name: make_pod(name).build() for name in "abc"}
+    for name, value in (("a", "1" + "0" * 5000), ("b", "9" * 5000), ("c", "x7")):
+        long[name].metadata.annotations["big"] = value
+    found = ordered(list(long.values()), parse_path(".metadata.annotations.big"))
+    assert [pod.metadata.name for pod in found] == ["c", "b", "a"]
+    assert names(".metadata.labels.of", a="v0010", b="v9", c="v010") == ["b", "a", "c"]
+
+
 def test_quantities_go_by_amount() -> None:
     pods = [make_pod(name).req(memory=memory).build() for name, memory in (("a", "2Gi"), ("b", "512Mi"), ("c", "1500M"))]
     path = parse_path("{.spec.containers[0].resources.requests.memory}")

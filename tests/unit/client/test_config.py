@@ -58,7 +58,7 @@ def test_endpoints(text: str, endpoints: tuple[str, ...]) -> None:
     assert parse_endpoints(text) == endpoints
 
 
-@pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:70000", ":1", "a:1/path"])
+@pytest.mark.parametrize("text", ["", ",", "a:b", "a:0", "a:70000", ":1", "a:1/path", "a:²", "a:" + "9" * 5000])
 def test_what_is_no_endpoint(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_endpoints(text)

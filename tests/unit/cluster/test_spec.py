@@ -93,7 +93,8 @@ def test_api_servers_find_kubelets_which_keep_their_pods_in_the_clusters_folder(
     "counts",
     [
         {"etcd_members": 2}, {"etcd_members": 0}, {"apiservers": 0}, {"schedulers": -1}, {"nodes": -1},
-        {"nodes": 5, "kubelets": 0}, {"nodes": 2, "kubelets": 3}, {"runtime": "docker"},
+        {"nodes": 5, "kubelets": 0}, {"nodes": 2, "kubelets": 3}, {"nodes": 10**20},
+        {"schedulers": 10**20}, {"runtime": "docker"},
     ],
 )  # fmt: skip
 def test_refuses_what_cannot_be_and_names_the_way_out(counts: dict[str, Any]) -> None:

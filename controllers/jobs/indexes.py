@@ -106,9 +106,8 @@ def number(pod: Pod, job: Job, index: int) -> None:
     metadata, name = pod.metadata, f"{job.metadata.name}-{index}"
     metadata.generateName = f"{name}-"
     metadata.annotations[INDEX] = metadata.labels[INDEX] = str(index)
-    if not pod.spec.hostname and not names.dns_label(
-        name
-    ):  # a new job's name makes one, but jobs grow, and older ones are there
+    is_label = not names.dns_label(name)  # a new job's name makes one, but jobs grow, and older ones are there
+    if is_label and not pod.spec.hostname:
         pod.spec.hostname = name
     for container in (*pod.spec.initContainers, *pod.spec.containers):
         _tell(container)

@@ -3,9 +3,9 @@
     all nodes  --curable, with pods of a lower priority, enough room without them: NumPy-->  rows  --dry runs-->  candidates
 
 A dry run thinks pods of one node away and asks the profile's own filters, so it cannot disagree with them: about this node
-alone, if none of them that has something to say about the pod sees more. It is the costly part: as in Kubernetes no more are made than it takes to find some share of the nodes that could be helped, but at least a
-minimum. They begin at a row that the seed and the pod's template decide, and go on until one candidate violates no
-PodDisruptionBudget.
+alone, if none of them that has something to say about the pod sees more. It is the costly part: as in Kubernetes no more are
+made than it takes to find some share of the nodes that could be helped, but at least a minimum. They begin at a row that the
+seed and the pod's template decide, and go on until one candidate violates no PodDisruptionBudget.
 
 What a dry run found is remembered as long as nothing about the node has changed, and no object that plugins look at, for pods
 that are alike, if no filter needs to see everything. So for many pods that are alike, the next one's price is that of the nodes

@@ -139,12 +139,9 @@ class Terminal:
         termios.tcsetwinsize(self._theirs, (rows, 80))
 
     async def __aenter__(self) -> Self:
-        environment = {
-            **os.environ,
-            "PINNACE_CONFIG": os.devnull + "/nothing",
-            "PINNACE_SERVER": self._server,
-            "TERM": "xterm",
-        }
+        ours = {"PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": self._server, "TERM": "xterm"}
+        sizes = ("LINES", "COLUMNS")  # they go before the terminal's own, and pytest's workers have them
+        environment = {name: value for name, value in os.environ.items() if name not in sizes} | ours
         theirs, words = self._theirs, command("get", "pods", "-w")
         self._process = await asyncio.create_subprocess_exec(
             *words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment

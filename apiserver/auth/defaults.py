@@ -15,12 +15,12 @@ from apiserver.auth.user import AUTHENTICATED, MASTERS
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import (
     ALL,
+    COLLECTED,
     CSI_NODES,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
     JOBS,
-    LEASES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -48,8 +48,6 @@ _SCHEDULED_BY = (
     POD_DISRUPTION_BUDGETS,
 )  # fmt: skip
 """What the scheduler looks at beside pods."""
-_COLLECTED = tuple(resource for resource in ALL if resource.group != _GROUP and resource not in (EVENTS, LEASES))
-"""What the garbage collector sees to: what gives permissions is for administrators."""
 _EDITED = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS)
 _SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
 """What a viewer sees of a namespace."""
@@ -106,7 +104,7 @@ def _controllers() -> list[PolicyRule]:
     """
     return [
         *_rules(_READ, ALL),
-        *_rules(("update", "patch", "delete"), _COLLECTED),
+        *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
         *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
         *_rules(("update", "patch"), _KEPT, "status"),

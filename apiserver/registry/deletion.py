@@ -6,7 +6,8 @@
 Of a pod that others end the same write says why (its condition DisruptionTarget); one that is removed has no time for it.
 
 What is to become of an object's dependents is written into its finalizers; the garbage collector, one of the controllers, sees
-to them and takes its finalizer away. A namespace has a finalizer in its spec as well: it stays until nothing is in it.
+to them and takes its finalizer away. What it does not keep (`resources.COLLECTED`) has no such finalizer: it goes as if nobody
+had asked for one. A namespace has a finalizer in its spec as well: it stays until nothing is in it.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination,
 https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/,
@@ -22,7 +23,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Final, Put, Sign, Version
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, Time
-from pinnace.api.resources import Object, Resource
+from pinnace.api.resources import COLLECTED, Object, Resource
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
@@ -55,7 +56,7 @@ def delete_step(
         raise Rejected(errors.not_found(resource, name))
     old = version.obj
     _check(resource, name, options, version)
-    grace, finalizers = _grace(old, options), _finalizers(old.metadata.finalizers, options)
+    grace, finalizers = _grace(old, options), _finalizers(resource, old.metadata.finalizers, options)
     if not grace and not finalizers and (emptied or not holds_others(old)):
         return Sign.REMOVE
     metadata = old.metadata
@@ -98,16 +99,18 @@ def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Ve
         raise Rejected(errors.stale(resource, name, wanted.resourceVersion, version.revision))
 
 
-def _finalizers(present: Iterable[str], options: DeleteOptions) -> list[str]:
-    """With the one that the propagation policy asks for, if there is a policy. Raises Rejected."""
-    if not options.propagationPolicy:
-        return list(present)
+def _finalizers(resource: Resource[Any], present: Iterable[str], options: DeleteOptions) -> list[str]:
+    """With the one that the propagation policy asks for, if there is a policy; without the garbage collector's on what it does
+    not see to, however they got there: nobody would take them away. Raises Rejected."""
     wanted = _FINALIZERS.get(options.propagationPolicy)
-    if wanted is None:
+    if wanted is None and options.propagationPolicy:
         known = ", ".join(_FINALIZERS)
         raise Rejected(errors.bad_request(f'propagationPolicy "{options.propagationPolicy[:32]}": it is one of {known}'))
+    collected = resource in COLLECTED
+    if wanted is None and collected:
+        return list(present)
     kept = [each for each in present if each not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
-    return [*kept, wanted] if wanted else kept
+    return [*kept, wanted] if wanted and collected else kept
 
 
 def _say_why(pod: Pod, why: Disruption, now: Time) -> None:

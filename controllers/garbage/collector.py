@@ -16,28 +16,14 @@ from controllers.garbage.dependents import Dependents, Place
 from controllers.garbage.fate import Delete, Keep, Owner, Release, deleting, fate, waits_for, without_owners
 from controllers.writes import Batcher
 from pinnace.api.meta_v1_pb2 import OwnerReference
-from pinnace.api.resources import (
-    ALL,
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    EVENTS,
-    LEASES,
-    PODS,
-    ROLE_BINDINGS,
-    ROLES,
-    Object,
-    Resource,
-    by_kind,
-)
+from pinnace.api.resources import COLLECTED, PODS, Object, Resource, by_kind
 from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 
-_NOT_OURS = (EVENTS, LEASES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
-"""What goes by itself, and what gives permissions: that is for administrators, unlike in Kubernetes."""
-WATCHED = {resource.plural: resource for resource in ALL if resource not in _NOT_OURS}
+WATCHED = {resource.plural: resource for resource in COLLECTED}
 REMEMBERED = 10_000
 """Owners that are known to be gone."""
 AT_ONCE = 32

@@ -219,6 +219,11 @@ ALL: tuple[Resource[Any], ...] = (
     JOBS,
     ENDPOINT_SLICES,
 )
+COLLECTED = tuple(
+    resource for resource in ALL if resource not in (EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
+)
+"""What the garbage collector sees to. The others go by themselves, or give permissions: those are for administrators, unlike in
+Kubernetes. No finalizer may wait for the collector on what it does not see to."""
 
 
 def by_kind(kind: str, api_version: str) -> Resource[Any] | None:

@@ -1,11 +1,14 @@
+from typing import Any
+
 import pytest
 
 from apiserver.registry.deletion import MAX_GRACE, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Put, Sign, Version
+from controllers.garbage.collector import WATCHED
 from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
-from pinnace.api.resources import NAMESPACES, PODS
+from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
 from pinnace.api.status import Code
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import Disruption
@@ -139,6 +142,20 @@ def test_who_deletes_again_may_change_his_mind_about_dependents() -> None:
     assert isinstance(second, Put) and list(second.obj.metadata.finalizers) == ["orphan"]
     assert to_seconds(second.obj.metadata.deletionTimestamp) == NOW
     assert delete_step(PODS, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9) is Sign.REMOVE
+
+
+@pytest.mark.parametrize("resource", [each for each in ALL if each.plural not in WATCHED], ids=lambda each: each.plural)
+@pytest.mark.parametrize("policy", ["Orphan", "Foreground", "Background", ""])
+def test_nothing_waits_for_a_garbage_collector_that_does_not_see_to_it(resource: Resource[Any], policy: str) -> None:
+    options = DeleteOptions(propagationPolicy=policy)
+    obj = resource.message(metadata=ObjectMeta(name="a"))
+    assert delete_step(resource, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE
+    obj.metadata.finalizers.extend(["orphan", "foregroundDeletion"])
+    obj.metadata.deletionTimestamp.seconds = 1
+    assert delete_step(resource, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE, "nor what waited for it before"
+    obj.metadata.finalizers.append("mine")
+    result = delete_step(resource, "a", options, Version(obj, 1, b""), NOW)
+    assert isinstance(result, Put) and list(result.obj.metadata.finalizers) == ["mine"]
 
 
 def test_a_policy_that_nobody_knows_is_refused() -> None:

@@ -4,6 +4,8 @@ Of an API server's CPU one create took 1.1 ms, and each one of a batch of a hund
 batches are given the benefit of the doubt. What a list will cost is taken from its limit, or for the most that it may be: as
 in Kubernetes a seat for each hundred objects, and ten at most. What may have to be read from etcd, the past and later pages, is
 three times as dear (a page of 500 pods took 18 ms of CPU instead of 6).
+
+A patch is as much work as its object has parts, however little it says: one of 55 bytes took 0.3 s where the object had 276 KB.
 """
 
 from collections.abc import Callable
@@ -22,14 +24,21 @@ STORED = 3
 PRINTED = 4
 """Times as many more for what is printed: a page of 500 pods as a table took 42 ms of CPU instead of 8."""
 
+PATCHED = 4 << 10
+"""Bytes of a patch and of the object that it changes, for a seat: four times fewer than their CPU would say."""
+WIDEST_PATCH = 50
+"""As a batch of a thousand: wider ones would keep others from their seats while etcd writes."""
+
 MOST_DELETED = 1000
 """Of a collection, by one call."""
 
 Width = Callable[[Any], int]
 """Of a request."""
+Size = Callable[[Any], int]
+"""Bytes of the stored object that a request names; 0: there is none."""
 
 
-def width_of(method: MethodDescriptor) -> Width:
+def width_of(method: MethodDescriptor, size: Size = lambda request: 0) -> Width:
     fields = method.input_type.fields_by_name
     if "items" in fields:
         return lambda request: 1 + len(request.items) // ITEMS
@@ -38,6 +47,8 @@ def width_of(method: MethodDescriptor) -> Width:
         return lambda request: _of_list(request.options, printed)
     if method.name == "DeleteCollection":
         return lambda request: 1 + _most_deleted(request.options.limit) // ITEMS
+    if method.name == "Patch":
+        return lambda request: min(1 + (len(request.patch) + size(request)) // PATCHED, WIDEST_PATCH)
     return lambda request: 1
 
 

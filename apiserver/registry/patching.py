@@ -36,7 +36,8 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
 
     def apply(old: T) -> T:
         try:
-            new = revised(resource, old, patched(to_dict(old), request.type, patch))
+            form = to_dict(old)
+            new = revised(resource, old, form, patched(form, request.type, patch))
         except PatchError as error:
             raise Rejected(errors.bad_request(f"patch: {error}")) from None
         except CodecError as error:

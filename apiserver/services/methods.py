@@ -73,7 +73,8 @@ class Method:
         self.permission = permission_of(descriptor)
         action = self.permission.actions(self._message())[0]
         self._level_of = level_of(action, pulse=self.client_streaming)
-        self._width_of = width_of(descriptor)
+        size = getattr(service, "stored_size", None)
+        self._width_of = width_of(descriptor, size) if size else width_of(descriptor)
         self._meter = metrics.Requests(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)
         if self._function is None:

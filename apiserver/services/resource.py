@@ -56,6 +56,11 @@ class ResourceService(Generic[T]):
         self._resource = store.resource
         self._cache = cacher.of(store.resource)
 
+    def stored_size(self, request: Named) -> int:
+        """Bytes of the object that the request names, as far as the cache knows; 0: there is none."""
+        entry = self._cache.get(self._key(request))
+        return len(entry.value) if entry is not None else 0
+
     async def create(self, request: Any, context: Any) -> bytes:
         return single(await self._create([request.object], request, context)).encoded
 
@@ -66,7 +71,7 @@ class ResourceService(Generic[T]):
         if not request.name:
             raise Rejected(errors.bad_request("name: which one? A get needs a name"))
         await self._reach(request.options.resourceVersion, context)
-        entry = self._cache.get(self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name))
+        entry = self._cache.get(self._key(request))
         if entry is None:
             self._cache.require()
             raise Rejected(errors.not_found(self._resource, request.name))
@@ -191,6 +196,9 @@ class ResourceService(Generic[T]):
         else:
             since = await self._cacher.fresh(READ_TIMEOUT)
         return None if initial else since
+
+    def _key(self, request: Named) -> str:
+        return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
 
     def _selection(self, namespace: str, options: ListOptions) -> Selection:
         return Selection.parse(self._resource, namespace, options.labelSelector, options.fieldSelector)

@@ -108,6 +108,19 @@ def from_dict(target: Any, data: object, path: Path = (), *, ignore_unknown: boo
     Of a kind of the API, apiVersion and kind are left out or right. `ignore_unknown` drops fields that there are not.
     Raises CodecError.
     """
+    message, problems = _read(target, data, path, ignore_unknown)
+    if problems:
+        raise CodecError(problems)
+    return message
+
+
+def readable(resource: Resource[T], data: object) -> T:
+    """What can be read of the object that the data describes: its values that are wrong are left out, wherever they are."""
+    message: T = _read(resource, data, (), False)[0]
+    return message
+
+
+def _read(target: Any, data: object, path: Path, ignore_unknown: bool) -> tuple[Any, Sequence[Problem]]:
     reader = _Reader(ignore_unknown)
     message = target.message() if isinstance(target, Resource) else target()
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
@@ -117,9 +130,7 @@ def from_dict(target: Any, data: object, path: Path = (), *, ignore_unknown: boo
                 reader.problems.append(Problem((*path, name), f'expected "{expected}", got {kind_of(data[name])}'))
         data = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
     reader.fill(message, data, path)
-    if reader.problems:
-        raise CodecError(reader.problems)
-    return message
+    return message, reader.problems
 
 
 def _write(message: Message) -> dict[str, Any]:

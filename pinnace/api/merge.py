@@ -64,7 +64,11 @@ class Merge:
     is a JSON merge patch, RFC 7386."""
 
     def objects(self, last: Data, live: Data, desired: Data) -> dict[str, Any]:
-        merged = {name: deepcopy(value) for name, value in live.items() if name in desired or name not in last}
+        merged = {
+            name: None if name in desired else deepcopy(value)  # what is wanted keeps its place, and is merged once
+            for name, value in live.items()
+            if name in desired or name not in last
+        }
         for name, value in desired.items():
             if value is None:
                 merged.pop(name, None)

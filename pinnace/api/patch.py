@@ -110,16 +110,18 @@ class _Strategic(Merge):
             return None
         directives = [item.get(_PATCH) for item in desired]
         gone = {key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE}
-        merged = [] if _REPLACE in directives else [deepcopy(item) for item in live if key_of(name, item) not in gone]
+        merged = [] if _REPLACE in directives else [item for item in live if key_of(name, item) not in gone]
         places: dict[Key | None, int] = {}  # of the first item that is the same one
         for index, item in enumerate(merged):
             places.setdefault(key_of(name, item), index)
+        changed = set[int]()
         for item, directive in zip(desired, directives, strict=True):
             if directive in (_REPLACE, _DELETE):
                 continue
             at = places.setdefault(key_of(name, item), len(merged))
             merged[at : at + 1] = [self.objects({}, merged[at] if at < len(merged) else {}, item)]
-        return merged
+            changed.add(at)
+        return [item if at in changed else deepcopy(item) for at, item in enumerate(merged)]
 
 
 _MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), PatchRequest.STRATEGIC_MERGE: _Strategic()}

@@ -69,7 +69,7 @@ def merged(manifest: Manifest, live: Object) -> Any | None:
     """
     now = to_dict(live)
     data = merge.apply(merge.last_applied(now), now, merge.with_last_applied(_wanted(manifest)))
-    result = revised(manifest.resource, live, data)
+    result = revised(manifest.resource, live, now, data)
     result.metadata.resourceVersion = manifest.obj.metadata.resourceVersion or live.metadata.resourceVersion
     return None if to_dict(result) == now else result
 

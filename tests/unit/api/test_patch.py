@@ -205,6 +205,24 @@ def test_nor_are_values_compared_each_with_all(name: str, monkeypatch: pytest.Mo
     assert Counted.compared <= 500
 
 
+@pytest.mark.parametrize("kind", BOTH)
+def test_what_a_patch_does_not_change_is_copied_once(kind: PatchRequest.Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again for each object around it."""
+    copied = 0
+
+    class Value:
+        def __deepcopy__(self, memo: object) -> "Value":
+            nonlocal copied
+            copied += 1
+            return self
+
+    live = {"spec": {"template": {"containers": [{"name": "a", "image": "1", "env": [{"name": "x", "value": Value()}]}]}}}
+    patched(live, kind, {"spec": {"template": {"containers": [{"name": "a", "image": "2"}, {"name": "b"}]}}})
+    assert copied == (kind == PatchRequest.STRATEGIC_MERGE)
+    patched(live, kind, {"spec": {"template": {"nodeName": "n"}}})
+    assert copied == (kind == PatchRequest.STRATEGIC_MERGE) + 1
+
+
 @given(PATCHES, PATCHES, st.sampled_from(BOTH))
 def test_any_patch_of_anything_gives_something(live: Data, patch: Data, kind: PatchRequest.Type) -> None:
     assert isinstance(patched(live, kind, patch), dict)

@@ -6,12 +6,12 @@ from google.protobuf import message_factory
 from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
 from apiserver.flow.levels import level_of
-from apiserver.flow.width import width_of
+from apiserver.flow.width import WIDEST_PATCH, width_of
 from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.tables_pb2 import ListTableRequest
-from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest
+from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest, PatchRequest
 
 SERVICES = {
     service.name: service
@@ -74,6 +74,14 @@ def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:
     width = width_of(SERVICES["Pods"].methods_by_name["DeleteCollection"])
     requests = [DeleteCollectionRequest(options=ListOptions(limit=limit)) for limit in (0, 20, 10**9, -1, -(2**60))]
     assert [width(request) for request in requests] == [51, 2, 51, 51, 51]
+
+
+def test_a_patch_is_as_wide_as_the_object_that_it_changes() -> None:
+    """However little it says."""
+    sizes = {"none": 0, "usual": 3_000, "large": 276_000, "largest": 2**21}
+    width = width_of(SERVICES["Pods"].methods_by_name["Patch"], lambda request: sizes[request.name])
+    assert [width(PatchRequest(name=name, patch=b"{}")) for name in sizes] == [1, 1, WIDEST_PATCH, WIDEST_PATCH]
+    assert width(PatchRequest(name="none", patch=b" " * 40_960)) == 11
 
 
 def test_what_is_about_one_object_is_one_wide() -> None:

@@ -4,10 +4,37 @@ from typing import Any
 
 import pytest
 
+from apiserver.flow.control import FlowControl
+from apiserver.flow.width import PATCHED
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import MAX_BATCH
 from pinnace.api.status import Code
-from tests.unit.auth.matrix import PEOPLE, Caller, serving
+from pinnace.api.verbs_pb2 import PatchRequest
+from tests.builders import make_pod
+from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
+
+
+async def test_a_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says may be 55 bytes."""
+    widths = []
+    enter = FlowControl.enter
+
+    def entered(self: FlowControl, level: str | None, user: str, width: int = 1, *rest: Any) -> Any:
+        widths.append(width)
+        return enter(self, level, user, width, *rest)
+
+    async with serving() as assembly:
+        create, patch = (assembly.methods[f"/pinnace.v1.Pods/{name}"] for name in ("Create", "Patch"))
+        request: Any = create.parse(b"")
+        request.object.CopyFrom(make_pod("large", namespace=OWN).req(cpu="1").new())
+        request.object.metadata.annotations["filling"] = "x" * 5 * PATCHED
+        await create.call(request, Caller(PEOPLE["editor"]))
+        monkeypatch.setattr(FlowControl, "enter", entered)
+        for name in ("thing", "large"):
+            body = b'{"metadata": {"labels": {"a": "b"}}}'
+            asked = PatchRequest(namespace=OWN, name=name, type=PatchRequest.MERGE, patch=body)
+            await patch.call(asked, Caller(PEOPLE["editor"]))
+    assert widths == [1, 6]
 
 
 async def test_a_batch_of_too_many_is_refused_before_its_items_are_looked_at() -> None:

@@ -77,8 +77,7 @@ class RoleEscalation:
         return self._rbac.reach(user, action).verdict(Target(namespace, name)).allowed
 
     def _held(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
-        grants = self._rbac.grants(user)
-        held = Held(rule for grant in grants if grant.namespace in ("", namespace) for rule in grant.rules)
+        held = Held(rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules)
         lacking = [rule for rule in wanted if not held.cover(rule)]
         if lacking:
             message = f'{what} is forbidden: user "{user.name}" is attempting to grant permissions that it does not hold: '

@@ -75,7 +75,7 @@ class Policy:
         await self._refresh()
         if MASTERS in user.groups:
             return list(EVERYTHING)
-        return [rule for grant in self._rbac.grants(user) if grant.namespace in ("", namespace) for rule in grant.rules]
+        return [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
 
     def _hint(self, action: Action) -> str:
         roles = sorted(self._rbac.who_may(action))

@@ -1,21 +1,26 @@
 """Role-based access control: roles hold rules, bindings give roles to users and groups. What no rule allows is denied.
 
-What a user may do with one action is worked out once, for all namespaces and names, and remembered until a role or binding
-changes: a call costs a look into a table. A ClusterRole with an aggregationRule has, beside its own, the rules of all that it
-selects, without a controller that copies them.
+What a user may do with one action, everywhere and in a namespace, is worked out once, for all names, and remembered until a
+ClusterRole changes, or a role or binding there: a call costs a look into a table, whatever goes on in other namespaces.
+
+A ClusterRole with an aggregationRule has, beside its own, the rules of all that it selects, without a controller that copies
+them.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 from apiserver.auth.attributes import DENIED, Action, Target, Verdict
+from apiserver.auth.scope import Scope
 from apiserver.auth.user import User
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
-from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
 from pinnace.api.selectors import from_message
 
@@ -25,33 +30,54 @@ EVERYTHING = (
     PolicyRule(verbs=[ALL], nonResourceURLs=[ALL]),
 )
 MAX_REMEMBERED = 10_000
-"""Pairs of users and actions."""
+"""Answers, each about a user and an action, in one namespace or everywhere."""
+MAX_NAMES = 100_000
+"""Of objects, in all of these answers: a role may have thousands."""
+MAX_SCOPES = 10_000
+"""Namespaces whose bindings are remembered."""
 
 
 @dataclass(slots=True)
-class Reach:
-    """To what somebody may do one thing, each with the reason. Of several reasons the first one found."""
+class Extent:
+    """To what somebody may do one thing, in one namespace or everywhere, each with the reason. Of several reasons the first one
+    found."""
 
-    everywhere: str = ""
-    namespaces: dict[str, str] = field(default_factory=dict)
+    everything: str = ""
     names: dict[str, str] = field(default_factory=dict)
-    """In all namespaces, or of resources that have none."""
-    named: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def reason(self, name: str) -> str:
+        """ "": he may not."""
+        return self.everything or self.names.get(name, "")
+
+
+class Reach:
+    """To what somebody may do one thing. What is given in a namespace is looked up when it is asked about."""
+
+    def __init__(self, extent: Callable[[str], Extent]) -> None:
+        self._extent = extent
+        self._wide = extent("")
+        self._local: dict[str, Extent] = {}
+
+    @property
+    def everywhere(self) -> str:
+        """The reason; "": there are places where he may not."""
+        return self._wide.everything
 
     def verdict(self, target: Target) -> Verdict:
-        reason = (
-            self.everywhere
-            or self.namespaces.get(target.namespace)
-            or self.names.get(target.name)
-            or self.named.get((target.namespace, target.name))
-        )
+        namespace, name = target.namespace, target.name
+        reason = self._wide.reason(name) or (self._in(namespace).reason(name) if namespace else "")
         return Verdict(True, reason) if reason else DENIED
+
+    def _in(self, namespace: str) -> Extent:
+        found = self._local.get(namespace)
+        if found is None:
+            found = self._local[namespace] = self._extent(namespace)
+        return found
 
 
 class Grant(NamedTuple):
-    """The rules that a binding gives to somebody: in one namespace, or ("") everywhere."""
+    """The rules that a binding gives to somebody."""
 
-    namespace: str
     rules: Sequence[PolicyRule]
     reason: str
 
@@ -70,32 +96,20 @@ class Rbac:
         self._cluster_roles = cluster_roles
         self._bindings = bindings
         self._cluster_bindings = cluster_bindings
-        self._reaches: dict[tuple[User, Action], Reach] = {}
-        self._version = self._versions()
+        self._scopes: dict[str, Scope] = {}
+        self._stamps = count(1)
+        self._extents: dict[tuple[str, User, Action], tuple[int, Extent]] = {}
+        self._names = 0
 
     def reach(self, user: User, action: Action) -> Reach:
         """To what the user may do this."""
-        if (now := self._versions()) != self._version:
-            self._version = now
-            self._reaches.clear()
-        known = self._reaches.get((user, action))
-        if known is None:
-            if len(self._reaches) >= MAX_REMEMBERED:
-                self._reaches.clear()
-            known = self._reaches[user, action] = _reach(self.grants(user), action)
-        return known
+        return Reach(partial(self._extent, user, action))
 
-    def grants(self, user: User) -> Iterator[Grant]:
-        """All that bindings give to the user; those that hold everywhere first."""
-        for cluster_binding in _all(CLUSTER_ROLE_BINDINGS, self._cluster_bindings):
-            if subject := _subject_of(user, cluster_binding.subjects):
-                yield Grant(
-                    "", self.rules(cluster_binding.roleRef, "") or (), _reason("ClusterRoleBinding", cluster_binding, subject)
-                )
-        for binding in _all(ROLE_BINDINGS, self._bindings):
-            if subject := _subject_of(user, binding.subjects):
-                namespace = binding.metadata.namespace
-                yield Grant(namespace, self.rules(binding.roleRef, namespace) or (), _reason("RoleBinding", binding, subject))
+    def grants(self, user: User, namespace: str) -> Iterator[Grant]:
+        """All that bindings give to the user there; those that hold everywhere first. "" are these alone."""
+        yield from self._given(user, "", self._scope(""))
+        if namespace:
+            yield from self._given(user, namespace, self._scope(namespace))
 
     def rules(self, role: RoleRef, namespace: str) -> Sequence[PolicyRule] | None:
         """None: there is no such role."""
@@ -124,27 +138,63 @@ class Rbac:
         )
         return [*role.rules, *(rule for each in others for rule in each.rules)]
 
-    def _versions(self) -> tuple[int, ...]:
-        return self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version
+    def _extent(self, user: User, action: Action, namespace: str) -> Extent:
+        scope = self._scope(namespace)
+        if scope.empty:
+            return Extent()
+        stamp, known = self._extents.get((namespace, user, action), (0, None))
+        if known is None or stamp != scope.stamp:
+            if len(self._extents) >= MAX_REMEMBERED or self._names >= MAX_NAMES:
+                self._extents.clear()
+                self._names = 0
+            known = _extent_of(self._given(user, namespace, scope), action)
+            self._names += len(known.names)
+            self._extents[namespace, user, action] = scope.stamp, known
+        return known
+
+    def _given(self, user: User, namespace: str, scope: Scope) -> Iterator[Grant]:
+        kind = "RoleBinding" if namespace else "ClusterRoleBinding"
+        for bound, subject in scope.given(user):
+            role = bound.role
+            reason = f'RBAC: allowed by {kind} "{bound.name}" of {role.kind} "{role.name}" to {subject}'
+            yield Grant(self.rules(role, namespace) or (), reason)
+
+    def _scope(self, namespace: str) -> Scope:
+        """As the caches are now. One without bindings is not remembered: anybody may ask about any name."""
+        now = (self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version)
+        scope = self._scopes.get(namespace) or self._new_scope(namespace)
+        if scope.seen == now:
+            return scope
+        roles_changed = scope.seen[1:2] != now[1:2]
+        if scope.look() or roles_changed:
+            scope.stamp = next(self._stamps)
+        scope.seen = now
+        if scope.empty:
+            self._scopes.pop(namespace, None)
+        elif namespace not in self._scopes:
+            if len(self._scopes) >= MAX_SCOPES:
+                self._scopes.clear()
+            self._scopes[namespace] = scope
+        return scope
+
+    def _new_scope(self, namespace: str) -> Scope:
+        if not namespace:
+            return Scope(partial(self._cluster_bindings.select, _selection(CLUSTER_ROLE_BINDINGS)), tuple)
+        bindings, roles = _selection(ROLE_BINDINGS, namespace), _selection(ROLES, namespace)
+        return Scope(partial(self._bindings.select, bindings), partial(self._roles.select, roles))
 
 
-def _reach(grants: Iterable[Grant], action: Action) -> Reach:
-    reach = Reach()
-    for namespace, rules, reason in grants:
+def _extent_of(grants: Iterable[Grant], action: Action) -> Extent:
+    extent = Extent()
+    for rules, reason in grants:
         for rule in rules:
             if not _allows(rule, action):
                 continue
-            if rule.resourceNames:
-                for name in rule.resourceNames:
-                    if namespace:
-                        reach.named.setdefault((namespace, name), reason)
-                    else:
-                        reach.names.setdefault(name, reason)
-            elif namespace:
-                reach.namespaces.setdefault(namespace, reason)
-            else:
-                reach.everywhere = reach.everywhere or reason
-    return reach
+            for name in rule.resourceNames:
+                extent.names.setdefault(name, reason)
+            if not rule.resourceNames:
+                extent.everything = extent.everything or reason
+    return extent
 
 
 def _allows(rule: PolicyRule, action: Action) -> bool:
@@ -164,19 +214,9 @@ def is_url(path: str, url: str) -> bool:
     return path.startswith(url[:-1]) if url.endswith(ALL) else path == url
 
 
-def _subject_of(user: User, subjects: Iterable[Subject]) -> Subject | None:
-    """The first of them that the user is, or belongs to."""
-    for subject in subjects:
-        if (subject.kind == "User" and subject.name == user.name) or (subject.kind == "Group" and subject.name in user.groups):
-            return subject
-    return None
-
-
-def _reason(kind: str, binding: RoleBinding | ClusterRoleBinding, subject: Subject) -> str:
-    name = f"{binding.metadata.namespace}/{binding.metadata.name}" if binding.metadata.namespace else binding.metadata.name
-    role = binding.roleRef
-    return f'RBAC: allowed by {kind} "{name}" of {role.kind} "{role.name}" to {subject.kind} "{subject.name}"'
-
-
 def _all(resource: Resource[Any], cache: ResourceCache[Any]) -> Iterator[Any]:
-    return (entry.obj for entry in cache.select(Selection.parse(resource, "", "", "")))
+    return (entry.obj for entry in cache.select(_selection(resource)))
+
+
+def _selection(resource: Resource[Any], namespace: str = "") -> Selection:
+    return Selection.parse(resource, namespace, "", "")

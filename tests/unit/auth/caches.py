@@ -1,6 +1,5 @@
 """What authorisation needs of the watch cache, filled by hand."""
 
-from types import SimpleNamespace
 from typing import Any
 
 from pinnace.api.resources import Resource
@@ -13,11 +12,14 @@ class Cache:
         self._resource = resource
         self._entries: dict[str, Any] = {}
         self.version = 0
+        self.read: list[str] = []
+        """The keys of objects that somebody looked into."""
         for obj in objs:
             self.put(obj)
 
     def put(self, obj: Any) -> None:
-        self._entries[self._resource.key_of(obj)] = SimpleNamespace(obj=obj)
+        key = self._resource.key_of(obj)
+        self._entries[key] = _Entry(key, obj, self.read)
         self.version += 1
 
     def remove(self, obj: Any) -> None:
@@ -28,4 +30,19 @@ class Cache:
         return self._entries.get(key)
 
     def select(self, selection: Any) -> list[Any]:
-        return list(self._entries.values())
+        return [entry for key, entry in sorted(self._entries.items()) if key.startswith(selection.prefix)]
+
+
+class _Entry:
+    def __init__(self, key: str, obj: Any, read: list[str]) -> None:
+        self.key = key
+        self._obj = obj
+        self._read = read
+
+    @property
+    def obj(self) -> Any:
+        self._read.append(self.key)
+        return self._obj
+
+    def peek(self) -> Any:
+        return self.obj

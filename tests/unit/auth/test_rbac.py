@@ -1,10 +1,13 @@
 """What do roles and bindings allow?"""
 
+import random
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from apiserver.auth import rbac
 from apiserver.auth.attributes import Action, Target
 from apiserver.auth.rbac import Rbac
 from apiserver.auth.user import User
@@ -181,6 +184,114 @@ def test_a_binding_of_a_role_that_is_made_later_counts_from_then_on(world: World
     assert not world.may(GET_PODS, A_POD)
     world.cluster_role("reader", rule())
     assert world.may(GET_PODS, A_POD)
+
+
+def test_in_a_namespace_too_and_so_do_its_roles(world: World) -> None:
+    world.role("reader", rule())
+    binding = world.bind("Role", "reader", "dev")
+    assert world.may(GET_PODS, A_POD)
+    world.role("reader", rule(verbs="list"))
+    assert not world.may(GET_PODS, A_POD)
+    world.role("reader", rule())
+    assert world.may(GET_PODS, A_POD)
+    world.bindings.remove(binding)
+    assert not world.may(GET_PODS, A_POD)
+    world.bind("ClusterRole", "reader", "dev")
+    assert not world.may(GET_PODS, A_POD)
+    world.cluster_role("reader", rule())
+    assert world.may(GET_PODS, A_POD)
+
+
+def looked_into(world: World) -> list[str]:
+    """The keys of roles and bindings that were looked into since it was asked last."""
+    caches = (world.roles, world.cluster_roles, world.bindings, world.cluster_bindings)
+    found = [key for cache in caches for key in cache.read]
+    for cache in caches:
+        cache.read.clear()
+    return found
+
+
+def test_what_happens_in_another_namespace_costs_nothing(world: World) -> None:
+    """Its admin may change bindings of thousands of subjects, again and again, with one call about each change."""
+    world.role("reader", rule())
+    world.bind("Role", "reader", "dev")
+    world.bind("ClusterRole", "other")
+    assert world.may(GET_PODS, A_POD)
+    looked_into(world)
+    world.bind("Role", "reader", "prod")
+    world.role("reader", rule(), namespace="prod")
+    assert world.may(GET_PODS, A_POD)
+    assert looked_into(world) == []
+
+
+def test_a_binding_is_looked_into_once_and_each_role_once_a_question(world: World) -> None:
+    world.role("reader", rule(verbs="watch"))
+    for number in range(3):
+        binding = world.bind("Role", "reader", "dev")
+        binding.metadata.name = f"b{number}"
+        world.bindings.put(binding)
+    assert not world.may(GET_PODS, A_POD)
+    read = looked_into(world)
+    assert len(read) == len(set(read)) == 5
+    binding.metadata.annotations["a"] = "b"
+    world.bindings.put(binding)
+    assert not world.may(GET_PODS, A_POD)
+    assert looked_into(world) == [ROLES.key("dev", "reader"), ROLE_BINDINGS.key("dev", "b2")]
+
+
+def test_what_is_remembered_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its names as well, and whatever namespaces are asked about."""
+    monkeypatch.setattr(rbac, "MAX_NAMES", 100)
+    world.role("all", rule(verbs="*", names=[f"n{number}" for number in range(50)]))
+    world.bind("Role", "all", "dev")
+    for number in range(20):
+        assert world.may(Action(f"v{number}", "pods"), Target("dev", "n7"))
+        assert not world.may(GET_PODS, Target(f"there is none {number}", "web"))
+    assert len(vars(world.rbac)["_extents"]) <= 2 and list(vars(world.rbac)["_scopes"]) == ["dev"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_agrees_with_a_look_at_all_bindings(world: World, seed: int) -> None:
+    """However they change between two questions."""
+    rng = random.Random(seed)
+    for _ in range(150):
+        namespace, name = rng.choice(["", "dev", "prod"]), rng.choice("ab")
+        rules = [rule(rng.choice(["get", "*"]), rng.choice(["pods", "nodes"]), names=rng.choice([(), ("x",), ("x", "y")]))]
+        match rng.randrange(4):
+            case 0 if namespace:
+                world.role(name, *rules, namespace=namespace)
+            case 0:
+                world.cluster_role(name, *rules)
+            case 1:
+                subject = rng.choice([("User", "eve"), ("Group", "developers"), ("User", "developers"), ("Group", "others")])
+                kind = rng.choice(["Role", "ClusterRole"]) if namespace else "ClusterRole"
+                world.bind(kind, name, namespace, subject)
+            case 2:
+                cache = rng.choice([world.roles, world.cluster_roles, world.bindings, world.cluster_bindings])
+                if found := cache.select(SimpleNamespace(prefix="")):
+                    cache.remove(rng.choice(found).obj)
+        action = Action("get", rng.choice(["pods", "nodes"]))
+        target = Target(rng.choice(["", "dev", "prod", "gone"]), rng.choice(["", "x", "y"]))
+        assert world.may(action, target) is plainly(world, action, target), (action, target)
+
+
+def plainly(world: World, action: Action, target: Target) -> bool:
+    """May eve?"""
+    everything: Any = SimpleNamespace(prefix="")
+    for entry in (*world.cluster_bindings.select(everything), *world.bindings.select(everything)):
+        binding = entry.obj
+        namespace = binding.metadata.namespace
+        if namespace not in ("", target.namespace):
+            continue
+        if all((each.kind, each.name) not in (("User", "eve"), ("Group", "developers")) for each in binding.subjects):
+            continue
+        roles = world.roles if binding.roleRef.kind == "Role" else world.cluster_roles
+        resource = ROLES if binding.roleRef.kind == "Role" else CLUSTER_ROLES
+        role = roles.get(resource.key(namespace, binding.roleRef.name))
+        for each in role.obj.rules if role is not None else ():
+            if action.resource in each.resources and (not each.resourceNames or target.name in each.resourceNames):
+                return True
+    return False
 
 
 def test_the_reason_names_binding_role_and_subject(world: World) -> None:

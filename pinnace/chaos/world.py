@@ -69,9 +69,10 @@ class World:
         return found
 
     def down(self, name: str, number: signal.Signals) -> None:
-        """Ends a process; until `revive` nobody else starts it. Raises NotPossible."""
-        self._downed.add(name)
+        """Ends a process; until `revive` nobody else starts it. Raises NotPossible: one that has ended already crashed, and is
+        left to whoever looks for crashes."""
         self.send(name, number)
+        self._downed.add(name)
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Raises NotPossible."""

@@ -1,0 +1,66 @@
+"""What ends without being asked to is told, whatever else is done to the same process."""
+
+import random
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pinnace.chaos.faults.processes import Kill
+from pinnace.chaos.world import NotPossible, World
+from pinnace.cluster.errors import ClusterError
+
+NAME = "apiserver-0"
+
+
+class FakeCluster:
+    """One process, of which no more is known than whether it runs and how it ended."""
+
+    def __init__(self) -> None:
+        record = SimpleNamespace(name=NAME, process=None)
+        self.state: Any = SimpleNamespace(processes=[record], find=lambda name: record)
+        self.code: int | None = None
+        self.answers = -signal.SIGKILL
+        """With which exit code it ends when it is sent a signal."""
+
+    def kill(self, name: str, number: signal.Signals) -> None:
+        if self.code is not None:
+            raise ClusterError(f"{name} does not run")
+        self.code = self.answers
+
+    def ended(self) -> list[str]:
+        return [] if self.code is None else [NAME]
+
+    def exit_code(self, name: str) -> int | None:
+        return self.code
+
+    def revive(self, names: list[str]) -> None:
+        self.code = None
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def world(cluster: FakeCluster) -> World:
+    return World(cluster, None, None, None, None, lambda: 0)  # type: ignore[arg-type]
+
+
+async def test_a_crash_is_one_also_when_a_fault_is_about_to_hit_the_process(world: World, cluster: FakeCluster) -> None:
+    cluster.code = 1
+    fault = Kill(world, NAME, random.Random())
+    with pytest.raises(NotPossible):
+        await fault.begin()
+    await fault.end()
+    assert world.crashed() == [(NAME, 1)]
+
+
+async def test_what_a_fault_has_ended_has_not_crashed(world: World, cluster: FakeCluster) -> None:
+    fault = Kill(world, NAME, random.Random())
+    await fault.begin()
+    assert cluster.ended() and not world.crashed()
+    await fault.end()
+    assert not cluster.ended() and not world.astray

@@ -38,7 +38,7 @@ class Damage:
     missed: list[str] = field(default_factory=list)
     """Faults that were due and not possible, and why."""
     misdeeds: list[str] = field(default_factory=list)
-    """Processes that ended by themselves, or did not when they were asked to."""
+    """Processes that ended by themselves, or did not when they were asked to, or failed; errors in their logs."""
 
 
 class Engine:

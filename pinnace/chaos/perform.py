@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.chaos import adversary
+from pinnace.chaos.complaints import complaints
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
 from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
-from pinnace.chaos.stage import JOURNAL, read, stage
+from pinnace.chaos.stage import JOURNAL, LOGS, read, stage
 from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.check.index import History
@@ -99,8 +100,10 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
                 settled = await load.settle(within=SETTLE)
                 reasons = await _reasons(act)
                 calls, rate = load.calls, load.rate
-                lacking = [*settled.lacking, *adversary.succeeded(load.attempts)]
+                lacking = [*settled.lacking, *adversary.succeeded(load.attempts), *on.world.astray]
+                lacking += [f"{name} ended by itself: exit code {code}" for name, code in on.world.crashed()]
             await on.recorder.reached(settled.revision, CATCH_UP)
+    lacking += complaints(folder / LOGS)
     progress.waiting("the verdict")
     return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, lacking, calls, rate))
 
@@ -140,7 +143,7 @@ def _judge(
     end = seen.phases.get("quiet", float("inf"))
     moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons), *of_watches(records, act.zero)]
     for name in dict.fromkeys(act.watched):
-        with (folder / "logs" / f"{name}.log").open(errors="replace") as log:
+        with (folder / LOGS / f"{name}.log").open(errors="replace") as log:
             moments += of_log(log, name, act.zero, offset, WORDS)
     timeline = act.since_zero(m for m in moments if m.at <= end)
     return Performance(

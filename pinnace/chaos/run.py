@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pinnace.bench.machine import this_machine
 from pinnace.chaos.clocks import Clocks, find_library
+from pinnace.chaos.complaints import complaints
 from pinnace.chaos.engine import Engine, Say
 from pinnace.chaos.faults.base import Kind
 from pinnace.chaos.faults.table import CLOCKS
@@ -20,7 +21,7 @@ from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.report import ChaosReport, Traffic
 from pinnace.chaos.schedule import schedule
-from pinnace.chaos.stage import JOURNAL, read, stage
+from pinnace.chaos.stage import JOURNAL, LOGS, read, stage
 from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.cluster.etcd import find_etcd
@@ -78,6 +79,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
                 settled = await load.settle(within=SETTLE)
                 attempts = dict(load.attempts)
             await on.recorder.reached(settled.revision, CATCH_UP)
+    engine.damage.misdeeds += complaints(folder / LOGS)
     progress.waiting("the verdict")
     traffic = Traffic()
     found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))

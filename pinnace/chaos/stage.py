@@ -15,7 +15,7 @@ from pinnace.chaos.recorder import Recorder
 from pinnace.chaos.world import World
 from pinnace.check import files
 from pinnace.check.history import Record
-from pinnace.cluster import certificates
+from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.fittings import Fittings
 from pinnace.cluster.helper import Helper
@@ -26,6 +26,7 @@ from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, ClusterSpec, pki_fo
 CATCH_UP = 30.0
 """Seconds that the recorder may take to get to the present, at the start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
+LOGS = "logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,12 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
                 yield Stage(cluster, world, recorder)
         finally:
             progress.waiting("the processes to end")
-            with suppress(OSError):  # of a full disk, say: the verdict does not rest on logs, and the processes must end
-                shutil.copytree(cluster.folder.logs, folder / "logs", dirs_exist_ok=True)
-            await cluster.end()
+            try:
+                await processes.stop(cluster.state.processes)  # first: what they say while they end is in the logs, too
+                with suppress(OSError):  # of a full disk, say: most of the verdict does not rest on logs
+                    shutil.copytree(cluster.folder.logs, folder / LOGS, dirs_exist_ok=True)
+            finally:
+                await cluster.end()
 
 
 def read(folder: Path) -> Iterator[Record]:

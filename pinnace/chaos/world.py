@@ -22,6 +22,8 @@ READY_TIMEOUT = 60.0
 END_TIMEOUT = 25.0
 """Seconds; our processes give themselves 11."""
 POLL = 0.1
+AS_ASKED = (0, -signal.SIGTERM, -signal.SIGKILL)
+"""Exit codes of a process that was asked to end and did. One that is asked before it listens ends by the signal."""
 
 
 class NotPossible(Exception):
@@ -47,7 +49,7 @@ class World:
         self.clocks = clocks
         self.recorded = recorded
         self.astray: list[str] = []
-        """Processes that did not end when they were asked to, or that did and were not."""
+        """Processes that did not end when they were asked to, failed while they did, or ended and were not asked."""
         self._downed: set[str] = set()
         self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -101,6 +103,9 @@ class World:
             self.astray.append(f"{name} had not ended {END_TIMEOUT:g} s after it was asked to")
             procfs.send_signal(ending[0], signal.SIGKILL)
             await processes.gone(ending, END_TIMEOUT)
+        code = self.cluster.exit_code(name)
+        if code is not None and code not in AS_ASKED:
+            self.astray.append(f"{name} was asked to end, and failed then: exit code {code}; its log says why")
 
     async def start(self, name: str) -> None:
         """Starts a process that has ended, and does not wait until it is ready. Tries for a while: another program may have

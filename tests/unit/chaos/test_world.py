@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.chaos.faults.processes import Kill
+from pinnace.chaos.faults.processes import Kill, Terminate
 from pinnace.chaos.world import NotPossible, World
 from pinnace.cluster.errors import ClusterError
 
@@ -64,3 +64,21 @@ async def test_what_a_fault_has_ended_has_not_crashed(world: World, cluster: Fak
     assert cluster.ended() and not world.crashed()
     await fault.end()
     assert not cluster.ended() and not world.astray
+
+
+@pytest.mark.parametrize("code", [0, -signal.SIGTERM, -signal.SIGKILL])
+async def test_what_ends_as_it_was_asked_to_is_well(world: World, cluster: FakeCluster, code: int) -> None:
+    cluster.answers = code
+    fault = Terminate(world, NAME, random.Random())
+    await fault.begin()
+    await fault.end()
+    assert not world.astray
+
+
+@pytest.mark.parametrize("code", [1, -signal.SIGSEGV])
+async def test_what_fails_while_it_ends_is_told(world: World, cluster: FakeCluster, code: int) -> None:
+    cluster.answers = code
+    fault = Terminate(world, NAME, random.Random())
+    await fault.begin()
+    await fault.end()
+    assert world.astray == [f"{NAME} was asked to end, and failed then: exit code {code}; its log says why"]

@@ -1,0 +1,47 @@
+"""What is an error in a log is told, and nothing else."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinnace.chaos.complaints import SHOWN, complaints
+from pinnace.runtime import logs
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Iterator[logging.Logger]:
+    """A logger whose lines are those of a component, in scheduler-0.log."""
+    logger = logging.Logger("scheduler.part")
+    handler = logging.FileHandler(tmp_path / "scheduler-0.log")
+    handler.setFormatter(logs._OneLine("scheduler-0"))
+    logger.addHandler(handler)
+    yield logger
+    handler.close()
+
+
+def test_errors_are_told(write: logging.Logger, tmp_path: Path) -> None:
+    write.critical("failed")
+    write.error("still busy after %.0f s; cancelled", 10.0)
+    first, second = complaints(tmp_path)
+    assert first.startswith("scheduler-0 has logged an error") and first.endswith("scheduler.part: failed")
+    assert "still busy" in second
+
+
+def test_the_rest_is_not(write: logging.Logger, tmp_path: Path) -> None:
+    write.info("stopping")
+    write.warning("E no error")
+    write.name = "grpc._cython.cygrpc"
+    write.error("ExecuteBatchError raised in core by servicer method")
+    (tmp_path / "etcd-0.log").write_text('{"level":"fatal"}\n2026-11-23 06:17:51.366937 E | etcdserver: no leader\n')
+    assert complaints(tmp_path) == []
+
+
+def test_many_alike_are_counted(write: logging.Logger, tmp_path: Path) -> None:
+    for _ in range(SHOWN + 1000):
+        write.error("x" * 1000)
+    found = complaints(tmp_path)
+    assert len(found) == SHOWN + 1
+    assert max(map(len, found)) < 500
+    assert found[-1] == "scheduler-0 has logged 1,000 more errors; see scheduler-0.log"

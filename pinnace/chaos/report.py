@@ -45,7 +45,8 @@ class Traffic:
 @dataclass(slots=True)
 class ChaosReport:
     """`seconds`: of the load. `repeat`: the command that does the same again. `skipped`: faults that this machine cannot do.
-    `attempts`: the adversary's, see adversary.py. `kept`: where the history and the logs are, "" when they were removed."""
+    `idle`: those that had no turn, since the run was too short. `attempts`: the adversary's, see adversary.py. `kept`: where
+    the history and the logs are, "" when they were removed."""
 
     what: str
     repeat: str
@@ -55,6 +56,7 @@ class ChaosReport:
     versions: Mapping[str, str]
     damage: Damage
     skipped: tuple[str, ...]
+    idle: tuple[str, ...]
     traffic: Traffic
     attempts: Mapping[str, int]
     settled: Settled
@@ -104,6 +106,7 @@ class ChaosReport:
                 "fired": dict(sorted(self.damage.fired.items())),
                 "missed": self.damage.missed,
                 "skipped": list(self.skipped),
+                "idle": list(self.idle),
             },
             "calls": {
                 "by_verb_per_s": {verb: round(self.rate(count), 2) for verb, count in self.traffic.calls.most_common()},
@@ -142,6 +145,8 @@ class ChaosReport:
             yield f"  {len(self.damage.missed)} were not possible when they were due"
         if self.skipped:
             yield f"  not available on this machine, skipped: {', '.join(self.skipped)}"
+        if self.idle:
+            yield f"  had no turn in so short a time (see --minutes): {', '.join(self.idle)}"
         verbs = ", ".join(f"{verb} {self.rate(count):.0f}" for verb, count in self.traffic.calls.most_common())
         yield f"{self.rate(outcomes.total()):.0f} calls/s ({verbs}); {self.rate(self.traffic.words):.0f} watch events/s"
         yield f"  answered {outcomes['ok']:,}, refused {outcomes['refused']:,}, unknown {outcomes['unknown']:,}"

@@ -20,7 +20,7 @@ from pinnace.chaos.faults.table import CLOCKS
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.report import ChaosReport, Traffic
-from pinnace.chaos.schedule import schedule
+from pinnace.chaos.schedule import schedule, without_turn
 from pinnace.chaos.stage import JOURNAL, LOGS, read, stage
 from pinnace.check import history
 from pinnace.check.check import check
@@ -35,10 +35,12 @@ CATCH_UP = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`seconds`: how long faults happen. `repeat`: the command line that makes the same run."""
+    """`seconds`: how long faults happen. `named`: somebody asked for just these kinds, so that each must happen, or nothing is
+    proven; of all that there are a short run deals some. `repeat`: the command line that makes the same run."""
 
     spec: ClusterSpec
     kinds: Sequence[Kind]
+    named: bool
     seconds: float
     seed: int
     repeat: str
@@ -51,11 +53,12 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     skipped = tuple(kind.name for kind in options.kinds if kind.name in CLOCKS and library is None)
     kinds = [kind for kind in options.kinds if kind.name not in skipped]
     strikes = schedule(options.seed, options.seconds, kinds, options.spec)
+    idle = without_turn(kinds, strikes)
     clocks = Clocks(library, folder) if library and any(kind.name in CLOCKS for kind in kinds) else None
     started = datetime.now(UTC)
     with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
         what = f"{len(strikes)} faults in {options.seconds:g} s"
-        faults = tuple(sorted({strike.kind.name for strike in strikes}))
+        faults = tuple(sorted(kind.name for kind in kinds if options.named or kind.name not in idle))
         journal.write(
             history.Run(
                 started.timestamp(),
@@ -85,7 +88,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
     return ChaosReport(
         what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _versions(), engine.damage,
-        skipped, traffic, attempts, settled, found,
+        skipped, idle, traffic, attempts, settled, found,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """When which fault happens: a pure function of a seed.
 
 Kinds are dealt like cards: first each once, in random order, then each as often as its weight says. A card whose area is taken
-waits until it is free; the next one that fits goes before it. So every kind gets its turn, however long the others last.
+waits until it is free; the next one that fits goes before it. No card of the second deck is dealt before the last of the first:
+so every kind gets its turn before any comes twice, however long the others last. A run may be too short for all of them.
 """
 
 import random
@@ -40,22 +41,30 @@ def schedule(seed: int, duration: float, kinds: Sequence[Kind], spec: ClusterSpe
     """What happens in `duration` seconds, in order; all is over by then. The same for the same arguments."""
     rng = random.Random(seed)
     cards = _cards(rng, kinds)
-    hand: list[Kind] = []
+    hand = [next(cards) for _ in kinds]
+    first = True  # the first deck is not used up
     strikes: list[Strike] = []
     now = _pause(rng)
     while now < duration:
-        while len(hand) < len(kinds):
+        first = first and bool(hand)
+        while not first and len(hand) < len(kinds):
             hand.append(next(cards))
         on = [strike for strike in strikes if strike.over + RECOVERY > now]
-        kind = next((kind for kind in hand if _fits(kind, on, now)), None)
+        left = duration - now
+        kind = next((kind for kind in hand if kind.seconds[0] <= left and _fits(kind, on, now)), None)
         if kind is not None:
             hand.remove(kind)
-            seconds = rng.uniform(*kind.seconds)
-            strike = Strike(now, kind, rng.choice(list(kind.targets(spec))), seconds, rng.randrange(1 << 32))
-            if strike.over <= duration:
-                strikes.append(strike)
+            shortest, longest = kind.seconds
+            seconds = rng.uniform(shortest, min(longest, left))
+            strikes.append(Strike(now, kind, rng.choice(list(kind.targets(spec))), seconds, rng.randrange(1 << 32)))
         now += _pause(rng)
     return strikes
+
+
+def without_turn(kinds: Sequence[Kind], strikes: Sequence[Strike]) -> tuple[str, ...]:
+    """The names of the kinds for which the time was too short."""
+    dealt = {strike.kind.name for strike in strikes}
+    return tuple(kind.name for kind in kinds if kind.name not in dealt)
 
 
 def _cards(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:

@@ -22,12 +22,13 @@ def a_report(
     crashes: tuple[str, ...] = (),
     lacking: tuple[str, ...] = (),
     answered: int = 10_000,
+    idle: tuple[str, ...] = (),
 ) -> ChaosReport:
     damage = Damage({"kill-leader": 3} if fired is None else fired, [], list(crashes))
     traffic = Traffic(Counter(get=answered), Counter(ok=answered, unknown=3), 500)
     return ChaosReport(
         "3 faults", "pinnace chaos run --seed 4", 4, "2026-01-31T12:00:00+00:00", 100.0, {"etcd": "3.5.9"}, damage,
-        ("clock-kubelet",), traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), Report(verdicts, void),
+        ("clock-kubelet",), idle, traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), Report(verdicts, void),
     )  # fmt: skip
 
 
@@ -38,6 +39,13 @@ def test_a_run_in_which_all_holds() -> None:
     assert "verdict: holds" in text
     assert "again: pinnace chaos run --seed 4" in text
     assert "skipped: clock-kubelet" in text
+
+
+def test_what_had_no_turn_is_told() -> None:
+    report = a_report(HOLDS, idle=("etcd-quorum", "storm"))
+    assert report.status == "holds", "nobody asked for them by name"
+    assert "had no turn in so short a time (see --minutes): etcd-quorum, storm" in report.to_text()
+    assert report.to_json()["faults"]["idle"] == ["etcd-quorum", "storm"]
 
 
 def test_a_violation_is_shown_in_part_and_counted_in_full() -> None:
@@ -63,7 +71,7 @@ def test_a_run_in_which_little_happened_is_void() -> None:
 def test_json_has_it_all() -> None:
     found = json.loads(json.dumps(a_report(HOLDS, VIOLATED).to_json()))
     assert found["status"] == "violated"
-    assert found["faults"] == {"fired": {"kill-leader": 3}, "missed": [], "skipped": ["clock-kubelet"]}
+    assert found["faults"] == {"fired": {"kill-leader": 3}, "missed": [], "skipped": ["clock-kubelet"], "idle": []}
     assert found["calls"]["by_verb_per_s"] == {"get": 100.0}
     assert [verdict["violations"] for verdict in found["verdicts"]] == [0, 7]
 

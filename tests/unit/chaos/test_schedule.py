@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.chaos.faults.base import Area, Kind
 from pinnace.chaos.faults.table import KINDS
-from pinnace.chaos.schedule import AT_ONCE, Strike, schedule
+from pinnace.chaos.schedule import AT_ONCE, Strike, schedule, without_turn
 from pinnace.cluster.spec import ClusterSpec
 
 SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3)
@@ -65,6 +65,25 @@ def test_what_hits_everything_is_alone(seed: int) -> None:
     assert total
     assert not any(on_with(strikes, strike) for strike in total)
     assert not any(other.kind.area is Area.ALL for strike in strikes for other in on_with(strikes, strike))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_kind_has_its_turn_before_any_comes_twice(seed: int) -> None:
+    first = [strike.kind.name for strike in an_hour(seed)[: len(KINDS)]]
+    assert sorted(first) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_left_of_a_short_run_is_enough_for_a_shorter_fault(seed: int) -> None:
+    kinds = [KINDS["kill-leader"], KINDS["etcd-quorum"]]
+    assert {strike.kind for strike in dealt(seed, 30, kinds)} == set(kinds)
+    assert all(strike.over <= 30 for strike in dealt(seed, 30, kinds))
+
+
+def test_a_run_that_is_too_short_for_a_kind_says_so() -> None:
+    kinds = [KINDS["kill-leader"], KINDS["blackhole-kubelet"]]
+    assert without_turn(kinds, dealt(1, 30, kinds)) == ()
+    assert without_turn(kinds, dealt(1, 4.5, kinds)) == ("blackhole-kubelet",), "it lasts 3 s at least"
 
 
 def test_a_single_kind_is_dealt_again_and_again() -> None:

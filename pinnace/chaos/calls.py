@@ -5,13 +5,14 @@ unknown   everything else that is no answer: a lost connection, a deadline, a bu
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import Message
 
-from pinnace.api.resources import ALL, Resource
+from pinnace.api.resources import ALL, PODS, Resource
 from pinnace.api.verbs_pb2 import BatchResponse
-from pinnace.check.facts import digest
+from pinnace.check.facts import digest, labels_digest
 from pinnace.check.history import Item, Outcome, Verb
 from pinnace.client.errors import ApiError, Internal, OutcomeUnknown, Unavailable, from_status
 
@@ -47,10 +48,16 @@ def outcome_of(error: ApiError) -> Outcome:
 
 def asked(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = "ok") -> tuple[Item, ...]:
     """The objects that a request names."""
-    return tuple(
-        Item(resource.key(namespace or DEFAULT_NAMESPACE, name), uid=uid, outcome=outcome, expected=int(version or 0))
-        for namespace, name, uid, version in map(_named(verb), _parts(verb, request))
-    )
+    named = _named(verb)
+    says_labels = resource is PODS and verb in ("create", "update")
+
+    def item(part: Any) -> Item:
+        namespace, name, uid, version = named(part)
+        labels = labels_digest(part.metadata.labels) if says_labels else None
+        key = resource.key(namespace or DEFAULT_NAMESPACE, name)
+        return Item(key, uid=uid, outcome=outcome, expected=int(version or 0), labels=labels)
+
+    return tuple(map(item, _parts(verb, request)))
 
 
 def answered(verb: Verb, resource: Resource[Any], request: Any, response: Any) -> tuple[Item, ...]:
@@ -59,7 +66,7 @@ def answered(verb: Verb, resource: Resource[Any], request: Any, response: Any) -
         return tuple(_seen(resource, obj) for obj in response.items)
     wanted = asked(verb, resource, request)
     if not isinstance(response, BatchResponse):
-        return (_seen(resource, response, wanted[0].expected),)
+        return (replace(_seen(resource, response), expected=wanted[0].expected, labels=wanted[0].labels),)
     return tuple(
         Item(
             item.key,
@@ -67,14 +74,15 @@ def answered(verb: Verb, resource: Resource[Any], request: Any, response: Any) -
             uid=told.uid or item.uid,
             outcome=outcome_of(from_status(told.error)) if told.HasField("error") else "ok",
             expected=item.expected,
+            labels=item.labels,
         )
         for item, told in zip(wanted, response.items, strict=True)
     )
 
 
-def _seen(resource: Resource[Any], obj: Any, expected: int = 0) -> Item:
+def _seen(resource: Resource[Any], obj: Any) -> Item:
     metadata = obj.metadata
-    return Item(resource.key_of(obj), int(metadata.resourceVersion or 0), metadata.uid, digest(obj), expected=expected)
+    return Item(resource.key_of(obj), int(metadata.resourceVersion or 0), metadata.uid, digest(obj))
 
 
 def _parts(verb: Verb, request: Any) -> Iterable[Message]:

@@ -1,5 +1,6 @@
 """What checkers need to know of an object, taken from its encoded form. A history holds these instead of the objects."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -36,6 +37,8 @@ class PodFacts:
     started: int = 0
     """status.startTime in Unix seconds: when a kubelet accepted it; 0: none has."""
     terminating: bool = False
+    labels: str = ""
+    """`labels_digest`."""
     picky: bool = False
     """It asks for more than room (selectors, affinity, host ports, another scheduler): whether it is feasible is not judged."""
 
@@ -82,6 +85,11 @@ def digest(obj: Message | Object) -> str:
         message.metadata.resourceVersion = version
 
 
+def labels_digest(labels: Mapping[str, str]) -> str:
+    """16 hex digits that are equal for equal labels; "" for none."""
+    return _hash(repr(sorted(labels.items())).encode()) if labels else ""
+
+
 def digest_of(key: str, value: bytes | None) -> str:
     """The `digest` of an object as etcd has it; of its bytes, when the key is no API object's. "" for no value: deleted."""
     if not value:
@@ -126,6 +134,7 @@ def pod_facts(pod: Pod) -> PodFacts:
         requests=requests.amounts,
         started=pod.status.startTime.seconds,
         terminating=metadata.HasField("deletionTimestamp"),
+        labels=labels_digest(metadata.labels),
         picky=picky,
     )
 

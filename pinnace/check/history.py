@@ -91,6 +91,8 @@ class Item:
     """The resourceVersion on which the write was conditional; 0: on none."""
     code: str = ""
     """Of an item of a batch: name of its gRPC code unless it is OK. Else that of the call counts."""
+    labels: str | None = None
+    """What a create or update of a pod asks for, whatever it is answered: the `labels_digest`. None: it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.registry import binding
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.mutation import Mutation, Version
+from apiserver.registry.mutation import Mutation, Sign, Version
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import pods
 from apiserver.services.campaign import Campaign
@@ -259,6 +259,34 @@ def _stale_update(surgery: Surgery) -> None:
         return original(self, obj, by, operation)
 
     original = surgery.replace(Store, "_update", update)
+
+
+@bug("update-not-done", "I5")
+def _update_not_done(surgery: Surgery) -> None:
+    """One update in three is answered with the object as it is, as if there were nothing to change."""
+
+    def judged(self: Store[Any], new: Any, present: Version[Any], by: Request, operation: Operation) -> Any:
+        final = original(self, new, present, by, operation)
+        return Sign.KEEP if operation is Operation.UPDATE and present.revision % 3 == 0 else final
+
+    original = surgery.replace(Store, "_judged", judged)
+
+
+@bug("delete-not-done", "I5")
+def _delete_not_done(surgery: Surgery) -> None:
+    """One delete in three is answered with the object as it is."""
+
+    def deletion(self: Store[Any], *args: Any) -> Any:
+        mutation = original(self, *args)
+
+        def step(version: Version[Any] | None) -> Any:
+            final = mutation.step(version)
+            there = version is not None and not version.obj.metadata.HasField("deletionTimestamp")
+            return Sign.KEEP if there and version.revision % 3 == 0 else final
+
+        return mutation._replace(step=step) if isinstance(mutation, Mutation) else mutation
+
+    original = surgery.replace(Store, "_deletion", deletion)
 
 
 @bug("status-goes-backward", "I10")

@@ -26,6 +26,8 @@ FOUND_FAST = (
     "unknown-is-refused",
     "resend-in-doubt",
     "stale-update",
+    "update-not-done",
+    "delete-not-done",
     "status-goes-backward",
     "feed-skips-an-event",
     "dispatch-twice",

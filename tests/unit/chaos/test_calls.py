@@ -8,7 +8,7 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
 from pinnace.chaos.calls import answered, asked, outcome_of, parse
-from pinnace.check.facts import digest
+from pinnace.check.facts import digest, labels_digest
 from pinnace.check.history import Item, Outcome
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
 from pinnace.client.resource import delete_request
@@ -50,14 +50,25 @@ def test_a_request_names_its_objects() -> None:
     )
     pod = make_pod("a").version(7).build()
     assert asked("update", PODS, UpdatePodRequest(object=pod), "refused") == (
-        Item(KEY, uid=pod.metadata.uid, outcome="refused", expected=7),
+        Item(KEY, uid=pod.metadata.uid, outcome="refused", expected=7, labels=""),
     )
 
 
 def test_an_answer_tells_the_object() -> None:
     pod = make_pod("a").version(9).build()
     request = UpdatePodRequest(object=make_pod("a").version(7).build())
-    assert answered("update", PODS, request, pod) == (Item(KEY, 9, pod.metadata.uid, digest(pod), expected=7),)
+    assert answered("update", PODS, request, pod) == (Item(KEY, 9, pod.metadata.uid, digest(pod), expected=7, labels=""),)
+
+
+def test_a_write_of_a_pod_tells_what_is_wanted_whatever_is_answered() -> None:
+    wanted, found = make_pod("a").label("x", "1").label("y", "2").build(), make_pod("a").label("x", "old").version(9).build()
+    (item,) = answered("update", PODS, UpdatePodRequest(object=wanted), found)
+    assert item.labels == labels_digest({"y": "2", "x": "1"}) != labels_digest(found.metadata.labels)
+    request = CreatePodBatchRequest(items=[wanted])
+    (item,) = answered("create", PODS, request, BatchResponse(items=[BatchItem(name="a", resourceVersion="12")]))
+    assert item.labels == labels_digest(wanted.metadata.labels)
+    (item,) = asked("delete", PODS, delete_request("a", "default"))
+    assert item.labels is None
 
 
 def test_each_item_of_a_batch_ends_for_itself() -> None:

@@ -4,7 +4,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import LEASES, NODES, PODS, election_key
-from pinnace.check.facts import ElectionFacts, LeaseFacts, NodeFacts, PodFacts, digest, digest_of, facts_of
+from pinnace.check.facts import ElectionFacts, LeaseFacts, NodeFacts, PodFacts, digest, digest_of, facts_of, labels_digest
 from tests.builders import make_node, make_pod
 
 
@@ -26,6 +26,14 @@ def test_a_fence_that_is_none_is_no_reason_to_end() -> None:
         pod = make_pod("a").uid("u").node("n").annotation("pinnace.io/fence", text).build()
         facts = facts_of(PODS.key_of(pod), pod.SerializeToString())
         assert isinstance(facts, PodFacts) and (facts.election, facts.token) == ("", 0)
+
+
+def test_labels_are_told_apart_in_whatever_order() -> None:
+    pod = make_pod("a").label("x", "1").label("y", "2").build()
+    facts = facts_of(PODS.key_of(pod), pod.SerializeToString())
+    assert isinstance(facts, PodFacts)
+    assert facts.labels == labels_digest({"y": "2", "x": "1"}) != labels_digest({"x": "2", "y": "1"})
+    assert labels_digest({}) == ""
 
 
 def test_what_asks_for_more_than_room_is_picky() -> None:

@@ -94,7 +94,7 @@ class World:
             moves += [lambda: self.run(self.rng.choice(bound))] * 3
         if running:
             moves += [lambda: self.finish(self.rng.choice(running)), lambda: self.get(self.rng.choice(running))]
-            moves += [lambda: self.delete(self.rng.choice(running))]
+            moves += [lambda: self.delete(self.rng.choice(running)), lambda: self.relabel(self.rng.choice(running))]
         if classes:
             moves += [
                 lambda: self.update_class(self.rng.choice(classes)),
@@ -200,6 +200,15 @@ class World:
         self.commit((key, replace(facts, terminating=True, phase="Succeeded")))
         self.commit((key, None), delete=True)
 
+    def relabel(self, key: str) -> None:
+        """Sometimes to what it has already: then nothing is written."""
+        with self.call("user", "update") as call:
+            facts = self.pod(key)
+            if self.rng.random() < 0.7:
+                facts = replace(facts, labels=self._digest())
+                self.commit((key, facts))
+            call.item(key, self.state[key].revision, labels=facts.labels)
+
     def get(self, key: str) -> None:
         with self.call("user", "get") as call:
             call.item(key, self.state[key].revision)
@@ -274,10 +283,10 @@ class Caller:
         self._call = replace(self._call, began=self._world.tick())
         return self
 
-    def item(self, key: str, revision: int, *, expected: int = 0) -> None:
+    def item(self, key: str, revision: int, *, expected: int = 0, labels: str | None = None) -> None:
         """The object in the answer, as it is now."""
         stored = self._world.state[key]
-        self.items.append(Item(key, revision, "", stored.digest, expected=expected))
+        self.items.append(Item(key, revision, "", stored.digest, expected=expected, labels=labels))
 
     def __exit__(self, *_: object) -> None:
         self._world.say(

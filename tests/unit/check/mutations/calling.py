@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from pinnace.check.history import Call, Item, Stored
+from pinnace.check.history import Call, Item, Stored, Verb
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,
@@ -12,10 +12,19 @@ from tests.unit.check.mutations.tools import (
     end_of,
     first_update,
     get_of,
+    pod_of,
     put_instead,
     told_of,
 )
 from tests.unit.check.world import PRIVATE
+
+
+def write_to(records: Records, rng: random.Random, verb: Verb, labels: str | None = None) -> Records:
+    """A write of a pod that has labels and is to stay, answered with the pod as it was."""
+    pod = pod_of(records, rng, lambda facts: bool(facts.labels) and not facts.terminating)
+    now, _ = end_of(records)
+    item = Item(pod.key, pod.revision, digest=pod.digest, labels=labels)
+    return [*records, Call("new", 1, "s", verb, "pods", now, now, items=(item,))]
 
 
 @breaks("I5")
@@ -30,6 +39,22 @@ def an_acknowledged_write_is_lost(records: Records, rng: random.Random) -> Recor
 def an_acknowledged_write_is_not_what_is_stored(records: Records, rng: random.Random) -> Records:
     call = rng.choice(calls_of(records, "create", PRIVATE))
     return put_instead(records, call, replace(call, items=(replace(call.items[0], digest="00"),)))
+
+
+@breaks("I5")
+def an_update_is_acknowledged_and_never_done(records: Records, rng: random.Random) -> Records:
+    """It is answered with what was there, as if there were nothing to change."""
+    return write_to(records, rng, "update", labels="00")
+
+
+@breaks("I5")
+def an_update_that_takes_all_labels_away_is_never_done(records: Records, rng: random.Random) -> Records:
+    return write_to(records, rng, "update", labels="")
+
+
+@breaks("I5")
+def a_delete_is_acknowledged_and_never_done(records: Records, rng: random.Random) -> Records:
+    return write_to(records, rng, "delete")
 
 
 @breaks("I5", "I6", "I7")

@@ -2,11 +2,14 @@
 
 A `Witnessed` runtime is any runtime that is looked at whenever the kubelet looks at it: a pod runs while one of its containers
 has been started and has not exited. Lines are pinnace.check.history.Ran, written together once an event loop's turn: a process
-that is killed loses the last milliseconds, and no line is ever cut in two.
+that is killed loses the last milliseconds, and no line is ever cut in two. Once a pod has run, the log also says every second
+that the process lives: one that is killed cannot say that it runs nothing any more.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Literal, Self
@@ -19,26 +22,42 @@ from pinnace.check.files import encode
 from pinnace.check.history import Ran
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
+BEAT = 1.0
+"""Seconds from one word that the process lives to the next."""
+
 
 class RunLog:
-    """A file that is appended to, and closed by `with`. Used inside a running event loop."""
+    """A file that is appended to, and closed by `with`. Used inside a running event loop. It outlives processes: each that
+    writes to it has a name of its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError."""
         self._file = FileIO(path, "a")
+        self._clock = clock
+        self._process = f"{path.name.partition('.')[0]}/{os.getpid()}@{clock.monotonic():.3f}"
         self._lines: list[str] = []
+        self._beating: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
         self._flush()
         self._file.close()
 
     def __call__(self, ran: Ran) -> None:
+        loop = asyncio.get_running_loop()
         if not self._lines:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._lines.append(encode(ran))
+            loop.call_soon(self._flush)
+        self._lines.append(encode(replace(ran, process=self._process)))
+        if self._beating is None:
+            self._beating = loop.call_later(BEAT, self._beat)
+
+    def _beat(self) -> None:
+        self._beating = None
+        self(Ran(self._clock.monotonic(), "", "", "", "alive"))
 
     def _flush(self) -> None:
         if self._lines:

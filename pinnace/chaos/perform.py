@@ -10,6 +10,7 @@ from typing import Any
 
 from pinnace.chaos import adversary
 from pinnace.chaos.complaints import complaints
+from pinnace.chaos.faults.table import DOUBLING
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
@@ -85,7 +86,16 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
     with Journal(folder / JOURNAL) as journal:
         what = f"chaos {scenario.name}"
         journal.write(
-            history.Run(time.time(), seed, what, private=PRIVATE, fenced=FENCED, settle=SETTLE, elections=(ELECTION,))
+            history.Run(
+                time.time(),
+                seed,
+                what,
+                private=PRIVATE,
+                fenced=FENCED,
+                settle=SETTLE,
+                elections=(ELECTION,),
+                doubling=DOUBLING,
+            )
         )
         async with stage(scenario.spec, folder, progress) as on, on.cluster.client() as client:
             async with Load(on.cluster.config, journal, on.nodes, seed=seed) as load:

@@ -15,6 +15,7 @@ from pinnace.check import (
     pages,
     phases,
     run_log,
+    running,
     sessions,
     watches,
     whole,
@@ -52,6 +53,7 @@ CHECKERS = (
     _of(phases),
     _of(run_log),
     _of(pages),
+    _of(running),
     Checker(((liveness.SETTLED, liveness.SETTLED_STATEMENT),), liveness.examine_pods),
     Checker(((liveness.LED, liveness.LED_STATEMENT),), liveness.examine_leaders),
 )

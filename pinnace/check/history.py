@@ -50,6 +50,8 @@ class Run:
     """L2: names of faults that do not move leadership, while they come one at a time."""
     freezing: tuple[str, ...] = ()
     """L2: names of faults under which their target, the holder of an election, stands still."""
+    doubling: tuple[str, ...] = ()
+    """I13: names of faults under which a second process plays the same nodes: no excuse for both running a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,11 @@ class Ran:
     node: str
     uid: str
     key: str
-    what: Literal["started", "stopped"]
-    """started: a first container of the pod began to run. stopped: none does any more."""
+    what: Literal["started", "stopped", "alive"]
+    """started: a first container of the pod began to run. stopped: none does any more. alive: of no pod; the process is there,
+    and says so every second."""
+    process: str = ""
+    """Whose word it is: a process has a name of its own each time that it is started."""
 
 
 @dataclass(frozen=True, slots=True)

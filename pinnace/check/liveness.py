@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from pinnace.api.resources import NODES
 from pinnace.check.facts import ElectionFacts, NodeFacts, PodFacts
+from pinnace.check.faults import end_of, uncovered
 from pinnace.check.history import Fault, Run, Stored
 from pinnace.check.index import History
 from pinnace.check.verdict import Findings
@@ -85,7 +86,7 @@ def examine_leaders(history: History, found: Findings) -> None:
 
 def _check_cause(name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, found: Findings) -> None:
     """`at`: when the leader before lost its place."""
-    near = [fault for fault in faults if fault.began <= at <= _end(fault) + run.leaderless]
+    near = [fault for fault in faults if fault.began <= at <= end_of(fault) + run.leaderless]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
     cause = f"the only fault near was {near[0].name} {near[0].target}, which is bearable" if near else "no fault was near"
@@ -99,8 +100,8 @@ def _check_frozen(name: str, versions: list[Stored], history: History, limit: fl
     faults = [fault for fault in history.faults.values() if fault.fired]
     for fault in faults:
         due = fault.began + limit
-        alone = not any(each is not fault and each.began <= due and _end(each) + limit >= fault.began for each in faults)
-        if fault.name not in freezing or due > _end(fault) or not alone:
+        alone = not any(each is not fault and each.began <= due and end_of(each) + limit >= fault.began for each in faults)
+        if fault.name not in freezing or due > end_of(fault) or not alone:
             continue
         leader, later = _leader(versions, fault.began), _leader(versions, due)
         if leader is None or leader[1] != fault.target:
@@ -119,24 +120,10 @@ def _leader(versions: list[Stored], at: float) -> tuple[int, str] | None:
 
 
 def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, found: Findings) -> None:
-    uncovered = _uncovered(since, until, faults)
-    if uncovered > limit:
-        text = f"nobody led for {until - since:.1f} s, {uncovered:.1f} s of it without a fault; bound {limit:g} s"
+    alone = uncovered(since, until, faults)
+    if alone > limit:
+        text = f"nobody led for {until - since:.1f} s, {alone:.1f} s of it without a fault; bound {limit:g} s"
         found.violated(f'election "{name}": {text}', at=until)
-
-
-def _uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
-    """Seconds of a time that are in no fault."""
-    left, at = 0.0, since
-    for began, ended in sorted((fault.began, _end(fault)) for fault in faults):
-        if began > at:
-            left += max(0.0, min(began, until) - at)
-        at = max(at, ended)
-    return left + max(0.0, until - at)
-
-
-def _end(fault: Fault) -> float:
-    return float("inf") if fault.ended is None else fault.ended
 
 
 def _run(history: History) -> Run:

@@ -30,6 +30,7 @@ from apiserver.sessions import Session
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import Changes, Committed, KeyValue, StorageError, Unavailable, Write
 from apiserver.storage.lane import NOT_DONE, Lane
+from kubelet.run_log import Witnessed
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.verbs_pb2 import DELETED
@@ -422,3 +423,12 @@ def _no_barrier(surgery: Surgery) -> None:
         return True
 
     surgery.replace(Standby, "reached", reached)
+
+
+# --- kubelets
+
+
+@bug("forgotten-pods-run-on", "I13")
+def _forgotten_pods_run_on(surgery: Surgery) -> None:
+    """What a kubelet forgets is not taken from its runtime."""
+    surgery.replace(Witnessed, "remove", lambda self, uid: None)

@@ -1,16 +1,18 @@
 """A simulated cluster: real API servers, schedulers and kubelets as processes of one loop, before one etcd."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from apiserver.assembly import Assembly
 from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
-from kubelet.run_log import Witnessed
+from kubelet.run_log import BEAT, Witnessed
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.check.history import Ran
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from scheduler.config import Configuration
@@ -107,10 +109,24 @@ class Cluster:
         names = [f"{FLEET}-{index}" for index in range(nodes)]
 
         async def play(process: Process, member: Member) -> None:
-            runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), self.journal.write, process.clock)
+            life = f"{process.name}@{process.clock.monotonic():.3f}"
+
+            def witness(ran: Ran) -> None:
+                self.journal.write(replace(ran, process=life))
+
+            async def beat() -> None:
+                while True:
+                    await process.clock.sleep(BEAT)
+                    witness(Ran(process.clock.monotonic(), "", "", "", "alive"))
+
+            runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), witness, process.clock)
             fleet = Fleet(FLEET, names, machine, self.client(), runtime, clock=process.clock)
             member.stop = fleet.close
-            await fleet.run()
+            beating = asyncio.ensure_future(beat())
+            try:
+                await fleet.run()
+            finally:
+                beating.cancel()
 
         return self.start("kubelet" if name == "kubelet-0" else "twin", name, play)
 

@@ -52,6 +52,8 @@ LATE = ("kill-scheduler-while-late",)
 """Faults that strike only where there is somebody else to go on."""
 FREEZING = ("pause-candidate", "pause-scheduler")
 """Faults under which their target stands still."""
+DOUBLING = ("twin-kubelet", "twin-kubelet-killed")
+"""Faults under which two processes play the same nodes."""
 
 
 @dataclass(frozen=True, slots=True)

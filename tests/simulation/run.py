@@ -22,7 +22,7 @@ from tests.simulation.faults import Nemesis
 from tests.simulation.journal import MemoryJournal
 from tests.simulation.loop import START, SimLoop, Stuck
 from tests.simulation.network import Frame, Network
-from tests.simulation.plan import BEARABLE, BEARABLE_WITH_OTHERS, FREEZING, Kind, Plan, plan
+from tests.simulation.plan import BEARABLE, BEARABLE_WITH_OTHERS, DOUBLING, FREEZING, Kind, Plan, plan
 from tests.simulation.process import EPOCH, PROCESS, Process
 from tests.simulation.workload import ELECTION, PATIENCE, Workload
 
@@ -144,6 +144,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
             leaderless=LEADERLESS,
             bearable=BEARABLE + (BEARABLE_WITH_OTHERS if made.servers > 1 else ()),
             freezing=FREEZING,
+            doubling=DOUBLING,
         )
     )
     cluster.start_servers()

@@ -83,3 +83,5 @@ _CROWDS = (
 CLOCKS = frozenset(kind.name for kind in _CLOCKS)
 """Those that need libfaketime."""
 KINDS = {kind.name: kind for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_CLOCKS, *_CROWDS)}
+DOUBLING = ("twin-kubelet",)
+"""For history.Run: those that have the same nodes played by two processes."""

@@ -23,7 +23,7 @@ class DuplicateKubelet(Scenario):
         "older one, once, and the older one must stop what the newer one runs now. When that dies, the older one takes over."
     )
     spec = ClusterSpec(nodes=20, kubelets=2)
-    invariants = ("I1", "I5", "I10", "I11", "L1", "L2")
+    invariants = ("I1", "I5", "I10", "I11", "I13", "L1", "L2")
 
     def __init__(self) -> None:
         self._began = self._ended = 0.0

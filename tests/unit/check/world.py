@@ -19,6 +19,7 @@ SETTLE, LEADERLESS = 5.0, 2.0
 REQUESTS = (("pods", 1), ("cpu", 100))
 ALLOCATABLE = (("cpu", 4000), ("pods", 110))
 KILL = "kill-leader"
+KUBELET = "kubelet-0/1"
 
 
 class World:
@@ -72,6 +73,7 @@ class World:
         for follower in self._followers:
             follower.catch_up()
         self.tick(2 * SETTLE)
+        self.say(Ran(self.now, "", "", "", "alive", KUBELET))
         self.say(Phase(self.now, "end"))
         return self.records
 
@@ -166,12 +168,12 @@ class World:
 
     def run(self, key: str) -> None:
         facts = self.pod(key)
-        self.say(Ran(self.tick(), facts.node, facts.uid, key, "started"))
+        self.say(Ran(self.tick(), facts.node, facts.uid, key, "started", KUBELET))
         self.commit((key, replace(facts, phase="Running", started=1_500_000_000 + int(self.now))))
 
     def finish(self, key: str) -> None:
         facts = self.pod(key)
-        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped"))
+        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped", KUBELET))
         self.commit((key, replace(facts, phase="Succeeded")))
 
     def heartbeat(self) -> None:
@@ -196,7 +198,7 @@ class World:
         facts = self.pod(key)
         with self.call("user", "delete") as call:
             call.item(key, self.commit((key, replace(facts, terminating=True))))
-        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped"))
+        self.say(Ran(self.tick(), facts.node, facts.uid, key, "stopped", KUBELET))
         self.commit((key, replace(facts, terminating=True, phase="Succeeded")))
         self.commit((key, None), delete=True)
 

@@ -1,10 +1,12 @@
 """The run log: what is written when pods start, end and are taken away."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kubelet import run_log
 from kubelet.addresses import Addresses
 from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
@@ -17,6 +19,10 @@ from tests.clock import FakeClock
 
 ADDRESSES = Addresses("172.16.0.1", "10.0.0.2")
 KEY = "/registry/pods/default/a"
+
+
+def ran_of(path: Path) -> list[Ran]:
+    return [record for record in read_history(path) if isinstance(record, Ran)]
 
 
 class Recorded(list[Ran]):
@@ -88,8 +94,36 @@ async def test_lines_are_appended_once_a_turn(tmp_path: Path) -> None:
         log(lines[1])
         assert path.read_bytes() == b""
         await asyncio.sleep(0)
-        assert list(read_history(path)) == lines[:2]
+        assert len(list(read_history(path))) == 2
         log(lines[2])
     with RunLog(path) as log:
         log(lines[3])
-    assert list(read_history(path)) == lines
+    assert [replace(ran, process="") for ran in ran_of(path)] == lines
+
+
+async def test_each_process_that_writes_a_log_has_a_name_of_its_own(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "kubelet-0.run.jsonl"
+    for _ in range(2):
+        with RunLog(path, clock) as log:
+            log(Ran(1.0, "n", "u", KEY, "started"))
+            log(Ran(2.0, "n", "u", KEY, "stopped"))
+        await clock.advance(1.0)
+    first, second = dict.fromkeys(ran.process for ran in ran_of(path))
+    assert first.startswith("kubelet-0/") and second.startswith("kubelet-0/")
+
+
+async def test_a_process_that_has_run_a_pod_says_that_it_lives(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_log, "BEAT", 0.0)
+    path = tmp_path / "kubelet-0.run.jsonl"
+    with RunLog(path, clock) as log:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert ran_of(path) == [], "who has run nothing has nothing to end"
+        log(Ran(100.0, "n", "u", KEY, "started"))
+        async with asyncio.timeout(5):
+            while len(ran_of(path)) < 3:  # noqa: ASYNC110 - each turn of the loop is a beat
+                await asyncio.sleep(0)
+    started, *beats = ran_of(path)
+    assert {(ran.what, ran.at, ran.process) for ran in beats} == {("alive", 100.0, started.process)}

@@ -1,19 +1,22 @@
-"""I10 and I11: what pods do."""
+"""I10, I11 and I13: what pods do."""
 
 import random
 from dataclasses import replace
 
 from pinnace.api.resources import PODS
 from pinnace.check.facts import PodFacts
-from pinnace.check.history import Ran
+from pinnace.check.history import Phase, Ran, Stored
+from pinnace.check.running import LINGER, PATIENCE
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,
     append,
+    end_of,
     facts_of,
     pod_of,
     put_instead,
 )
+from tests.unit.check.world import KUBELET
 
 
 @breaks("I10")
@@ -28,7 +31,7 @@ def what_has_ended_runs_again(records: Records, rng: random.Random) -> Records:
     return append(append(records, pod.key, replace(facts_of(pod), phase="Failed")), pod.key, facts_of(pod))
 
 
-@breaks("I10")
+@breaks("I10", "I13")
 def running_nowhere(records: Records, rng: random.Random) -> Records:
     key = PODS.key("default", "new")
     return append(append(records, key, PodFacts("new", phase="Pending")), key, PodFacts("new", phase="Running"))
@@ -56,3 +59,30 @@ def a_pod_runs_on_two_nodes(records: Records, rng: random.Random) -> Records:
 def a_pod_runs_where_it_is_not_bound(records: Records, rng: random.Random) -> Records:
     ran = rng.choice(all_of(records, Ran, lambda ran: ran.what == "started"))
     return put_instead(records, ran, replace(ran, node="n9"))
+
+
+@breaks("I13")
+def two_processes_run_a_pod(records: Records, rng: random.Random) -> Records:
+    """A twin has taken it over, and the one that was evicted goes on."""
+    pod = pod_of(records, rng, lambda facts: facts.phase == "Running")
+    started = next(ran for ran in all_of(records, Ran) if ran.what == "started" and ran.uid == facts_of(pod).uid)
+    now, _ = end_of(records)
+    twin = [replace(started, at=now, process="twin"), Ran(now + LINGER + 1.0, "", "", "", "alive", "twin")]
+    return [*records, *twin, Ran(now + LINGER + 1.0, "", "", "", "alive", KUBELET)]
+
+
+@breaks("I13")
+def a_pod_runs_on_when_it_is_gone(records: Records, rng: random.Random) -> Records:
+    """It is deleted, and is never stopped."""
+    gone = {stored.key for stored in all_of(records, Stored) if not stored.digest}
+    stopped = rng.choice(all_of(records, Ran, lambda ran: ran.what == "stopped" and ran.key in gone))
+    deleted = max(stored.at for stored in all_of(records, Stored) if stored.key == stopped.key and not stored.digest)
+    (end,) = (phase for phase in all_of(records, Phase) if phase.name == "end")
+    late = replace(end, at=deleted + PATIENCE + 1.0)
+    return put_instead(put_instead(records, stopped), end, Ran(late.at, "", "", "", "alive", KUBELET), late)
+
+
+@breaks("I13")
+def a_pod_is_running_that_nobody_has_started(records: Records, rng: random.Random) -> Records:
+    uid = facts_of(pod_of(records, rng, lambda facts: facts.phase == "Running")).uid
+    return [record for record in records if not (isinstance(record, Ran) and record.uid == uid)]

@@ -1,0 +1,66 @@
+"""I13: what two processes may do with one pod, and for how long."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import pytest
+
+from pinnace.api.resources import PODS
+from pinnace.check.check import check
+from pinnace.check.facts import PodFacts
+from pinnace.check.history import Fault, Phase, Ran, Record, Run, Stored
+from pinnace.check.running import LINGER, PATIENCE
+
+KEY = PODS.key("default", "a")
+RUN = Run(0.0, doubling=("twin",))
+END = 100.0
+
+
+def ran(process: str, at: float, what: Literal["started", "stopped"]) -> Ran:
+    return Ran(at, "n", "u", KEY, what, process)
+
+
+def lives(process: str, until: float) -> Ran:
+    return Ran(until, "", "", "", "alive", process)
+
+
+def violations(records: Iterable[Record]) -> list[str]:
+    report = check([RUN, *records, Phase(END, "end")], ["I13"])
+    return [violation.text for verdict in report.violated for violation in verdict.violations]
+
+
+OLD, NEW = [ran("old", 1.0, "started"), lives("old", END)], [ran("new", 10.0, "started"), lives("new", END)]
+LONG = 10.0 + LINGER + 0.5
+
+
+@pytest.mark.parametrize(
+    ("records", "violated"),
+    [
+        ([*OLD, *NEW], True),
+        ([*OLD, ran("old", 10.0 + LINGER / 2, "stopped"), *NEW], False),
+        ([*OLD, ran("old", LONG, "stopped"), *NEW], True),
+        ([*OLD, ran("old", LONG, "stopped"), *NEW, Fault(1, "freeze", "s", 9.0, 12.0)], False),
+        ([*OLD, ran("old", LONG, "stopped"), *NEW, Fault(1, "twin", "old", 9.0, 30.0)], True),
+        ([*OLD, *NEW, Fault(1, "freeze", "s", 9.0, 12.0)], True),  # it goes on for long after that
+        ([ran("old", 1.0, "started"), lives("old", 10.5), *NEW], False),  # killed
+        ([*OLD, ran("old", 20.0, "stopped"), ran("old", 30.0, "started")], False),  # by the same process again
+        ([ran("", 1.0, "started"), ran("", 10.0, "started"), *NEW], False),  # who does not say who he is may be the same
+    ],
+)
+def test_a_pod_runs_in_one_process_at_a_time(records: list[Record], violated: bool) -> None:
+    assert bool(violations(records)) == violated
+
+
+@pytest.mark.parametrize(
+    ("gone", "last", "violated"),
+    [
+        (END - PATIENCE - 1.0, END, True),
+        (END - PATIENCE + 1.0, END, False),  # its kubelet may not have heard of it
+        (END - PATIENCE - 1.0, END - 50.0, False),  # the process had been killed
+    ],
+)
+def test_no_pod_runs_on_when_it_is_gone(gone: float, last: float, violated: bool) -> None:
+    there, away = Stored(1.0, 2, KEY, "d", 2, facts=PodFacts("u", "n")), Stored(gone, 3, KEY)
+    runs = [ran("k", 2.0, "started"), lives("k", last)]
+    assert bool(violations([there, away, *runs])) == violated
+    assert not violations([there, away, *runs[:1], ran("k", gone + 0.1, "stopped"), lives("k", END)])

@@ -1,13 +1,19 @@
 """How the cache gets what is in the store, and keeps up with it.
 
-    load --> follow --watch broke--> follow from the last revision
-     ^          |---compacted------> load
-     '----------'---the store is at a lower revision than the cache: it was restored from a backup --> load
+    load --> follow --watch broke--> follow from the last revision on, which must be what was applied of it
+     ^          |---compacted--------------------------------> load
+     '----------'---lower, or another: the store was restored--> load
              '--> load late: beside following, what is much and not urgent (`Target.late`), as it was at the load's revision
 
 The load reads everything at one revision, a little in the past where the store still knows it: what happened since arrives by
 the watch and fills the ring, so that a server that has just started can serve watches that began elsewhere. The watch is of the
 whole key space, so that every revision of the store passes by.
+
+A store that was restored from a backup has another history, and its revision alone does not tell: it may be higher by the time
+somebody looks. Half of one history and half of the other would be a state that never was. So a watch that is resumed begins
+with the last revision that was applied, and what it says of that must be the same, down to each value. It is not so by chance:
+what a committer writes comes with a nonce (apiserver.storage.lane). The proof comes on the very stream that it is for, so the
+store cannot be exchanged in between.
 """
 
 import asyncio
@@ -18,7 +24,7 @@ from typing import Protocol
 
 from apiserver.cacher.batches import batches
 from apiserver.cacher.store import END
-from apiserver.storage.interface import Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
+from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.race import race
@@ -29,6 +35,11 @@ log = logging.getLogger(__name__)
 ROOT = "/registry/"
 HISTORY = 1000
 """Revisions before now at which the load is made, if they are not compacted."""
+HISTORY_RESTORED = 1
+"""The same, of a store that was restored: watches that began elsewhere may be of the history that is gone, and are to end. One
+revision is what the watch can be resumed at."""
+EMPTY = 1
+"""The revision of a new store: nothing has happened, in whatever history."""
 FIRST_PAGE, LARGEST_PAGE = 500, 10_000
 """Keys. etcd walks through all that is left of a range for every page of it (3.4 does, whatever the limit), so the cost of a
 load grows with their number: 150,000 keys in pages of 500 took half a minute and more."""
@@ -52,6 +63,10 @@ def skip(page: Page, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, 
             if item.key.startswith(prefix):
                 return page.items[:number], prefix + END, True
     return page.items, page.items[-1].key if page.items else "", page.more
+
+
+class Restored(StorageError):
+    """The store has another history than what is in the cache."""
 
 
 class Target(Protocol):
@@ -85,6 +100,9 @@ class Feed:
         self._clock = clock
         self._rng = rng
         self._must_load = True
+        self._history = HISTORY  # of the next load
+        self._last: Changes | None = None  # what was applied last; None: nothing since the load
+        self._unproven: Sequence[Change] = ()  # of the last revision applied, until the watch has repeated it
         self._missing: dict[str, int] = {}  # what is late, and the revision at which it is to be read
         self._goal: int | None = None
         self._stall: asyncio.Timeout | None = None
@@ -92,8 +110,10 @@ class Feed:
 
     @property
     def alive(self) -> bool:
-        """Follows, has reached the revision that the store had when it began to, and lacks nothing."""
-        return self._goal is not None and self._target.revision >= self._goal and not self._missing
+        """Follows what is known to be its history, has reached the revision that the store had then, and lacks nothing."""
+        if self._goal is None or self._unproven or self._missing:
+            return False
+        return self._target.revision >= self._goal
 
     async def run(self) -> None:
         """Feeds until cancelled; the target stays as it is while the storage is away."""
@@ -112,27 +132,34 @@ class Feed:
             now = await self._storage.current_revision()
         if now < self._target.revision:
             log.error("the store is at revision %d, the cache at %d: the store was restored", now, self._target.revision)
-            self._must_load = True
+            self._must_load, self._history = True, HISTORY_RESTORED
+        if self._last is None and self._target.revision > EMPTY:
+            self._must_load = True  # the watch broke before it told anything: nothing can be compared
         if self._must_load:
             await self._load(now)
-            self._must_load = False
+            self._must_load, self._history = False, HISTORY
         self._goal = now
         try:
             await race(self._follow(), self._load_late())
         except Compacted:
             self._must_load = True
             raise
+        except Restored as error:
+            log.error("%s", error)
+            self._must_load, self._history = True, HISTORY_RESTORED
         finally:
             self._goal = None
+            self._unproven = ()
 
     async def _load(self, now: int) -> None:
         try:
-            revision = max(1, now - HISTORY)
+            revision = max(EMPTY, now - self._history)
             items = await self._read(ROOT, revision, self._target.late)
         except Compacted as compacted:
             revision = compacted.compact_revision
             items = await self._read(ROOT, revision, self._target.late)
         self._target.install(revision, items)
+        self._last = None
         self._missing = dict.fromkeys(self._target.late, revision)
         log.info("loaded %d keys at revision %d", len(items), revision)
 
@@ -166,7 +193,8 @@ class Feed:
         return items
 
     async def _follow(self) -> None:
-        watch = self._storage.watch(self._target.revision + 1)
+        self._unproven = _of(self._target.revision, self._last)
+        watch = self._storage.watch(self._target.revision + (0 if self._unproven else 1))
         try:
             async with asyncio.timeout(None) as self._stall:
                 async for told in watch:
@@ -181,13 +209,32 @@ class Feed:
 
     async def _take(self, told: Changes, stall: asyncio.Timeout) -> None:
         before = self._target.revision
+        if self._unproven and not self._proven(told):
+            return
         for number, batch in enumerate(batches(told, before)):
             if number:
                 await asyncio.sleep(0)  # a long backlog must not keep others waiting
             self._target.apply(batch)
+            if batch.changes:
+                self._last = batch
         if stall.when() is not None and self._target.revision > before:
             self._postpone(stall)
+
+    def _proven(self, told: Changes) -> bool:
+        """Has the watch come to what was applied last? Raises Restored when it is something else."""
+        revision = self._target.revision
+        if not told.changes or told.changes[-1].mod_revision < revision:
+            return False
+        if _of(revision, told) != self._unproven:
+            raise Restored(f"revision {revision} of the store is not the one that was applied: the store was restored")
+        self._unproven = ()
+        return True
 
     def _postpone(self, stall: asyncio.Timeout) -> None:
         behind = self._target.revision < self._expected
         stall.reschedule(asyncio.get_running_loop().time() + STALL_LIMIT if behind else None)
+
+
+def _of(revision: int, told: Changes | None) -> Sequence[Change]:
+    """The changes of one revision."""
+    return [change for change in told.changes if change.mod_revision == revision] if told is not None else []

@@ -162,7 +162,8 @@ class Storage(Protocol):
         ...
 
     def watch(self, start_revision: int) -> AsyncIterator[Changes]:
-        """Every change of every key from `start_revision` on, in order, whole revisions only, until closed.
+        """Every change of every key from `start_revision` on, in order, whole revisions only, until closed. What it tells of a
+        revision is the same whenever it is asked.
 
         The first sign of life comes at once, the next ones when there is nothing to tell for a second or so. A watch can start
         right after every revision that can still be read: raises Compacted when `start_revision` <= compact_revision (perhaps

@@ -50,6 +50,21 @@ async def test_the_past_then_the_present(storage: Storage) -> None:
         assert [change.key for change in await take(watch, last)] == [A, B, C]
 
 
+async def test_a_revision_is_told_again_just_as_it_was(storage: Storage) -> None:
+    """By that a watch cache knows that the store was not restored from a backup meanwhile."""
+    lease = await storage.grant_lease(60)
+    start = await storage.current_revision() + 1
+    async with watching(storage, start) as watch:
+        created = await done(storage, Write(A, b"1", 0, lease=lease), Write(B, b"1", 0, lease=lease), Write(C, b"1", 0))
+        await done(storage, Write(C, None, created), Write(A, b"2", created))
+        await storage.revoke_lease(lease)
+        told = await take(watch, await storage.current_revision())
+    assert len(told) == 7
+    for revision in range(start, start + 3):
+        again = [change for change in await watched(storage, revision) if change.mod_revision == revision]
+        assert again == [change for change in told if change.mod_revision == revision]
+
+
 async def test_only_from_the_start_revision_on(storage: Storage) -> None:
     await put(storage, A)
     second = await put(storage, B)

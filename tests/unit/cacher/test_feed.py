@@ -174,21 +174,81 @@ async def test_it_loads_anew_when_it_missed_too_much(target: Target) -> None:
     assert len(target.state) == 5
 
 
-async def test_it_loads_anew_when_the_store_was_restored_from_a_backup(target: Target) -> None:
-    storage = FlakyStorage()
-    for name in "abc":
-        await put(storage, name)
+def exchange(storage: FlakyStorage, other: MemoryStorage) -> None:
+    """The store's data is replaced by another's."""
+    vars(storage).update({name: value for name, value in vars(other).items() if name not in ("_clock", "_watchers")})
+
+
+@asynccontextmanager
+async def restored(storage: FlakyStorage, target: Target, backup: MemoryStorage) -> AsyncIterator[Feed]:
+    """A feed that was alive when the store was replaced by the backup, and is again."""
     async with fed(storage, target) as feed:
         await eventually(lambda: feed.alive)
         storage.leave()
         await eventually(lambda: not feed.alive)
-        backup = MemoryStorage()
-        await put(backup, "old")
-        vars(storage).update({name: value for name, value in vars(backup).items() if name not in ("_clock", "_watchers")})
+        exchange(storage, backup)
         storage.come_back()
         await eventually(lambda: feed.alive)
+        yield feed
+
+
+@pytest.mark.parametrize("names", [["old"], ["a", "b", "old"], ["a", "b", "old", "older"], ["a", "b", "c"]])
+async def test_it_loads_anew_when_the_store_was_restored_from_a_backup(target: Target, names: Sequence[str]) -> None:
+    """Whatever the revision of the backup is, and of what was written since: lower, the same, or higher."""
+    storage, backup = FlakyStorage(), MemoryStorage()
+    for name in "abc":
+        await put(storage, name)
+    for name in names:
+        await put(backup, name, b"of the backup")
+    async with restored(storage, target, backup):
         await target.reach(await put(storage, "new"))
-    assert set(target.state) == {"/registry/pods/default/old", "/registry/pods/default/new"}
+    values = dict.fromkeys((f"/registry/pods/default/{name}" for name in names), b"of the backup")
+    assert target.state == {**values, "/registry/pods/default/new": b"x"}
+
+
+async def test_a_store_that_had_been_empty_is_replaced_by_the_right_one(target: Target) -> None:
+    """Of a backup with more revisions than the empty store had, the watch shows what came after those, and nothing more."""
+    storage, backup = FlakyStorage(), MemoryStorage()
+    for number in range(30):
+        await put(backup, f"right-{number}")
+    await put(storage, "wrong")
+    async with restored(storage, target, backup):
+        assert set(target.state) == {f"/registry/pods/default/right-{number}" for number in range(30)}
+
+
+async def test_watches_of_a_history_that_is_gone_cannot_go_on(target: Target) -> None:
+    """They are taken up at revisions that both histories have: what is loaded begins now, and refuses them."""
+    storage, backup = FlakyStorage(), MemoryStorage()
+    for number in range(30):
+        last = await put(backup, f"p{number}")
+    await put(storage, "wrong")
+    async with restored(storage, target, backup):
+        assert target.loads[-1] >= last - 1
+
+
+async def test_it_is_alive_only_when_the_store_has_shown_that_it_is_the_same(target: Target) -> None:
+    storage = FlakyStorage()
+    await put(storage, "a")
+    async with fed(storage, target) as feed:
+        await eventually(lambda: feed.alive)
+        storage.silent = True
+        storage.break_watches()
+        await eventually(lambda: storage.watches == 2 and storage.watching.is_set())
+        assert not feed.alive
+        storage.silent = False
+        storage.break_watches()
+        await eventually(lambda: feed.alive)
+    assert len(target.loads) == 1
+
+
+async def test_it_loads_anew_when_nothing_has_followed_that_could_be_compared(target: Target) -> None:
+    storage, backup = FlakyStorage(), MemoryStorage()
+    for name in "abc":
+        last = await put(storage, name)
+        await put(backup, name, b"of the backup")
+    await storage.compact(last)
+    async with restored(storage, target, backup):
+        assert set(target.state.values()) == {b"of the backup"}
 
 
 async def test_a_watch_that_lives_but_tells_nothing_is_started_anew(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:

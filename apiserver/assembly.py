@@ -112,7 +112,9 @@ class Assembly:
         """Lanes of its own: however many writes of objects wait, an election does not."""
         self._sweeper = Sweeper(storage, clock)
         self._compactor = Compactor(storage, clock, compaction_interval)
-        self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
+        self.bootstrapped = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng, on_load=self._reload)
         self._quotas = Quotas(storage, self.cacher, self._committer, self._refresh, clock, self._rng)
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
@@ -128,7 +130,6 @@ class Assembly:
         self._webhooks = WebhookAdmission(webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._bootstrap = Bootstrap(self._stores, self.cacher, clock)
-        self.bootstrapped = asyncio.Event()
         self._stopping = False
         self.turned_away = 0
         """Calls since `drain`: each was told to go on with another server."""
@@ -243,6 +244,16 @@ class Assembly:
         await self.cacher.fresh(READ_TIMEOUT)
 
     async def _provide(self) -> None:
-        """Makes what every cluster has, as soon as etcd can be reached."""
-        await self._bootstrap.run()
-        self.bootstrapped.set()
+        """Makes what every cluster has, as soon as etcd can be reached, and again when it may have been lost."""
+        while True:
+            await self._loaded.wait()
+            self._loaded.clear()
+            await self._bootstrap.run()
+            if not self._loaded.is_set():
+                self.bootstrapped.set()
+
+    def _reload(self) -> None:
+        """The state was read anew: it may be that of a store that was restored, and lack everything. Until it does not, no call
+        is taken: without roles all would be forbidden, and who is told so gives up."""
+        self.bootstrapped.clear()
+        self._loaded.set()

@@ -5,7 +5,6 @@ Several servers may do it at once: what one has made, the others leave alone.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from google.protobuf.message import Message
@@ -14,7 +13,6 @@ from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth import defaults
 from apiserver.auth.user import SERVER
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import CacheBehind
 from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
 from pinnace.api.core_v1_pb2 import Namespace
@@ -25,8 +23,6 @@ from pinnace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 60.0
-"""Seconds that are waited at a time for the state of the cluster."""
 INTERVAL = 0.5
 """Seconds between two attempts."""
 _BY = Request(SERVER)
@@ -39,11 +35,8 @@ class Bootstrap:
         self._clock = clock
 
     async def run(self) -> None:
-        """Returns when everything is there. Writes nothing when it was before, so that a store that takes no writes does not
-        keep a server from its work."""
-        while not self._cacher.revision:
-            with suppress(CacheBehind):
-                await self._cacher.wait_for(1, PATIENCE)
+        """Returns when everything is there; the cacher has been loaded. Writes nothing when it was before, so that a store that
+        takes no writes does not keep a server from its work."""
         while problems := await self._provide():
             log.warning("cannot make what every cluster has: %s", problems[0])
             await self._clock.sleep(INTERVAL)

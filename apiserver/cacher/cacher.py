@@ -44,7 +44,8 @@ LATE = (EVENTS,)
 
 class Cacher:
     """`ring_events` and `ring_bytes` bound the past of each resource. `bookmark_interval`: the seconds after which a live
-    watcher that heard nothing is told the revision."""
+    watcher that heard nothing is told the revision. `on_load` is called when the state has been replaced, before
+    anybody can look at it."""
 
     def __init__(
         self,
@@ -56,9 +57,11 @@ class Cacher:
         ring_events: int = 100_000,
         ring_bytes: int = 128 << 20,
         bookmark_interval: float = 2.0,
+        on_load: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._bookmark_interval = bookmark_interval
+        self._on_load = on_load
         self.late = tuple(resource.prefix for resource in resources if resource in LATE)
         self._progress = Progress()
         self._raw = RawKeys()
@@ -138,6 +141,7 @@ class Cacher:
             else:
                 cache.reset(revision, sorted_out[prefix])
         self._raw.reset(revision, others)
+        self._on_load()
         self._progress.advance(revision)
         self._raw.tell()
 

@@ -33,6 +33,10 @@ class FlakyStorage(MemoryStorage):
     def come_back(self) -> None:
         self._back.set()
 
+    def restore(self, backup: MemoryStorage) -> None:
+        """While it is away, its data is replaced by what is in the other."""
+        vars(self).update({name: value for name, value in vars(backup).items() if name not in ("_clock", "_watchers")})
+
     def break_watches(self) -> None:
         self.broken.set()
         self.broken = asyncio.Event()

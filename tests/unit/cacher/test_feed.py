@@ -174,11 +174,6 @@ async def test_it_loads_anew_when_it_missed_too_much(target: Target) -> None:
     assert len(target.state) == 5
 
 
-def exchange(storage: FlakyStorage, other: MemoryStorage) -> None:
-    """The store's data is replaced by another's."""
-    vars(storage).update({name: value for name, value in vars(other).items() if name not in ("_clock", "_watchers")})
-
-
 @asynccontextmanager
 async def restored(storage: FlakyStorage, target: Target, backup: MemoryStorage) -> AsyncIterator[Feed]:
     """A feed that was alive when the store was replaced by the backup, and is again."""
@@ -186,7 +181,7 @@ async def restored(storage: FlakyStorage, target: Target, backup: MemoryStorage)
         await eventually(lambda: feed.alive)
         storage.leave()
         await eventually(lambda: not feed.alive)
-        exchange(storage, backup)
+        storage.restore(backup)
         storage.come_back()
         await eventually(lambda: feed.alive)
         yield feed

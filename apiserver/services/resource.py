@@ -10,13 +10,13 @@ from apiserver.auth.permissions import action_on
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
-from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
 from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Outcome, Stored
 from apiserver.registry.store import Store, single
 from apiserver.services.methods import MAX_BATCH
+from apiserver.services.selecting import selected
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
 from pinnace.api.naturals import natural
 from pinnace.api.resources import DEFAULT_NAMESPACE, Object
@@ -80,7 +80,7 @@ class ResourceService(Generic[T]):
     async def list(self, request: ListRequest | DeleteCollectionRequest, context: Any) -> bytes:
         options = request.options
         query = ListQuery(
-            selection=self._selection(request.namespace, options),
+            selection=selected(self._resource, request.namespace, options, context.user),
             limit=options.limit,
             continue_token=getattr(options, "continue"),
             resource_version=options.resourceVersion,
@@ -91,7 +91,7 @@ class ResourceService(Generic[T]):
     async def watch(self, request: WatchRequest, context: Any) -> AsyncIterator[bytes]:
         options = request.options
         since = await self._since(options)
-        selection = self._selection(request.namespace, options)
+        selection = selected(self._resource, request.namespace, options, context.user, watched=True)
         watcher = self._cache.watch(selection, since, announced=request.announceElections)
         try:
             async for response in watcher:
@@ -199,9 +199,6 @@ class ResourceService(Generic[T]):
 
     def _key(self, request: Named) -> str:
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
-
-    def _selection(self, namespace: str, options: ListOptions) -> Selection:
-        return Selection.parse(self._resource, namespace, options.labelSelector, options.fieldSelector)
 
 
 def _by(request: Any, context: Any) -> Request:

@@ -14,18 +14,23 @@ Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/label
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api import meta_v1_pb2
 from pinnace.api.fields import Read
 from pinnace.api.names import label_key, label_value
 
+R = TypeVar("R")
 _TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)", re.DOTALL)
+_PLAIN = re.compile(r"[^\s\\=!,()]*(?:,[^\s\\=!,()]*)*\)")
+"""Values in parentheses, from behind the first one, without blanks and backslashes."""
+_SIGNS = re.compile(r"([\\=!,()\s])")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 MAX_LENGTH = {"label": 32 << 10, "field": 512 << 10}
-"""Characters of a selector; a megabyte takes a second to parse. Kubelets name all their nodes in a field selector."""
+"""Characters of a selector; a megabyte may take a second to parse. Kubelets name all their nodes in a field selector."""
 MAX_REQUIREMENTS = 100
 """Of a selector: each is asked of each object, and of each event for a watch. A requirement may have many values."""
 MAX_REMEMBERED = 16 << 10
@@ -70,7 +75,7 @@ class LabelSelector:
 
     def and_also(self, more: Iterable[LabelRequirement]) -> "LabelSelector":
         """Matches where both do."""
-        return LabelSelector(tuple(sorted({*self.requirements, *more}, key=str)))
+        return LabelSelector(_in_order({*self.requirements, *more}))
 
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))
@@ -114,12 +119,17 @@ class FieldSelector:
 
 def parse_labels(text: str) -> LabelSelector:
     """Raises SelectorError."""
-    return LabelSelector(tuple(sorted({_label(term, text) for term in _Parser("label", text, _LABEL_HINT)}, key=str)))
+    return LabelSelector(_in_order({_label(term, text) for term in _Parser("label", text, _LABEL_HINT)}))
 
 
 def parse_fields(text: str, allowed: Mapping[str, Read]) -> FieldSelector:
     """`allowed`: the resource's row of pinnace.api.fields.FIELDS. Raises SelectorError."""
-    return FieldSelector(tuple(sorted({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}, key=str)))
+    return FieldSelector(_in_order({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}))
+
+
+def _in_order(requirements: Collection[R]) -> tuple[R, ...]:
+    """By their texts, of which one with thousands of values has a long one."""
+    return tuple(sorted(requirements, key=str) if len(requirements) > 1 else requirements)
 
 
 def one_of(field: str, values: Iterable[str]) -> str:
@@ -176,7 +186,7 @@ def _field(term: _Term, text: str, allowed: Mapping[str, Read]) -> FieldRequirem
     if term.values is None or term.word == "notin":
         problem = f'field "{term.name}" needs "=", "==", "!=" or "in"'
         raise SelectorError(f'field selector "{text[:200]}": {problem}', _FIELD_HINT)
-    values = frozenset(re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL) for value in term.values)
+    values = frozenset(_ESCAPED.sub(r"\1", value) if "\\" in value else value for value in term.values)
     return FieldRequirement(term.name, values, term.negated, allowed[term.name])
 
 
@@ -220,6 +230,11 @@ class _Parser:
         return _Term(name, values, operator in ("!=", "notin"), operator)
 
     def _values(self) -> list[str]:
+        plain = _PLAIN.match(self._text, self._position) if self._is("(") else None
+        if plain is not None and len(plain[0]) > 1:
+            self._position = plain.end()
+            self._advance()
+            return plain[0][:-1].split(",")
         self._expect("(")
         if self._next == ")":
             raise self._error("at least one value")
@@ -246,10 +261,13 @@ class _Parser:
             raise self._error(f'"{sign}"')
 
     def _take(self, sign: str) -> bool:
-        found = self._next == sign and not self._is_word
+        found = self._is(sign)
         if found:
             self._advance()
         return found
+
+    def _is(self, sign: str) -> bool:
+        return self._next == sign and not self._is_word
 
     def _advance(self) -> None:
         match = _TOKEN.match(self._text, self._position)
@@ -267,7 +285,7 @@ class _Parser:
 
 
 def _format(name: str, values: frozenset[str], negated: bool) -> str:
-    escaped = sorted(re.sub(r"([\\=!,()\s])", r"\\\1", value) for value in values)
+    escaped = sorted(_SIGNS.sub(r"\\\1", value) for value in values)
     if len(escaped) == 1:
         return f"{name}{'!=' if negated else '='}{escaped[0]}"
     return f"{name} {'notin' if negated else 'in'} ({','.join(escaped)})"

@@ -166,6 +166,29 @@ def test_selectors_that_would_take_long_to_read_are_refused() -> None:
         parse_fields(f"metadata.name={'x' * 600_000}", POD_FIELDS)
 
 
+def test_plain_values_are_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, those of a fleet take a third of a second."""
+    advance, steps = selectors._Parser._advance, []
+    monkeypatch.setattr(selectors._Parser, "_advance", lambda self: steps.append(self) or advance(self))
+    names = [f"n{index}" for index in range(1000)]
+    selector = parse_fields(f"spec.nodeName in ({','.join(names)}),status.phase!=Failed", POD_FIELDS)
+    assert selector.allowed("spec.nodeName") == frozenset(names) and len(selector.requirements) == 2
+    assert len(steps) <= 10
+
+
+@given(
+    st.lists(st.sampled_from(["", "a", "in", "b-2"]), min_size=1, max_size=4), st.sampled_from(["", ",c", " ", "=", "(", ")"])
+)
+def test_plain_values_say_what_they_say_with_blanks(values: list[str], more: str) -> None:
+    def read(separator: str) -> object:
+        try:
+            return parse_labels(f"k in ({separator.join(['', ','.join(values).replace(',', separator + ','), ''])}){more}")
+        except SelectorError as error:
+            return error.message.partition('": ')[2]
+
+    assert read("") == read(" ")
+
+
 def test_selectors_that_would_take_long_to_ask_are_refused() -> None:
     """What a selector asks is asked of each object of a list, and of each event for each watch."""
     assert len(parse_labels(",".join(f"!k{index}" for index in range(MAX_REQUIREMENTS))).requirements) == MAX_REQUIREMENTS

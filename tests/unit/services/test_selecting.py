@@ -1,0 +1,56 @@
+"""How much of a selector somebody may send."""
+
+from contextlib import aclosing
+
+import pytest
+
+from apiserver.registry.errors import Rejected
+from apiserver.services.selecting import MAX_LENGTH, MAX_WATCHED, selected
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.resources import PODS
+from pinnace.api.selectors import SelectorError
+from pinnace.api.verbs_pb2 import ListRequest, WatchRequest
+from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
+
+
+def options(values: int, length: int = 8) -> ListOptions:
+    names = ",".join(f"n{number:0{length - 2}}" for number in range(values))
+    return ListOptions(fieldSelector=f"spec.nodeName in ({names})", resourceVersion="1")
+
+
+@pytest.mark.parametrize("person", ["fleet", "admin"])
+def test_a_fleet_may_name_all_its_nodes(person: str) -> None:
+    """And who is no fleet but runs one, with --insecure for example."""
+    selection = selected(PODS, "", options(20_000), PEOPLE[person], watched=True)
+    assert selection.nodes is not None and len(selection.nodes) == 20_000
+
+
+@pytest.mark.parametrize("person", ["viewer", "nobody", "scheduler", "controllers"])
+def test_others_may_not(person: str) -> None:
+    """Each value of a watch is kept for as long as the watch."""
+    user = PEOPLE[person]
+    assert selected(PODS, "", options(MAX_WATCHED), user, watched=True).nodes
+    assert selected(PODS, "", options(MAX_WATCHED + 1), user).nodes, "a list keeps nothing"
+    with pytest.raises(SelectorError, match="1,001 values: only fleets may watch more than 1,000; ask for fewer"):
+        selected(PODS, "", options(MAX_WATCHED + 1), user, watched=True)
+    with pytest.raises(SelectorError, match="characters: only fleets may send more than 65,536; ask for fewer"):
+        selected(PODS, "", options(MAX_LENGTH // 8), user)
+
+
+def test_values_of_several_requirements_add_up() -> None:
+    asked = options(MAX_WATCHED)
+    asked.fieldSelector += ",metadata.name!=x"
+    with pytest.raises(SelectorError, match="1,001 values"):
+        selected(PODS, "", asked, PEOPLE["viewer"], watched=True)
+
+
+async def test_what_is_too_much_is_refused_before_anything_is_kept() -> None:
+    viewer = Caller(PEOPLE["viewer"])
+    async with serving() as assembly:
+        watch = WatchRequest(namespace=OWN, options=options(MAX_WATCHED + 1))
+        async with aclosing(assembly.methods["/pinnace.v1.Pods/Watch"].stream(watch, viewer)) as responses:
+            with pytest.raises(Rejected, match="only fleets may watch"):
+                await anext(responses)
+        asked = ListRequest(namespace=OWN, options=options(MAX_LENGTH // 8))
+        with pytest.raises(Rejected, match="only fleets may send"):
+            await assembly.methods["/pinnace.v1.Pods/List"].call(asked, viewer)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pinnace.chaos import adversary
 from pinnace.chaos.complaints import complaints
-from pinnace.chaos.faults.table import DOUBLING
+from pinnace.chaos.faults.table import DOUBLING, HARMLESS
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
@@ -94,6 +94,7 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
                 fenced=FENCED,
                 settle=SETTLE,
                 elections=(ELECTION,),
+                harmless=HARMLESS,
                 doubling=DOUBLING,
             )
         )

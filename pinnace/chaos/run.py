@@ -16,7 +16,7 @@ from pinnace.chaos.clocks import Clocks, find_library
 from pinnace.chaos.complaints import complaints
 from pinnace.chaos.engine import Engine, Say
 from pinnace.chaos.faults.base import Kind
-from pinnace.chaos.faults.table import CLOCKS, DOUBLING
+from pinnace.chaos.faults.table import CLOCKS, DOUBLING, HARMLESS
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import FENCED, PRIVATE, Load
 from pinnace.chaos.report import ChaosReport, Traffic
@@ -69,6 +69,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
                 fenced=FENCED,
                 settle=SETTLE,
                 elections=(ELECTION,),
+                harmless=HARMLESS,
                 doubling=DOUBLING,
             )
         )

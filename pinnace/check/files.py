@@ -13,7 +13,7 @@ from pinnace.check.history import Call, Compaction, Fault, Item, Phase, Ran, Rec
 _RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase)}
 _FACTS: dict[str, type[Any]] = {"pod": PodFacts, "node": NodeFacts, "election": ElectionFacts, "lease": LeaseFacts}
 _FACT_TAGS = {kind: tag for tag, kind in _FACTS.items()}
-_NAMES = ("faults", "private", "fenced", "elections", "bearable", "freezing", "doubling")
+_NAMES = ("faults", "private", "fenced", "elections", "harmless", "bearable", "freezing", "doubling")
 """Fields of Run that are tuples."""
 _FIELDS = {
     kind: tuple((field.name, field.default) for field in fields(kind)) for kind in (*_RECORDS.values(), *_FACTS.values(), Item)

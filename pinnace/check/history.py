@@ -46,6 +46,10 @@ class Run:
     """L2: names of elections that have candidates when the load begins, so that somebody must lead soon after."""
     leaderless: float = 10.0
     """L2: most seconds without a leader, but for the time that faults are on."""
+    aftermath: float = 3.0
+    """L2: seconds after its end for which a fault may still move leadership: a lease that runs out, and a little more."""
+    harmless: tuple[str, ...] = ()
+    """L2: names of faults that do not move leadership, nor delay it, however many there are."""
     bearable: tuple[str, ...] = ()
     """L2: names of faults that do not move leadership, while they come one at a time."""
     freezing: tuple[str, ...] = ()

@@ -8,8 +8,9 @@ either, and makes the run void: it ended too early to prove anything.
 
 L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. The
 elections that the run names must have a leader from the load on; the others, from when somebody led first. A leader
-that is replaced must have been hit: some fault lasted until at most `leaderless` seconds before, and not only one that the run
-calls bearable. One that stands still for longer than `leaderless` seconds, and there is no other fault, leads no more.
+that is replaced must have been hit: some fault lasted until at most `aftermath` seconds before, and not only one that the run
+calls bearable. Faults that the run calls harmless count for nothing in all of this: they are no cause, and cover no time. A
+leader that stands still for longer than `leaderless` seconds, and there is no other fault, leads no more.
 """
 
 from collections import Counter, defaultdict
@@ -62,7 +63,8 @@ def examine_leaders(history: History, found: Findings) -> None:
     if load is None or end is None:
         return
     limit = _run(history).leaderless
-    faults = [fault for fault in history.faults.values() if fault.fired]
+    harmless = _run(history).harmless
+    faults = [fault for fault in history.faults.values() if fault.fired and fault.name not in harmless]
     wanted = _run(history).elections
     for name in dict.fromkeys((*wanted, *history.elections)):
         versions = history.elections.get(name, [])
@@ -86,7 +88,7 @@ def examine_leaders(history: History, found: Findings) -> None:
 
 def _check_cause(name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, found: Findings) -> None:
     """`at`: when the leader before lost its place."""
-    near = [fault for fault in faults if fault.began <= at <= end_of(fault) + run.leaderless]
+    near = [fault for fault in faults if fault.began <= at <= end_of(fault) + run.aftermath]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
     cause = f"the only fault near was {near[0].name} {near[0].target}, which is bearable" if near else "no fault was near"

@@ -85,3 +85,5 @@ CLOCKS = frozenset(kind.name for kind in _CLOCKS)
 KINDS = {kind.name: kind for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_CLOCKS, *_CROWDS)}
 DOUBLING = ("twin-kubelet",)
 """For history.Run: those that have the same nodes played by two processes."""
+HARMLESS = ("compact", "stuck-watchers", *(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS))
+"""For history.Run: those that no election feels."""

@@ -10,7 +10,7 @@ from pinnace.check.check import check
 from pinnace.check.facts import ElectionFacts
 from pinnace.check.history import Fault, Phase, Record, Run, Stored
 
-RUN = Run(0.0, leaderless=3.0, bearable=("roll", "clock"), freezing=("pause",))
+RUN = Run(0.0, leaderless=3.0, bearable=("roll", "clock"), harmless=("compact",), freezing=("pause",))
 
 
 def elected(revision: int, at: float, holder: str) -> Stored:
@@ -39,6 +39,11 @@ MOVED = (elected(2, 0.0, "a"), vacated(3, 10.0), elected(4, 10.1, "b"))
         ([Fault(1, "roll", "s", 9.9, 10.0), Fault(2, "roll", "t", 8.0, 9.0)], ""),
         ([Fault(1, "roll", "s", 9.9, 10.0), Fault(2, "kill", "a", 8.0, 9.0)], ""),
         ([Fault(1, "kill", "a", 9.9, 10.0, fired=False)], "no fault was near"),
+        ([Fault(1, "kill", "a", 5.0, 7.5)], ""),
+        ([Fault(1, "kill", "a", 5.0, 6.5)], "no fault was near"),
+        ([Fault(1, "compact", "e", 9.0, 11.0)], "no fault was near"),
+        ([Fault(1, "compact", "e", 9.9, 9.9), Fault(2, "compact", "e", 9.5, 9.5)], "no fault was near"),
+        ([Fault(1, "compact", "e", 9.9, 9.9), Fault(2, "roll", "s", 9.9, 10.0)], "roll s, which is bearable"),
     ],
 )
 def test_what_moves_leadership(faults: list[Fault], problem: str) -> None:
@@ -66,6 +71,7 @@ def test_a_leader_that_stands_still_does_not_lead_on(faults: list[Fault], violat
         (9.0, [], True),
         (2.0, [], False),
         (9.0, [Fault(1, "etcd", "e", 0.0, 7.0)], False),
+        (9.0, [Fault(1, "compact", "e", 0.0, 7.0)], True),
         (-5.0, [], False),
     ],
 )
@@ -74,6 +80,12 @@ def test_somebody_leads_soon_after_the_load_begins(elected_at: float | None, fau
     named = replace(RUN, elections=("e",))
     assert bool(violations(*first, faults=faults, run=named)) == violated
     assert not violations(*first, faults=faults)  # an election that nobody names may begin when it likes
+
+
+def test_a_long_time_that_nobody_may_lead_is_no_excuse_for_a_move() -> None:
+    """How long a gap may be says nothing of how long after a fault a leader may be lost."""
+    patient = replace(RUN, leaderless=10.0)
+    assert violations(*MOVED, faults=[Fault(1, "kill", "a", 5.0, 6.5)], run=patient)
 
 
 def test_a_leader_that_stands_still_may_be_replaced() -> None:

@@ -3,17 +3,25 @@
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pinnace.chaos.world import World
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.helper import dying_with_us
 from pinnace.cluster.ports import Ports
+from pinnace.cluster.ready import problem
+from pinnace.cluster.spec import Plan
 
 RUN_LOG = "--run-log"
-ADDRESSES = ("--http", "--listen")
+HTTP = "--http"
+ADDRESSES = (HTTP, "--listen")
 """Options with addresses that a process has for itself."""
+TWIN_TIMEOUT = 30.0
+"""Seconds that a second process may take to be ready."""
+POLL = 0.1
 
 
 class Kill:
@@ -70,7 +78,8 @@ class Freeze:
 
 
 class Twin:
-    """A second process with the same name, the same nodes and the same links; killed at the end."""
+    """A second process with the same name, the same nodes and the same links; killed at the end. It has begun when the
+    second one is ready, which on a busy machine takes longer than the fault is to last."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         self._world = world
@@ -79,12 +88,22 @@ class Twin:
         self.details = ""
 
     async def begin(self) -> None:
-        argv = twin_of(self._world.cluster.state.find(self._target).plan.argv, Ports().next)
+        plan = self._world.cluster.state.find(self._target).plan
+        argv = twin_of(plan.argv, Ports().next)
         with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.twin").open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self.details = f"pid {self._process.pid}"
+        await self._ready(self._process, replace(plan, http=argv[argv.index(HTTP) + 1]))
+
+    async def _ready(self, process: asyncio.subprocess.Process, plan: Plan) -> None:
+        """Waits until it plays the nodes. It need not, if other faults keep it from that."""
+        deadline = time.monotonic() + TWIN_TIMEOUT
+        while process.returncode is None and await problem(plan):
+            if time.monotonic() > deadline:
+                return
+            await asyncio.sleep(POLL)
 
     async def end(self) -> None:
         process, self._process = self._process, None

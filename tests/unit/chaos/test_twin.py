@@ -1,11 +1,18 @@
-"""The command line of a second process with the same name."""
+"""A second process with the same name: its command line, and when it is there."""
 
+import random
+import sys
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from pinnace.chaos.faults.processes import twin_of
+import pytest
+
+from pinnace.chaos.faults import processes
+from pinnace.chaos.faults.processes import Twin, twin_of
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.spec import KUBELET, ClusterSpec, plan
+from pinnace.cluster.spec import KUBELET, ClusterSpec, Plan, plan
 
 
 def test_a_twin_of_a_kubelet_has_all_from_it_but_its_addresses(tmp_path: Path) -> None:
@@ -19,3 +26,53 @@ def test_a_twin_of_a_kubelet_has_all_from_it_but_its_addresses(tmp_path: Path) -
     assert differs.keys() == {"--http", "--listen", "--run-log"}
     own = {kubelet.http, argv[argv.index("--listen") + 1]}
     assert not own & set(twin)
+
+
+class FakeWorld:
+    """With one process, which does nothing for a minute, or ends at once."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        self.plan = Plan(KUBELET, "kubelet-0", "a:1", "a:1", (sys.executable, "-c", program, "--http", "a:1"))
+        record = SimpleNamespace(plan=self.plan)
+        state = SimpleNamespace(find=lambda name: record)
+        self.cluster: Any = SimpleNamespace(state=state, spec=SimpleNamespace(data_dir=folder))
+        self.astray: list[str] = []
+        (folder / "logs").mkdir()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """Who was asked whether it is ready: it says so the third time."""
+    plans: list[Plan] = []
+
+    async def problem(plan: Plan) -> str | None:
+        plans.append(plan)
+        return "no session" if len(plans) < 3 else None
+
+    monkeypatch.setattr(processes, "problem", problem)
+    monkeypatch.setattr(processes, "POLL", 0.0)
+    return plans
+
+
+async def test_a_twin_is_there_once_it_is_ready(tmp_path: Path, asked: list[Plan]) -> None:
+    """On a busy machine it was killed before it had begun."""
+    world = FakeWorld(tmp_path, "import time; time.sleep(60)")
+    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type]
+    await twin.begin()
+    await twin.end()
+    assert len(asked) == 3
+    assert {plan.http for plan in asked} != {world.plan.http}, "it has an address of its own"
+    assert not world.astray
+
+
+async def test_a_twin_that_dies_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(plan: Plan) -> str:
+        return "no answer"
+
+    monkeypatch.setattr(processes, "problem", never)
+    monkeypatch.setattr(processes, "POLL", 0.01)
+    world = FakeWorld(tmp_path, "raise SystemExit(1)")
+    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type]
+    await twin.begin()
+    await twin.end()
+    assert world.astray == ["a second kubelet-0 has ended by itself, with exit code 1"]

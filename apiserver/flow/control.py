@@ -20,6 +20,15 @@ for each: time for more calls to be handed over than are begun. So a flood waits
 nothing else to do takes 11 us, so that a call may begin each quarter of a millisecond, and hundreds are on their way when etcd
 is slow.
 
+An answer outlasts its call: gRPC keeps it until its caller has taken it, for as long as he likes. Who asks and does not read
+could have all of a server's memory, so a flow may have as much that is not taken as it leaves free. What it reads beyond that
+is not sent; small answers are, and do not count. What it writes cannot be refused any more when there is an answer: so it is
+before it begins, at twice as much, that who has a reader who is stuck can still write.
+
+    reads ---> answer --room--> with gRPC --taken, or its caller has gone--> over
+                 |
+                 '--none------> refused                                untaken
+
 To refuse is work too: those who are refused are told to come back one after the other.
 
 Without contention there is no queue, no task and no wait.
@@ -27,6 +36,7 @@ Without contention there is no queue, no task and no wait.
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 from apiserver.flow.levels import SHARES
@@ -52,6 +62,9 @@ MAX_WAITING = 1000
 """Calls of one flow that may wait: some times as many as one connection may have open (apiserver.server)."""
 MAX_WAITING_BYTES = 16 << 20
 """Of their requests. One call may always wait."""
+MAX_UNTAKEN = 128 << 20
+"""Bytes of answers that are not taken yet, of all flows together; one that is alone has half of it. A flow that has none may
+always have one, as large as it is. In memory they are several times as much."""
 RETRY_AFTER = 1.0
 """Seconds after which a call that is refused may come back, as in Kubernetes."""
 RETURNS = 100
@@ -94,21 +107,31 @@ class FlowControl:
         self._clock = clock
         self._meter = meter or Unmetered()
         self._held = 0
+        self._untaken = 0
         self._waiting = 0
         self._crowded = asyncio.Event()
         self._pacing = False
         self._rest = 0  # turns until the next calls are begun
 
     def enter(
-        self, level: str | None, user: str, width: int = 1, request: Request | None = None, remaining: float | None = None
+        self,
+        level: str | None,
+        user: str,
+        width: int = 1,
+        request: Request | None = None,
+        remaining: float | None = None,
+        *,
+        writes: bool = False,
     ) -> Seat | Exempt:
-        """For a call of this level; None: it needs no seat. `remaining`: seconds that the caller still waits. Raises
-        Rejected."""
+        """For a call of this level; None: it needs no seat. `remaining`: seconds that the caller still waits. `writes`: it has
+        an answer that cannot be refused. Raises Rejected."""
         if level is None:
             return EXEMPT
         flow = self.levels[level].flow(user)
         if remaining is not None and remaining <= 0:
             raise self._rejected(flow, "time-out", _late())
+        if writes and flow.untaken:
+            self._refuse_untaken(flow, 2 * MAX_UNTAKEN)
         width = max(1, width)  # what is taken from a request may be anything, and less than nothing would be room for everybody
         seat = Seat(self, flow, width)
         if flow.held < EAGER and not flow.waiting and flow.fits(width, self._free(flow.level)):
@@ -127,6 +150,19 @@ class FlowControl:
         self._held -= seat.width
         if self._waiting:
             self._pace()
+
+    def answered(self, flow: Flow[Seat], size: int, refusable: bool) -> Callable[[], None]:
+        """The other side of Seat.answer."""
+        if refusable and flow.untaken:
+            self._refuse_untaken(flow, MAX_UNTAKEN)
+        flow.untaken += size
+        self._untaken += size
+
+        def taken() -> None:
+            flow.untaken -= size
+            self._untaken -= size
+
+        return taken
 
     async def run(self) -> None:
         while True:
@@ -208,6 +244,12 @@ class FlowControl:
         in_time = seat.until >= seat.since + WAIT_LIMIT
         refusal = self._too_many(flow, f"waited for {WAIT_LIMIT:g} s") if in_time else _late()
         seat.refuse(self._rejected(flow, "time-out", refusal))
+
+    def _refuse_untaken(self, flow: Flow[Seat], room: int) -> None:
+        """Raises Rejected when the flow has more answers that were not taken than it leaves free of the room for them."""
+        if flow.untaken >= room - self._untaken:
+            why = f"{flow.untaken / (1 << 20):.1f} MiB of answers have not been read yet: read them, or end their calls"
+            raise self._rejected(flow, "untaken", self._too_many(flow, why))
 
     def _rejected(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
         self._meter.rejected(flow.level.name, reason)

@@ -41,14 +41,16 @@ CallT = TypeVar("CallT", bound=Call)
 
 class Flow(Generic[CallT]):
     """`held`: seats that its calls have. `waiting`: its calls that have none, first in, first out, with `bytes` of requests.
-    `returns`: when the last of those that were refused is to come back."""
+    `untaken`: bytes of answers that its user has not taken yet. `returns`: when the last of those that were refused is to come
+    back."""
 
-    __slots__ = ("bytes", "clock", "held", "level", "returns", "user", "waiting")
+    __slots__ = ("bytes", "clock", "held", "level", "returns", "untaken", "user", "waiting")
 
     def __init__(self, level: "Level[CallT]", user: str) -> None:
         self.level = level
         self.user = user
         self.held = 0
+        self.untaken = 0
         self.waiting: OrderedDict[CallT, None] = OrderedDict()
         self.bytes = 0
         self.clock = level.clock
@@ -111,7 +113,7 @@ class Level(Generic[CallT]):
         flow = self._flows.get(user)
         if flow is None:
             if len(self._flows) >= KEPT:
-                self._flows = {name: flow for name, flow in self._flows.items() if flow.held or flow.waiting}
+                self._flows = {name: flow for name, flow in self._flows.items() if flow.held or flow.waiting or flow.untaken}
             flow = self._flows[user] = Flow(self, user)
         return flow
 

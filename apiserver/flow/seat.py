@@ -7,6 +7,7 @@ with control.enter(...) as seat:
 """
 
 import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Protocol, Self
 
@@ -18,15 +19,20 @@ class Seats(Protocol):
         """Said once of each seat."""
         ...
 
+    def answered(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
+        """The other side of Seat.answer."""
+        ...
+
 
 class Seat:
     """Of one call. `width`: how many seats it is."""
 
-    __slots__ = ("_flow", "_seats", "future", "since", "size", "until", "waits", "width")
+    __slots__ = ("_flow", "_over", "_seats", "future", "since", "size", "until", "waits", "width")
 
     def __init__(self, seats: Seats, flow: "Flow[Seat]", width: int) -> None:
         self._seats = seats
-        self._flow: Flow[Seat] | None = flow  # None: it is over
+        self._flow = flow
+        self._over = False
         self.width = width
         self.waits = False
 
@@ -42,15 +48,20 @@ class Seat:
 
     def refuse(self, error: Exception) -> None:
         """It waits no more, and never begins."""
-        self._flow = None
+        self._over = True
         if not self.future.done():
             self.future.set_exception(error)
 
     def leave(self) -> None:
         """The call is over, or its caller does not wait any more. May be said again."""
-        flow, self._flow = self._flow, None
-        if flow is not None:
-            self._seats.left(self, flow)
+        if not self._over:
+            self._over = True
+            self._seats.left(self, self._flow)
+
+    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+        """The call has an answer of so many bytes. Returns what is to be called once, when the caller has taken it or is gone:
+        it may last much longer than the seat. Raises Rejected when too much waits for him, if the answer is `refusable`."""
+        return self._seats.answered(self._flow, size, refusable)
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +80,9 @@ class Exempt:
 
     def leave(self) -> None:
         return
+
+    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+        return self.leave
 
     def __enter__(self) -> Self:
         return self

@@ -39,6 +39,12 @@ class Call:
         self.user = user
         self.time_remaining: Callable[[], float | None] = context.time_remaining
 
+    def when_taken(self, callback: Callable[[], None]) -> None:
+        """gRPC runs each call in a task of its own, which lasts until the answer is sent. (The context's own add_done_callback
+        makes a cycle of the context and the call, which the garbage collector finds much later.)"""
+        if task := asyncio.current_task():
+            task.add_done_callback(lambda _: callback())
+
 
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     """All methods of a server, by path."""

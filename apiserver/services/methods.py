@@ -3,8 +3,8 @@
 A service object has a coroutine or async generator for each method, named in snake case: `Pods.CreateBatch` is `create_batch`.
 A method without one fails at start-up. Responses may be messages or bytes that are encoded already.
 
-    bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes
-                        '-----stream-'   '-------'------------'-----------'---> Rejected (see apiserver.services.errors)
+    bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until they are taken
+                        '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.services.errors)
 """
 
 import asyncio
@@ -34,6 +34,9 @@ from pinnace.api.status import Code, Refusal
 
 MAX_BATCH = 1000
 """Items of one batch request."""
+LARGE = 16 << 10
+"""Bytes of an answer from which it is counted until it is taken. Of smaller ones a connection has 4 MB at most (MAX_STREAMS in
+apiserver.server)."""
 Gate = Callable[[], Refusal | None]
 """Asked before each call: why the server takes none now; None: it does."""
 
@@ -48,6 +51,10 @@ class Context(Protocol):
 
     def time_remaining(self) -> float | None:
         """Seconds that the caller still waits; None: without end."""
+        ...
+
+    def when_taken(self, callback: Callable[[], None]) -> None:
+        """Calls it when the caller has taken the answer that is about to be given, or has gone."""
         ...
 
 
@@ -72,6 +79,7 @@ class Method:
         self._authorizer = authorizer
         self.permission = permission_of(descriptor)
         action = self.permission.actions(self._message())[0]
+        self._writes = not self.server_streaming and action.verb not in ("get", "list")
         self._level_of = level_of(action, pulse=self.client_streaming)
         size = getattr(service, "stored_size", None)
         self._width_of = width_of(descriptor, size) if size else width_of(descriptor)
@@ -104,7 +112,10 @@ class Method:
                     await seat.taken()
                 sit(seat)
                 await self._authorize(request, context)
-                return _encode(await self._function(request, context))
+                answer = _encode(await self._function(request, context))
+                if len(answer) >= LARGE:
+                    context.when_taken(seat.answer(len(answer), refusable=not self._writes))
+                return answer
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
             raise
@@ -141,7 +152,8 @@ class Method:
         user, message = context.user, request if isinstance(request, Message) else None
         if self._batched:
             _check_batch(message)  # before anybody asks for each item whether it is permitted
-        return self._flow.enter(self._level_of(user), user.name, self._width_of(message), message, context.time_remaining())
+        level, width = self._level_of(user), self._width_of(message)
+        return self._flow.enter(level, user.name, width, message, context.time_remaining(), writes=self._writes)
 
     def _opened(self, request: Any) -> bool:
         """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first."""

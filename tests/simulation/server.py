@@ -6,7 +6,7 @@ grpc.aio does. A stream of requests then simply ends.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -119,6 +119,9 @@ class _ServerCall:
 
     def time_remaining(self) -> float | None:
         return None if self._deadline is None else self._deadline - asyncio.get_running_loop().time()
+
+    def when_taken(self, callback: Callable[[], None]) -> None:
+        callback()
 
     async def requests(self) -> AsyncIterator[Any]:
         while True:

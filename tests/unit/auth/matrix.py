@@ -7,7 +7,7 @@ door does not matter: only a refusal for lack of permission counts.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,9 @@ class Caller:
 
     def time_remaining(self) -> float | None:
         return PATIENCE
+
+    def when_taken(self, callback: Callable[[], None]) -> None:
+        callback()
 
 
 @asynccontextmanager

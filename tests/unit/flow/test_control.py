@@ -1,12 +1,13 @@
 """Who begins, who waits, and who is refused."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from apiserver.flow import control
 from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
+from apiserver.flow.queue import KEPT
 from apiserver.registry.errors import Rejected
 from pinnace.api.status import Code
 from tests.unit.flow.world import World
@@ -177,3 +178,80 @@ async def test_the_exempt_are_never_refused(world: World) -> None:
     with world.control.enter(None, "kubernetes-admin") as seat:
         assert not seat.waits
     assert world.held() == 100
+
+
+class TestAnswers:
+    """They may wait for their callers for much longer than the calls took, and cost memory."""
+
+    MIB = 1 << 20
+
+    async def test_who_does_not_read_has_as_much_as_is_left_free(self, world: World) -> None:
+        assert self.unread(world, "eve") == 64
+        assert self.unread(world, "mallory") == 32
+        self.read(world, "alice", self.MIB)
+
+    async def test_what_is_refused_says_why_and_when_to_come_back(self, world: World) -> None:
+        self.unread(world, "eve")
+        with pytest.raises(Rejected, match=r"64\.0 MiB of answers .* read them") as rejected:
+            self.read(world, "eve", self.MIB)
+        refusal = rejected.value.refusal
+        assert refusal.code is Code.UNAVAILABLE and refusal.reason == "TooManyRequests" and refusal.retry_after
+        assert world.tally.refused["untaken"]
+
+    async def test_what_was_taken_makes_room(self, world: World) -> None:
+        taken = self.read(world, "eve", 100 * self.MIB)
+        with pytest.raises(Rejected):
+            self.read(world, "eve", self.MIB)
+        taken()
+        assert self.unread(world, "eve") == 64
+
+    async def test_many_that_are_at_work_together_have_the_same_bound(self, world: World) -> None:
+        seats = [world.enter("eve") for _ in range(10)]
+        seats[0].answer(100 * self.MIB, refusable=True)
+        for seat in seats[1:]:
+            with pytest.raises(Rejected):
+                seat.answer(100 * self.MIB, refusable=True)
+
+    async def test_who_leaves_the_seat_early_has_the_bound_all_the_same(self, world: World) -> None:
+        """It waits for somebody outside the server: for kubelets' figures, of thousands of pods."""
+        with world.enter("eve") as seat:
+            seat.leave()
+            seat.answer(100 * self.MIB, refusable=True)
+        with pytest.raises(Rejected):
+            self.read(world, "eve", self.MIB)
+
+    async def test_one_answer_may_always_wait(self, world: World) -> None:
+        for user in range(3):
+            self.read(world, f"user-{user}", 1000 * self.MIB)
+
+    async def test_what_was_written_is_told_and_what_is_to_be_is_refused_at_twice_as_much(self, world: World) -> None:
+        self.unread(world, "eve")
+        for _ in range(64):
+            self.write(world, "eve")
+        with pytest.raises(Rejected):
+            self.write(world, "eve")
+
+    async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
+        """A level remembers so many flows only; to be forgotten would be to begin anew."""
+        self.unread(world, "eve")
+        for user in range(2 * KEPT):
+            world.enter(f"user-{user}").leave()
+        with pytest.raises(Rejected):
+            self.read(world, "eve", self.MIB)
+
+    def read(self, world: World, user: str, size: int) -> Callable[[], None]:
+        with world.enter(user) as seat:
+            return seat.answer(size, refusable=True)
+
+    def write(self, world: World, user: str) -> None:
+        with world.control.enter(WORKLOAD, user, writes=True) as seat:
+            seat.answer(self.MIB, refusable=False)
+
+    def unread(self, world: World, user: str) -> int:
+        """How many answers of a MiB somebody has who reads none."""
+        for count in range(1000):
+            try:
+                self.read(world, user, self.MIB)
+            except Rejected:
+                return count
+        raise AssertionError("there is no bound")

@@ -1,4 +1,5 @@
-"""Requests that are too much are refused before anything looks at them, and the server lives."""
+"""Requests that are too much are refused before anything looks at them, answers that nobody reads are not added to, and the
+server lives."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,16 +7,24 @@ from collections.abc import AsyncIterator
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.message import Message
 
+from apiserver.flow import control
 from apiserver.server import MAX_REQUEST, ApiServer
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.pods_pb2 import CreatePodRequest
+from pinnace.api.tables_pb2 import ListTableRequest
+from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
 
 BEGIN, END = b"\xa3\x06", b"\xa4\x06"
 """Of a group, as field 100: no message of the API has itself as a part, so only what is unknown can nest deeply."""
+
+PATIENCE = 10.0
+CRAMPED = [("grpc.max_receive_message_length", -1), ("grpc.http2.bdp_probe", 0)]
+"""Of a channel that takes no more than is read, and 64 KiB."""
 
 
 @pytest.fixture
@@ -47,8 +56,47 @@ async def test_what_is_too_large_is_not_read(address: str) -> None:
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details
 
 
+@pytest.mark.parametrize(
+    ("path", "request_"),
+    [
+        ("Pods/List", ListRequest()),
+        ("Tables/List", ListTableRequest(resource="pods", includeObject=ListTableRequest.METADATA)),
+    ],
+)
+async def test_lists_that_nobody_reads_have_a_bound(
+    address: str, path: str, request_: Message, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC keeps each for as long as its connection lives: one client could have all of a server's memory."""
+    monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 20)
+    connection = Connection([address])
+    pods = Client(connection).pods
+    async with grpc.aio.insecure_channel(address, options=CRAMPED) as channel:
+        for number in range(5):
+            pod = make_pod(f"large-{number}").req(cpu="1").new()
+            pod.metadata.annotations["filling"] = "x" * 200_000
+            await pods.create(pod)
+        calls = [channel.unary_stream(f"/pinnace.v1.{path}")(request_.SerializeToString()) for _ in range(10)]
+        ends = [asyncio.ensure_future(end(call)) for call in calls]
+        async with asyncio.timeout(PATIENCE):
+            while sum(each.done() for each in ends) < 9:
+                await asyncio.wait([each for each in ends if not each.done()], return_when=asyncio.FIRST_COMPLETED)
+        for each in ends:
+            if each.done():
+                code, details = each.result()
+                assert code is grpc.StatusCode.UNAVAILABLE and "MiB of answers have not been read yet" in details
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*ends)
+        for _ in range(3):
+            assert len((await pods.list()).items) == 5, "there is room again, also for what is read"
+    await connection.close()
+
+
 async def answer(address: str, request: bytes) -> tuple[grpc.StatusCode, str]:
     """Of a create: the code, and what is said."""
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.unary_unary("/pinnace.v1.Pods/Create")(request)
-        return await call.code(), await call.details()
+        return await end(channel.unary_unary("/pinnace.v1.Pods/Create")(request))
+
+
+async def end(call: grpc.aio.Call) -> tuple[grpc.StatusCode, str]:
+    return await call.code(), await call.details()

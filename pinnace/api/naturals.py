@@ -11,3 +11,13 @@ def natural(text: str) -> int | None:
         return None
     number = int(text)
     return number if number <= _MOST else None
+
+
+def integer(text: str) -> int | None:
+    """The number, of 64 bits with its sign, in plain digits with or without a sign before them, as Go's strconv.ParseInt reads
+    it; None: it is none."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if text[:1] != "-":
+        return natural(digits)
+    number = natural(digits)
+    return -number if number is not None else (-_MOST - 1 if digits == str(_MOST + 1) else None)

@@ -4,6 +4,7 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 
 from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from pinnace.api.naturals import integer
 
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
 
@@ -58,8 +59,8 @@ def _holds(requirement: NodeSelectorRequirement, value: str | None) -> bool:
 
 def _compared(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     """Gt and Lt are about whole numbers; what is none does not match."""
-    try:
-        number, bound = int(value or ""), int(requirement.values[0] if len(requirement.values) == 1 else "")
-    except ValueError:
+    bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    number = integer(value or "")
+    if number is None or bound is None:
         return False
     return number > bound if requirement.operator == "Gt" else number < bound

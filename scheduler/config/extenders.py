@@ -15,6 +15,7 @@ Source: Extender in k8s.io/kube-scheduler/config/v1, and validateExtenders in k8
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,7 +71,7 @@ def write_extender(extender: ExtenderConfiguration) -> Mapping[str, Any]:
         "weight": extender.weight,
         "enableHTTPS": extender.enable_https,
         **({"tlsConfig": {name: value for name, value in secure.items() if value != ""}} if tls else {}),
-        "httpTimeout": f"{extender.timeout:g}s",
+        "httpTimeout": f"{Decimal(repr(extender.timeout)).normalize():f}s",
         "nodeCacheCapable": extender.node_cache_capable,
         "managedResources": [
             {"name": name, "ignoredByScheduler": ignored} for name, ignored in extender.managed_resources.items()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
+from pinnace.api.naturals import integer
 from pinnace.fit.affinity import AFFINITY_REASON, matches, selects
 from scheduler.framework import (
     MAX_SCORE,
@@ -129,22 +130,15 @@ def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolA
 
 def _compare(requirement: NodeSelectorRequirement) -> Callable[[str | None], bool]:
     """Gt and Lt are about whole numbers; what is none does not match."""
-    bound = _whole(requirement.values[0]) if len(requirement.values) == 1 else None
+    bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
 
     def compare(value: str | None) -> bool:
-        number = _whole(value)
+        number = integer(value or "")
         if number is None or bound is None:
             return False
         return number > bound if requirement.operator == "Gt" else number < bound
 
     return compare
-
-
-def _whole(text: str | None) -> int | None:
-    try:
-        return int(text or "")
-    except ValueError:
-        return None
 
 
 def _field(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:

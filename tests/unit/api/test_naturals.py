@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.api.naturals import natural
+from pinnace.api.naturals import integer, natural
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,25 @@ from pinnace.api.naturals import natural
 )
 def test_natural(text: str, expected: int | None) -> None:
     assert natural(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", 7),
+        ("+7", 7),
+        ("-7", -7),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("-9223372036854775808", -(2**63)),
+        ("-9223372036854775809", None),
+        ("1_000", None),
+        ("--1", None),
+        ("-", None),
+        ("", None),
+        ("٣", None),
+        ("-" + "1" * 5000, None),
+    ],
+)
+def test_integer(text: str, expected: int | None) -> None:
+    assert integer(text) == expected

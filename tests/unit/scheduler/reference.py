@@ -34,7 +34,7 @@ def balanced(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
 def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[float]:
     has = fit.allocatable(node)
     used = [sum(amounts) for amounts in zip(*(fit.pod_requests(each).scored for each in (pod, *pods)), strict=True)]
-    return [1 - used[i] / has[name] if has.get(name) else 0.0 for i, name in enumerate(("cpu", "memory"))]
+    return [max(0.0, 1 - used[i] / has[name]) if has.get(name) else 0.0 for i, name in enumerate(("cpu", "memory"))]
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -66,6 +66,12 @@ def test_what_is_written_says_the_same_with_everything_filled_in() -> None:
     }
 
 
+@pytest.mark.parametrize("timeout", ["300h", "0.00005s", "1234.567s"])
+def test_a_timeout_is_written_as_one(timeout: str) -> None:
+    configuration = check(parse(f"{HEAD}extenders: [{{{SMALL}, httpTimeout: {timeout}}}]"))
+    assert parse(write(configuration)).extenders == configuration.extenders
+
+
 @pytest.mark.parametrize(
     ("extenders", "message"),
     [

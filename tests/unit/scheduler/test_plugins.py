@@ -7,6 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from pinnace.fit.affinity import matches
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, NodeTable, PreFilterPlugin
 from scheduler.plugins.node_affinity import NodeAffinity
@@ -162,6 +163,13 @@ def test_node_affinity(wanted: PodBuilder, matching: str) -> None:
 )
 def test_node_affinity_to_a_name(operator: str, names: list[str], expected: list[str]) -> None:
     assert refusals(NodeAffinity(), pod().node_fields(operator, names), *ZONES) == expected
+
+
+@pytest.mark.parametrize("size", ["1_000", "9" * 20, "٣"])
+def test_what_is_no_number_for_kubernetes_is_none_here(size: str) -> None:
+    wanted, node = pod().node_affinity(("size", "Gt", ["1"])), make_node("n").label("size", size)
+    assert refusals(NodeAffinity(), wanted, node) == [AFFINITY]
+    assert not matches(wanted.build().spec, node.build())
 
 
 def test_the_emptier_node_is_liked() -> None:

@@ -37,6 +37,17 @@ def score(args: Args, pod: PodBuilder, *nodes: NodeBuilder, placed: tuple[PodBui
     return NodeResourcesFit(args).score({}, info(pod), cache_of(*nodes, placed=placed).nodes, everywhere)
 
 
+def test_of_more_than_a_node_has_nothing_is_left() -> None:
+    """Pods that request nothing count as small ones: a hundred are more than four cores. Equal weights are equal weights."""
+    crowd = tuple(make_pod(f"p{i}").req().node("n") for i in range(100))
+    twice = strategy("LeastAllocated", ("cpu", 2), ("memory", 2))
+    usual, same = (score(args, make_pod("new").req(), NODE, placed=crowd) for args in ({}, twice))
+    assert usual == same and usual >= 0
+    everywhere = np.ones(1, np.bool_)
+    table = cache_of(NODE, placed=crowd).nodes
+    assert 0 <= NodeResourcesBalancedAllocation().score({}, info(POD), table, everywhere)[0] <= 100
+
+
 @pytest.mark.parametrize(
     ("args", "pod", "expected"),
     [

@@ -9,7 +9,7 @@ from controllers.podfacts import FactBook
 from pinnace.api.resources import PODS, Resource, T
 from pinnace.client.client import Client
 from pinnace.client.index import Index
-from pinnace.client.informer import Handler, Informer
+from pinnace.client.informer import Handler, Informer, complaint
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 
@@ -58,6 +58,11 @@ class Informers:
     @property
     def synced(self) -> bool:
         return all(informer.revision for informer in self._informers.values())
+
+    @property
+    def healthy(self) -> str | None:
+        """None, or what is wrong, for /readyz."""
+        return complaint(self._informers.values())
 
     async def wait_synced(self, timeout: float) -> None:
         """Returns when all have their first state. Raises TimeoutError; `timeout` is for each."""

@@ -90,7 +90,7 @@ class Fleet:
         """What /readyz asks."""
         return {
             "session": lambda: self._session.healthy,
-            "nodes": lambda: None if self._registered else "the fleet's nodes are not registered yet",
+            "nodes": lambda: self._informer.healthy if self._registered else "the fleet's nodes are not registered yet",
             "pods": lambda: self._watch.healthy,
         }
 

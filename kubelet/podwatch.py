@@ -35,12 +35,16 @@ class PodWatch:
         self._nodes: frozenset[str] = frozenset()
         self._opened: frozenset[str] = frozenset()
         self._synced = False
+        self._informer: Informer[Pod] | None = None
         self._grown = asyncio.Event()
 
     @property
     def healthy(self) -> str | None:
         """None, or what is wrong, for /readyz."""
-        return None if self._synced or not self._nodes else "the pods of some nodes are not watched yet"
+        if not self._nodes:
+            return None
+        wrong = self._informer.healthy if self._informer is not None else None
+        return wrong or (None if self._synced else "the pods of some nodes are not watched yet")
 
     def follow(self, nodes: Collection[str]) -> None:
         """The nodes whose pods are wanted from now on. One that was gone in between counts as new."""
@@ -56,7 +60,7 @@ class PodWatch:
             self._grown.clear()
             self._opened, self._synced = self._nodes, False
             selector = f"spec.nodeName in ({','.join(sorted(self._opened))})"
-            informer = Informer(self._client, fields=selector, clock=self._clock)
+            informer = self._informer = Informer(self._client, fields=selector, clock=self._clock)
             informer.add_handler(self._pods.handle)
             await race(informer.run(), self._until_grown(informer))
 

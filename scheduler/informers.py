@@ -8,7 +8,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
 from pinnace.client.index import Index
-from pinnace.client.informer import Informer
+from pinnace.client.informer import Informer, complaint
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.framework.handle import Preemption, Waiting
 
@@ -40,6 +40,11 @@ class Informers:
     @property
     def synced(self) -> bool:
         return all(informer.revision for informer in self._all.values())
+
+    @property
+    def healthy(self) -> str | None:
+        """None, or what is wrong, for /readyz."""
+        return complaint(self._all.values())
 
     async def wait_synced(self, timeout: float) -> None:
         """Returns when all have their first state. Raises TimeoutError; `timeout` is for each."""

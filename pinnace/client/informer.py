@@ -9,15 +9,18 @@ revision arrive in one call; between a broken stream and its resumption nothing 
 intermediate versions may be missed, but the handlers' sum is still the store. `revision` never goes back: a server that is
 behind is left for another.
 
-What it does not promise: that it is up to date. `wait_for` a revision where that matters.
+What it does not promise: that it is up to date. `wait_for` a revision where that matters; `healthy` says whether it hears
+anything at all. When etcd was restored from a backup, every server is behind until the store has passed the old revision. It
+does not list anew by itself then: what its handlers keep (expectations, assumed pods, what a kubelet has reported) is compared
+by revisions of the history that is gone, and one revision may mean another state in the new one. Its process must start anew.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
@@ -28,6 +31,10 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise
 
 T = TypeVar("T", bound=Object)
+
+DEAF = 10.0
+"""Seconds for which an informer whose stream broke may be told nothing and still be healthy: another server is found in three,
+and a stream that is resumed where nothing happens shows its first bookmark after five."""
 
 
 @dataclass(slots=True)
@@ -64,9 +71,19 @@ class Informer(Generic[T]):
         self._handlers: list[Handler[T]] = []
         self._resume: int | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._failing: tuple[float, ApiError] | None = None
+        """Since when there is no stream that tells anything, and why not, by the latest attempt."""
         self.store: Mapping[str, T] = MappingProxyType(self._objects)
         self.revision = 0
         """Everything up to here is in the store. 0: not synced."""
+
+    @property
+    def healthy(self) -> str | None:
+        """None, or what is wrong, for /readyz: a copy that does not follow is worse than none, as nobody sees it age."""
+        plural = self._client.resource.plural
+        if self._failing is not None and (silent := self._clock.monotonic() - self._failing[0]) >= DEAF:
+            return f"{plural} are not followed for {silent:.0f} s: {self._failing[1]}"
+        return None if self.revision else f"{plural} are not synced yet"
 
     def add_handler(self, handler: Handler[T]) -> None:
         """`handler` runs on the event loop, after the store has changed, once per response; it must not block or raise."""
@@ -103,6 +120,14 @@ class Informer(Generic[T]):
 
     async def _follow(self) -> None:
         """Follows one stream to its end, which is an ApiError."""
+        try:
+            await self._follow_one()
+        except ApiError as error:
+            since = self._failing[0] if self._failing is not None else self._clock.monotonic()
+            self._failing = since, error
+            raise
+
+    async def _follow_one(self) -> None:
         initial: dict[str, T] | None = {} if self._resume is None else None
         watch = self._client.watch(
             labels=self._labels,
@@ -114,6 +139,7 @@ class Informer(Generic[T]):
         async with aclosing(watch) as batches:
             try:
                 async for batch in batches:
+                    self._failing = None
                     if initial is None:
                         self._tell(self._apply(batch.events), batch.resource_version)
                         continue
@@ -158,6 +184,12 @@ class Informer(Generic[T]):
     def _key(self, obj: T) -> str:
         metadata = obj.metadata
         return f"{metadata.namespace}/{metadata.name}" if self._client.resource.namespaced else metadata.name
+
+
+def complaint(informers: Iterable[Informer[Any]]) -> str | None:
+    """The first that is not healthy, and how many others are not; for /readyz. One line must do for a dozen with one cause."""
+    wrong = [each for informer in informers if (each := informer.healthy)]
+    return f"{wrong[0]} (and {len(wrong) - 1} more)" if len(wrong) > 1 else next(iter(wrong), None)
 
 
 def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:

@@ -24,6 +24,11 @@ class Informed(Protocol):
     @property
     def synced(self) -> bool: ...
 
+    @property
+    def healthy(self) -> str | None:
+        """None, or which one does not follow, and why."""
+        ...
+
     async def wait_synced(self, timeout: float) -> None: ...
 
     async def wait_for(self, revision: int, timeout: float) -> None: ...
@@ -38,7 +43,7 @@ class Standby:
     def checks(self) -> Mapping[str, Check]:
         """For /readyz. Ready is who could lead at once; it need not lead."""
         return {
-            "informers": lambda: None if self._informers.synced else "not synced yet",
+            "informers": lambda: self._informers.healthy,
             "election": lambda: self._candidate.healthy,
         }
 

@@ -9,7 +9,8 @@ from kubelet.podwatch import GATHER, PodWatch
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.client.informer import Delta
+from pinnace.client.errors import unavailable
+from pinnace.client.informer import DEAF, Delta
 from pinnace.client.resource import WatchBatch
 from tests.builders import make_pod
 from tests.clock import FakeClock
@@ -23,6 +24,7 @@ class FakePods:
     def __init__(self) -> None:
         self.selectors: list[str] = []
         self.open = 0
+        self.broken = asyncio.Event()
         self.present: list[Pod] = []
         self.handled: list[str] = []
         self.retained: list[tuple[set[str], set[str]]] = []
@@ -31,8 +33,10 @@ class FakePods:
         self.selectors.append(fields)
         self.open += 1
         try:
-            yield WatchBatch([(WatchEventType.ADDED, pod) for pod in self.present], 7)
-            await asyncio.Event().wait()
+            if not self.broken.is_set():
+                yield WatchBatch([(WatchEventType.ADDED, pod) for pod in self.present], 7)
+            await self.broken.wait()
+            raise unavailable("API server a:1 is at revision 5, behind 7")
         finally:
             self.open -= 1
 
@@ -101,3 +105,12 @@ async def test_a_node_that_comes_back_is_watched_anew(scene: Scene) -> None:
     await scene.follow("n-0", "n-1")
     await scene.clock.advance(1.0)
     assert len(scene.pods.selectors) == 2
+
+
+async def test_a_fleet_whose_watch_tells_nothing_any_more_is_not_ready(scene: Scene) -> None:
+    """After etcd was restored from a backup every API server is behind, and no pod is heard of: that was called ready."""
+    await scene.follow("n-0")
+    assert scene.watch.healthy is None
+    scene.pods.broken.set()
+    await scene.clock.advance(DEAF)
+    assert "is at revision 5, behind 7" in (scene.watch.healthy or "")

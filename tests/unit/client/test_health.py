@@ -1,0 +1,99 @@
+"""Whether informers follow: what a replica, and a fleet, answer on /readyz when every API server is behind them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from controllers.informers import Informers as ControllersInformers
+from pinnace.api.resources import DEPLOYMENTS, NODES, PODS, Resource
+from pinnace.client.errors import ApiError, unavailable
+from pinnace.client.informer import DEAF, Informer
+from pinnace.client.resource import WatchBatch
+from pinnace.client.standby import Informed, Standby
+from scheduler.informers import Informers as SchedulerInformers
+from tests.clock import FakeClock
+
+BEHIND = unavailable("API server a:1 is at revision 53, behind 107")
+
+
+class Server:
+    """Its watches, of any resource, tell of revision 107; from `restore` on it is behind that."""
+
+    def __init__(self) -> None:
+        self._ended = asyncio.Event()
+        self.behind: ApiError | None = None
+
+    def restore(self) -> None:
+        self.behind = BEHIND
+        self._ended.set()
+
+    def recover(self) -> None:
+        self.behind = None
+        self._ended.clear()
+
+    async def watch(self, **_: object) -> AsyncIterator[WatchBatch[Any]]:
+        if self.behind is None:
+            yield WatchBatch([], 107)
+            await self._ended.wait()
+        raise self.behind or unavailable("ended")
+
+
+class Watched:
+    def __init__(self, server: Server, resource: Resource[Any]) -> None:
+        self.resource = resource
+        self.watch = server.watch
+
+
+class FakeClient:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.pods, self.nodes = self.of(PODS), self.of(NODES)
+
+    def of(self, resource: Resource[Any]) -> Watched:
+        return Watched(self._server, resource)
+
+
+def of_controllers(client: Any, clock: FakeClock) -> Any:
+    informers = ControllersInformers(client, clock=clock)
+    informers.store(DEPLOYMENTS)
+    informers.store(PODS)
+    return informers
+
+
+def of_scheduler(client: Any, clock: FakeClock) -> Any:
+    return SchedulerInformers(client, [], clock=clock)
+
+
+@pytest.mark.parametrize(("make", "named"), [(of_controllers, "deployments"), (of_scheduler, "pods")])
+async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Callable[..., Any], named: str) -> None:
+    """It was: whoever had been synced once counted as ready, and stood still, after etcd was restored from a backup."""
+    server, clock = Server(), FakeClock()
+    informers: Informed = make(FakeClient(server), clock)
+    ready = Standby(informers, None).checks["informers"]  # type: ignore[arg-type]
+    assert ready() == f"{named} are not synced yet (and 1 more)"
+    running = asyncio.ensure_future(informers.run())  # type: ignore[attr-defined]
+    await clock.advance(0.0)
+    assert ready() is None
+    server.restore()
+    await clock.advance(DEAF - 1)
+    assert ready() is None, "another server may be found"
+    await clock.advance(1.0)
+    wrong = ready() or ""
+    assert wrong.startswith(f"{named} are not followed for 10 s: ") and wrong.endswith(f"{BEHIND} (and 1 more)")
+    running.cancel()
+
+
+async def test_it_is_well_again_with_the_first_thing_that_it_is_told() -> None:
+    server, clock = Server(), FakeClock()
+    informer: Informer[Any] = Informer(Watched(server, PODS), clock=clock)  # type: ignore[arg-type]
+    running = asyncio.ensure_future(informer.run())
+    await clock.advance(0.0)
+    server.restore()
+    await clock.advance(2 * DEAF)
+    assert informer.healthy
+    server.recover()
+    await clock.advance(DEAF)
+    assert informer.healthy is None
+    running.cancel()

@@ -19,6 +19,7 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client import config
 from pinnace.cluster import errors
+from pinnace.cluster.folder import NO_ROOM
 from pinnace.cluster.spec import default_data_dir
 
 R = TypeVar("R")
@@ -82,7 +83,7 @@ def _configuration() -> Iterator[None]:
     except config.ConfigError as error:
         raise Failure(str(error), hint=error.hint) from error
     except OSError as error:
-        hint = "name another file with PINNACE_CONFIG"
+        hint = "free some space" if error.errno in NO_ROOM else "name another file with PINNACE_CONFIG"
         raise Failure(f"the client configuration cannot be written: {error}", hint=hint) from error
 
 

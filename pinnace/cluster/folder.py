@@ -1,7 +1,8 @@
 """The folder of a local cluster, and who may change it.
 
     <data_dir>/cluster.json   the state
-    <data_dir>/lock           held (flock) by the `up` or `down` that is at work; a killed one lets go of it by dying
+    <data_dir>/lock           held (flock) by the `up` or `down` that is at work, and so is the folder itself; a killed one lets
+                              go of them by dying
     <data_dir>/logs/          one log a process
     <data_dir>/etcd/          the data of the etcd members
     <data_dir>/pki/           the certificates, and who uses which (pinnace.cluster.certificates)
@@ -9,6 +10,7 @@
 Only these are ever written or removed, and the folders only together with the state that says they are ours.
 """
 
+import errno
 import fcntl
 import os
 from collections import deque
@@ -21,6 +23,8 @@ from pinnace.cluster.errors import Busy, FolderError
 from pinnace.cluster.spec import etcd_folder, pki_folder, pods_folder
 from pinnace.cluster.state import ClusterState, StateError
 from pinnace.runtime.trees import remove_tree
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Folder:
@@ -45,33 +49,66 @@ class Folder:
     def locked(self) -> Iterator[None]:
         """Keeps every other `up` and `down` out of the folder, which exists. Raises Busy at once when one is at work."""
         try:
-            handle = self._acquire()
+            handles = self._acquire()
         except OSError as error:
             raise self._unusable(error) from error
         try:
             yield
         finally:
             self._lock.unlink(missing_ok=True)
-            os.close(handle)
+            for handle in handles:
+                os.close(handle)
 
-    def _acquire(self) -> int:
+    def _acquire(self) -> list[int]:
+        """The locks of the file and of the folder. On a full disk, which `down` is to free, there may be no room for the file;
+        and not every file system can lock a folder (NFS cannot). Either is enough; whoever can have the other has it."""
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            alone = self._lock_folder(folder)
+            try:
+                return [self._acquire_file(), folder]
+            except OSError as error:
+                if not alone or error.errno not in NO_ROOM:
+                    raise
+                return [folder]
+        except BaseException:
+            os.close(folder)
+            raise
+
+    def _lock_folder(self, handle: int) -> bool:
+        """False: this file system cannot."""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise self._busy() from None
+        except OSError:
+            return False
+        return True
+
+    def _acquire_file(self) -> int:
         while True:
             handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
                 os.close(handle)
-                raise Busy(
-                    f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
-                    hint="wait until it is done",
-                ) from None
+                raise self._busy() from None
             with suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == self._lock.stat().st_ino:
-                    os.ftruncate(handle, 0)
-                    os.pwrite(handle, str(os.getpid()).encode(), 0)
+                    with suppress(OSError):  # the pid is for people: without room for it the lock is held all the same
+                        os.ftruncate(handle, 0)
+                        os.pwrite(handle, str(os.getpid()).encode(), 0)
                     return handle
             os.close(handle)  # the holder before us removed the file between our open and our lock
+
+    def _busy(self) -> Busy:
+        owner = ""
+        with suppress(OSError), self._lock.open(errors="replace") as file:
+            owner = file.read(32).strip()
+        return Busy(
+            f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
+            hint="wait until it is done",
+        )
 
     def read(self) -> ClusterState | None:
         """None when there is no state. Raises FolderError when there is one that cannot be understood."""
@@ -144,6 +181,5 @@ class Folder:
             return []
 
     def _unusable(self, error: OSError) -> FolderError:
-        return FolderError(
-            f"{self.path} cannot be used: {error.strerror or error}", hint="choose another folder with --data-dir"
-        )
+        hint = "free some space" if error.errno in NO_ROOM else "choose another folder with --data-dir"
+        return FolderError(f"{self.path} cannot be used: {error.strerror or error}", hint=hint)

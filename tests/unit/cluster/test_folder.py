@@ -1,9 +1,13 @@
 """The state, the lock and the cleaning up of a cluster's folder."""
 
+import errno
+import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,7 @@ from pinnace.cluster.state import ClusterState, StateError, planned
 from pinnace.runtime.procfs import Identity
 from tests.unprivileged import read_only, unprivileged
 
+OPEN = os.open
 PLANS = [
     Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:2", ("python", "-m", "apiserver.main")),
     Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("python", "-m", "scheduler.main"), (("TZ", "UTC"),)),
@@ -76,6 +81,54 @@ with Folder(Path({str(tmp_path)!r})).locked():
     assert (tmp_path / "lock").exists()
     with Folder(tmp_path).locked():
         pass
+
+
+def no_room(*arguments: object, **named: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def no_file(path: str | Path, flags: int, mode: int = 0o777) -> int:
+    return no_room() if flags & os.O_CREAT else OPEN(path, flags, mode)
+
+
+@pytest.mark.parametrize(("call", "full"), [("pwrite", no_room), ("open", no_file)])
+def test_a_full_disk_keeps_nobody_from_freeing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, full: Callable[..., int]
+) -> None:
+    """`pinnace down` wrote its pid into the lock, and was refused for that; or there is not even room for the lock."""
+    folder = Folder(tmp_path)
+    folder.claim(a_state(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        with folder.locked():
+            with pytest.raises(Busy), Folder(tmp_path).locked():
+                pass
+            patched.undo()
+            with pytest.raises(Busy), Folder(tmp_path).locked():
+                pass
+            folder.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On NFS a lock takes a descriptor that can be written to."""
+    flock = fcntl.flock
+
+    def as_on_nfs(handle: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", as_on_nfs)
+    with Folder(tmp_path).locked(), pytest.raises(Busy, match=str(os.getpid())), Folder(tmp_path).locked():
+        pass
+
+
+def test_what_a_full_disk_refuses_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "write_text", no_room)
+    with pytest.raises(FolderError, match="No space left on device") as refused:
+        Folder(tmp_path).write(a_state(tmp_path))
+    assert refused.value.hint == "free some space"
 
 
 def test_nothing_is_left_of_a_folder_that_was_made_for_the_cluster(tmp_path: Path) -> None:

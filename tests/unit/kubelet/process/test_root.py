@@ -1,13 +1,20 @@
 """What becomes of the folders of pods whose files do not want to go."""
 
 import asyncio
+import errno
+import os
+import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kubelet.process import files
 from kubelet.process.reset import reset
 from kubelet.process.root import Root, bury
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.unit.kubelet.process.scene import FOR_EVER, Scene, exists, shell
 from tests.unprivileged import read_only, unprivileged
 
 
@@ -34,6 +41,29 @@ def test_reset_leaves_nothing() -> None:
         root.close()
         reset(folder / "root")
         assert list(folder.iterdir()) == []
+
+
+async def test_a_full_disk_does_not_keep_what_runs_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shim is told by a file to end: `pinnace down` failed for want of room for it, and frees the room."""
+
+    def full(path: str, record: Mapping[str, Any]) -> None:
+        if (Path(path).parent / files.PLAN).exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, record)
+
+    write = files.write
+    scene = Scene(tmp_path / "root")
+    scene.run(shell(FOR_EVER))
+    await scene.running()
+    pid, shim = scene.pid(), scene.shim()
+    scene.root.close()
+    monkeypatch.setattr(files, "write", full)
+    try:
+        reset(tmp_path / "root")
+        assert not exists(pid)
+    finally:
+        if exists(shim):
+            os.kill(shim, signal.SIGKILL)
 
 
 async def test_what_stays_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

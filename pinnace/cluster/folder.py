@@ -61,29 +61,32 @@ class Folder:
 
     def _acquire(self) -> list[int]:
         """The locks of the file and of the folder. On a full disk, which `down` is to free, there may be no room for the file;
-        and not every file system can lock a folder (NFS cannot). Either is enough; whoever can have the other has it."""
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        and not every file system can lock a folder (NFS cannot). Either is enough; whoever can have both has both. The file
+        comes first: a folder that has one is not removed by somebody who has made it and is refused."""
+        held = []
         try:
-            alone = self._lock_folder(folder)
             try:
-                return [self._acquire_file(), folder]
+                held.append(self._acquire_file())
             except OSError as error:
-                if not alone or error.errno not in NO_ROOM:
+                if error.errno not in NO_ROOM:
                     raise
-                return [folder]
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(folder)
+                if isinstance(error, BlockingIOError):
+                    raise self._busy("" if held else self._owner()) from None
+                if not held:
+                    raise
+            else:
+                held.append(folder)
         except BaseException:
-            os.close(folder)
+            for handle in held:
+                self._lock.unlink(missing_ok=True)
+                os.close(handle)
             raise
-
-    def _lock_folder(self, handle: int) -> bool:
-        """False: this file system cannot."""
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise self._busy() from None
-        except OSError:
-            return False
-        return True
+        return held
 
     def _acquire_file(self) -> int:
         while True:
@@ -92,7 +95,7 @@ class Folder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(handle)
-                raise self._busy() from None
+                raise self._busy(self._owner()) from None
             with suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == self._lock.stat().st_ino:
                     with suppress(OSError):  # the pid is for people: without room for it the lock is held all the same
@@ -101,10 +104,13 @@ class Folder:
                     return handle
             os.close(handle)  # the holder before us removed the file between our open and our lock
 
-    def _busy(self) -> Busy:
-        owner = ""
-        with suppress(OSError), self._lock.open(errors="replace") as file:
-            owner = file.read(32).strip()
+    def _owner(self) -> str:
+        """The pid of who holds the lock; empty where there was no room for it."""
+        with suppress(OSError):
+            return self._lock.read_bytes()[:32].decode(errors="replace").strip()
+        return ""
+
+    def _busy(self, owner: str) -> Busy:
         return Busy(
             f"another pinnace (pid {owner or '?'}) is starting or stopping the cluster in {self.path}",
             hint="wait until it is done",

@@ -20,8 +20,8 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.cluster import certificates, processes, startup, view
-from pinnace.cluster.errors import AlreadyRunning, ClusterError, NoCluster, StartFailed, StartTimeout
+from pinnace.cluster import certificates, processes, startup, strays, view
+from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, StartTimeout
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
@@ -172,8 +172,14 @@ class Cluster:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """A client of its API servers."""
-        connection = Connection(self.endpoints, tls=self.tls)
+        """A client of its API servers. Raises FolderError when its certificates are gone."""
+        try:
+            connection = Connection(self.endpoints, tls=self.tls)
+        except OSError as error:
+            raise FolderError(
+                f"the certificates in {pki_folder(self.spec.data_dir)} cannot be used: {error.strerror or error}",
+                hint="was a part of the folder removed? end the cluster with `pinnace down`, and start it again",
+            ) from error
         try:
             yield Client(connection)
         finally:
@@ -249,6 +255,8 @@ class Cluster:
             await processes.end_pods(self.folder.pods())
             self.folder.remove()
             progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
+        if left := strays.find(self.folder.path):
+            raise _run_on(self.folder.path, [str(process.pid) for process in left])
         made = made or (stale.made if stale else ())
         plans = plan(self.spec, binary, self._ports.next, self._fittings)
         state = planned(self.spec, plans, made, time.time())
@@ -345,6 +353,13 @@ class Cluster:
         await processes.end_pods(self.folder.pods())
         self.folder.remove()
         return killed
+
+
+def _run_on(folder: Path, pids: Sequence[str]) -> AlreadyRunning:
+    return AlreadyRunning(
+        f"processes of an earlier cluster in {folder}, whose state is gone, still run (pid {', '.join(pids)})",
+        hint=f"end them with `pinnace down --data-dir {folder}`",
+    )
 
 
 def _already_running(folder: Path, pids: Sequence[str], *, dead: int) -> AlreadyRunning:

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pinnace.cluster import view
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.errors import NoCluster
+from pinnace.cluster.errors import FolderError, NoCluster
 from pinnace.cluster.spec import ELECTIONS
 from pinnace.cluster.view import ProcessStatus
 
@@ -13,21 +14,18 @@ INTERVAL = 0.5
 
 
 async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
-    """Says what changes after `before`. Returns when nothing is left to look at: its state is gone (another
-    cluster in its folder is none of ours), or all its processes have ended."""
-    async with cluster.client() as client:
-        while True:
-            try:
-                state = cluster.reloaded().state
-            except NoCluster:
-                return
-            after = await view.status(state, client)
-            for line in changes(before, after):
-                say(line)
-            if not any(process.pid for process in after):
-                return
-            before = after
-            await asyncio.sleep(INTERVAL)
+    """Says what changes after `before`. Returns when nothing is left to look at: its state, or its certificates,
+    are gone (another cluster in its folder is none of ours), or all its processes have ended."""
+    with suppress(NoCluster, FolderError):
+        async with cluster.client() as client:
+            while True:
+                after = await view.status(cluster.reloaded().state, client)
+                for line in changes(before, after):
+                    say(line)
+                if not any(process.pid for process in after):
+                    return
+                before = after
+                await asyncio.sleep(INTERVAL)
 
 
 def changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:

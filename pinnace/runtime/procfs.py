@@ -9,7 +9,7 @@ Source: proc_pid_stat(5), proc_pid_status(5).
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +101,32 @@ def find(argv: Sequence[str]) -> Identity | None:
             if found:
                 return identify(int(entry.name))
     return None
+
+
+def own() -> Iterator[tuple[int, list[str]]]:
+    """The pid and the command line of each process of this user."""
+    user = os.geteuid()
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                if entry.stat().st_uid == user and (line := (entry / "cmdline").read_bytes()):
+                    yield int(entry.name), os.fsdecode(line).removesuffix("\0").split("\0")
+            except OSError:
+                continue
+
+
+def descendants(processes: Iterable[Identity]) -> list[Identity]:
+    """The children of these, their children, and so on, that run now."""
+    children: dict[int, list[Entry]] = {}
+    for entry in table().values():
+        children.setdefault(entry.parent, []).append(entry)
+    boot = boot_id()
+    left, found = [process.pid for process in processes], list[Identity]()
+    while left:
+        below = children.pop(left.pop(), [])
+        found += (Identity(entry.pid, entry.started, boot) for entry in below)
+        left += (entry.pid for entry in below)
+    return found
 
 
 def usage(process: Identity) -> Usage | None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,6 +188,27 @@ def test_up_in_the_foreground_ends_when_another_command_takes_the_cluster_down(h
         assert home.run("down").returncode == 0
         assert any("brought down by another command" in line for line in lines)
         assert up.wait(20) == 0
+
+
+def test_down_ends_a_cluster_whose_folder_somebody_has_removed(home: Home) -> None:
+    """It said that there was nothing to do, and forgot how to find the cluster; the next one came up beside it."""
+    assert home.run("up", "--detach", *SMALL).returncode == 0
+    processes = home.processes()
+    shutil.rmtree(home.state.rename(home.state.with_name("removed")))
+    again = home.run("up", "--detach", *SMALL)
+    assert again.returncode == 4
+    assert f"(pid {min(process.pid for process in processes)}" in again.stderr and "pinnace down" in again.stderr
+    down = home.run("down")
+    assert down.returncode == 0 and f"were killed: {len(processes)}" in down.stderr
+    home.assert_nothing_left(processes)
+
+
+def test_up_in_the_foreground_ends_a_cluster_whose_folder_somebody_has_removed(home: Home) -> None:
+    with home.running(*SMALL) as (up, _):
+        processes = home.processes()
+        shutil.rmtree(home.state.rename(home.state.with_name("removed")))
+        assert up.wait(20) == 1
+    home.assert_nothing_left(processes)
 
 
 def fake_etcd(folder: Path, body: str) -> dict[str, str]:

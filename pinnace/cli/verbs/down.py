@@ -8,6 +8,7 @@ from pinnace.cli import local
 from pinnace.cli.command import verb
 from pinnace.cli.local import Steps
 from pinnace.cli.settings import Settings
+from pinnace.cluster import strays
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import NoCluster
 
@@ -25,14 +26,17 @@ def down(settings: Settings, data_dir: Path | None) -> None:
 
     Its processes are asked to end, and killed when they do not. etcd's data, the logs and the context in the client
     configuration are removed, and so is the folder if `pinnace up` has made it. Without a cluster there is nothing to do,
-    which is no error.
+    which is no error. Where somebody has removed the folder of a cluster that ran, its processes are found all the same.
     """
     folder = local.present_data_dir(settings, data_dir)
     with local.translated(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)
         except NoCluster as nothing:
-            click.echo(f"{nothing.message}: nothing to do")
+            if ran_on := local.run(strays.end(folder)):
+                steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
+            else:
+                click.echo(f"{nothing.message}: nothing to do")
         else:
             local.run(_down(cluster, steps))
     local.remove_context(folder)

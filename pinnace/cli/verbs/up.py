@@ -12,6 +12,7 @@ from pinnace.cli.command import verb
 from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
+from pinnace.cluster import strays
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, NoCluster
 from pinnace.cluster.follow import follow
@@ -92,8 +93,8 @@ async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
         except BaseException:
             await _down(cluster, steps)
             raise
-        if await _down(cluster, steps):
-            raise Failure("every process of the cluster had ended", hint="was it you? otherwise `dmesg` may know who")
+        if why := await _down(cluster, steps):
+            raise why
         _tell("the cluster has been brought down by another command")
 
 
@@ -101,19 +102,26 @@ def _tell(line: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
-async def _down(cluster: Cluster, steps: Steps) -> bool:
-    """Takes it down and forgets it. False: somebody else does so, or has done."""
+async def _down(cluster: Cluster, steps: Steps) -> Failure | None:
+    """Takes it down and forgets it. What it means when nobody has asked for that; None: somebody else does so, or has done."""
+    folder = cluster.spec.data_dir
+    why = Failure("every process of the cluster had ended", hint="was it you? otherwise `dmesg` may know who")
     steps.waiting("the processes to end")
     try:
-        await cluster.reloaded().end()
-    except (NoCluster, Busy):
-        return False
+        try:
+            await cluster.reloaded().end()
+        except NoCluster:
+            if not await strays.end(folder):
+                return None
+            why = Failure(f"the state of the cluster was removed from {folder}", hint="`pinnace down` ends a cluster")
+    except Busy:
+        return None
     except asyncio.CancelledError:  # it is down all the same
-        local.remove_context(cluster.spec.data_dir)
+        local.remove_context(folder)
         raise
-    local.remove_context(cluster.spec.data_dir)
+    local.remove_context(folder)
     steps.done("the cluster is down; nothing is left of it")
-    return True
+    return why
 
 
 def example_pods() -> Path | None:

@@ -12,7 +12,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.up import _down
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.errors import NoCluster
+from pinnace.cluster.errors import FolderError, NoCluster
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.follow import changes, follow
 from pinnace.cluster.spec import ClusterSpec, Plan, pki_folder
@@ -20,6 +20,7 @@ from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
+from pinnace.runtime.trees import remove_tree
 
 ZERO = ProcessStatus("scheduler", "scheduler-0", 10, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True)
 ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", "127.0.0.1:92", ready=True, leader=False)
@@ -69,6 +70,14 @@ def replaced(tmp_path: Path) -> Cluster:
     cluster = Cluster.load(tmp_path)
     Folder(tmp_path).write(a_state(tmp_path, "apiserver-2", 2.0))
     return cluster
+
+
+async def test_a_cluster_whose_certificates_are_gone_is_not_followed(replaced: Cluster) -> None:
+    """Somebody removes its folder just now: that was a bug to report."""
+    remove_tree(replaced.folder.path)
+    await follow(replaced, [], str)
+    with pytest.raises(FolderError, match="certificates"):
+        await replaced.status()
 
 
 async def test_another_cluster_in_the_folder_is_not_followed(replaced: Cluster) -> None:

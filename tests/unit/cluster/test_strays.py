@@ -1,0 +1,99 @@
+"""What runs of a cluster whose folder somebody has removed: found by its arguments, ended by `down`, named by `up`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pinnace.cluster import strays
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import AlreadyRunning
+from pinnace.cluster.etcd import EtcdBinary
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.state import planned
+from tests.unit.kubelet.process.scene import eventually, exists
+
+SCRIPT = "import subprocess as s; print(s.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); input()"
+"""A program with a child that is in a session of its own."""
+
+
+class Running:
+    """Processes with the arguments of a cluster's; each has a child."""
+
+    def __init__(self) -> None:
+        self.left = ExitStack()
+
+    def start(self, *arguments: str) -> tuple[int, int]:
+        """The pids: of the process, and of its child."""
+        command = [sys.executable, "-c", SCRIPT, *arguments]
+        process = self.left.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        self.left.callback(process.kill)
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        self.left.callback(subprocess.run, ["kill", "-9", str(child)], stderr=subprocess.DEVNULL, check=False)
+        return process.pid, child
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    running = Running()
+    with running.left:
+        yield running
+
+
+def some(running: Running, data: Path) -> dict[int, int]:
+    return dict(
+        running.start(*arguments)
+        for arguments in (
+            ("-m", "scheduler.main", "--kubeconfig", f"{data}/pki/scheduler.conf"),
+            ("--name=etcd-0", f"--data-dir={data}/etcd/etcd-0"),
+            ("-m", "kubelet.process.shim", f"{data}/pods/kubelet-0/pods/uid/containers/c/0", "3", "4"),
+        )
+    )
+
+
+def nothing_in(folder: Path) -> bool:
+    return not list(folder.iterdir())
+
+
+async def test_they_are_ended_with_all_that_they_have_started(tmp_path: Path, running: Running) -> None:
+    """`pinnace down` said that there was nothing to do, and forgot them."""
+    data = tmp_path / "data"
+    ours = some(running, data)
+    others = dict(
+        [
+            running.start("-f", f"{data}/etcd/log"),
+            running.start("-m", "scheduler.main", "--kubeconfig", f"{data}-too/pki/scheduler.conf"),
+            running.start("-m", "pinnace.cli.main", "status", "--data-dir", f"{data}/pki"),
+        ]
+    )
+    assert {process.pid for process in strays.find(data)} == set(ours)
+    assert await strays.end(data) == len(ours)
+    await eventually(lambda: not any(exists(pid) for pid in (*ours, *ours.values())))
+    assert all(exists(pid) for pid in (*others, *others.values())), "of another cluster, or of somebody who looks"
+    assert nothing_in(tmp_path), "the folder is gone, as it was"
+    assert await strays.end(data) == 0
+
+
+async def test_a_state_says_whose_they_are(tmp_path: Path, running: Running) -> None:
+    """Another `up` was faster: it is not a cluster without a state that is ended."""
+    ours = some(running, tmp_path)
+    Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [], [], 1.0))
+    assert await strays.end(tmp_path) == 0
+    assert all(map(exists, ours))
+
+
+async def test_up_names_them_and_takes_no_folder_beside_them(
+    tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    pid = min(some(running, data))
+    monkeypatch.setattr("pinnace.cluster.cluster.find_etcd", lambda: EtcdBinary(Path("/bin/false"), (3, 5, 21), False))
+    with pytest.raises(AlreadyRunning, match=rf"whose state is gone, still run \(pid .*\b{pid}\b") as refused:
+        await Cluster(ClusterSpec(nodes=1, data_dir=data)).up()
+    assert refused.value.hint == f"end them with `pinnace down --data-dir {data}`"
+    assert nothing_in(tmp_path)

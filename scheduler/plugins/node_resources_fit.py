@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pinnace.fit import Requests
 from pinnace.fit.room import reason_of
@@ -31,6 +32,9 @@ from scheduler.framework import (
 from scheduler.plugins import scoring_strategy
 from scheduler.plugins.arguments import check_names
 from scheduler.plugins.shares import shares_left
+
+_BITS = 63
+"""Of a code that is not negative."""
 
 
 class NodeResourcesFit:
@@ -61,14 +65,19 @@ class NodeResourcesFit:
         short = [lacking for _, lacking in insufficient(requests, nodes.free)]
 
         def explain() -> Verdicts:
-            """A code has one bit for each resource that is short."""
-            codes = np.zeros(len(short[0]), np.int64)
-            for bit, lacking in enumerate(short):
-                codes |= lacking.astype(np.int64) << bit
-            return Verdicts(codes, reasons)
+            lacked = [
+                (reason_of(resource), lacking)
+                for (resource, _), lacking in zip(requests.amounts, short, strict=True)
+                if lacking.any()
+            ]
+            codes = _codes([lacking for _, lacking in lacked], len(short[0]))
 
-        def reasons(code: int) -> list[str]:
-            return [reason_of(resource) for bit, (resource, _) in enumerate(requests.amounts) if code >> bit & 1]
+            def reasons(code: int) -> list[str]:
+                """What any of the nodes with this code lacks, they all lack."""
+                row = np.argmax(codes == code)
+                return [reason for reason, lacking in lacked if lacking[row]]
+
+            return Verdicts(codes, reasons)
 
         return FilterResult(~reduce(np.bitwise_or, short), explain)
 
@@ -92,6 +101,19 @@ class NodeResourcesFit:
     def _ignores(self, resource: str) -> bool:
         group, extended, _ = resource.partition("/")
         return bool(extended) and (resource in self._ignored or group in self._ignored_groups)
+
+
+def _codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:
+    """Nodes that lack the same have the same code, those that lack nothing 0: a bit for each resource, or where there are too
+    many of them, a number for each combination that there is."""
+    if len(short) <= _BITS:
+        codes = np.zeros(nodes, np.int64)
+        for bit, lacking in enumerate(short):
+            codes |= lacking.astype(np.int64) << bit
+        return codes
+    packed = np.packbits(np.stack(short, axis=1), axis=1)
+    numbers = {bytes(packed.shape[1]): 0}
+    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in packed], np.int64)
 
 
 def _names(args: Mapping[str, Any], field: str) -> Sequence[str]:

@@ -61,6 +61,27 @@ def test_node_resources_fit(wanted: PodBuilder, nodes: list[NodeBuilder], expect
     assert refusals(NodeResourcesFit(), wanted, *nodes) == expected
 
 
+@pytest.mark.parametrize("number", [60, 61, 62, 63, 64, 65, 200])
+def test_of_many_resources_each_that_is_short_is_told(number: int) -> None:
+    """However many of them there are, and whichever it is."""
+    resources = [f"example.com/r{i:03d}" for i in range(number)]
+    wanted = pod().container(dict.fromkeys(resources, 1))
+
+    def node(name: str, *without: str) -> NodeBuilder:
+        made = make_node(name)
+        for resource in set(resources) - set(without):
+            made.extended(resource, 1)
+        return made
+
+    first, last = resources[0], resources[-1]
+    nodes = [node("none", *resources), node("a", last), node("b", first, last), node("c", last), node("all"), node("d", first)]
+    told = [f"Insufficient {resource}" for resource in resources]
+    both = f"{told[0]}, {told[-1]}"
+    assert refusals(NodeResourcesFit(), wanted, *nodes) == [", ".join(told), told[-1], both, told[-1], "", told[0]]
+    assert refusals(NodeResourcesFit(), wanted, *nodes[1:]) == [told[-1], both, told[-1], "", told[0]]
+    assert refusals(NodeResourcesFit(), wanted, nodes[4]) == [""]
+
+
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [

@@ -118,6 +118,18 @@ def test_resources() -> None:
     ]
 
 
+def test_the_last_one_of_seventy_resources() -> None:
+    *there, last = (f"example.com/r{at}" for at in range(70))
+    node = make_node("n0")
+    for resource in there:
+        node.extended(resource, 1)
+    found = explained(make_pod("a").container(dict.fromkeys((*there, last), 1)), [node])
+    assert found["message"] == f"0/1 nodes are available: 1 Insufficient {last}."
+    assert [each["text"] for each in found["remedies"]] == [
+        f"ask for less, or add a larger node: it asks for 1 {last}, and n0 has 0"
+    ]
+
+
 def test_taints_and_cordons() -> None:
     not_ready = make_node("n2").taint("node.kubernetes.io/not-ready", effect="NoExecute")
     nodes = [

@@ -1,7 +1,8 @@
 """Extenders over HTTP: a POST for each call, made in a thread, on a connection of its own.
 
-The thread does all that takes long: writing and reading JSON, and waiting. The timeout is for what the extender takes. A call
-whose time is over is given up at once; its connection is broken, which ends the thread, too.
+The thread does all that takes long: reading JSON, and waiting; another one writes JSON. The timeout is for what the extender
+takes, and whoever looks up its name. A call whose time is over is given up at once; its connection is broken, which ends the
+thread, too. Only a thread that looks up a name cannot be ended: it is waited for by nobody but calls that have a timeout.
 """
 
 import asyncio
@@ -27,7 +28,8 @@ T = TypeVar("T")
 BINDS = 32
 """At a time, at most; others wait. They have threads of their own: no decision waits for them."""
 QUESTIONS = 4
-"""Threads for all else. One question is asked at a time; those that were given up may take some time to end."""
+"""Threads for all else. One question is asked at a time; those that were given up may take some time to end, and then the next
+ones may not even begin within their time."""
 MAX_ANSWER = 64 << 20
 """Bytes."""
 _GATEWAY = (502, 504)
@@ -45,52 +47,58 @@ class HttpTransport:
         self._binders = ThreadPoolExecutor(BINDS, thread_name_prefix="extender-bind")
         self._room = asyncio.Semaphore(BINDS)
         self._askers = ThreadPoolExecutor(QUESTIONS, thread_name_prefix="extender")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="extender-args")  # of its own: nothing in it waits for anybody
         self._calls: set[_Call] = set()
 
     async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
         by_name = self._configuration.node_cache_capable
-        found, problem = await self._post(
-            FILTER, lambda: self._encoder.args(pod, nodes, by_name), lambda answer: wire.filtered(answer, by_name)
-        )
+        body = await self._written(lambda: self._encoder.args(pod, nodes, by_name))
+        found, problem = await self._post(FILTER, body, lambda answer: wire.filtered(answer, by_name))
         if problem:
             raise ExtenderError(FILTER, self._url(FILTER), f": {problem}")
         return found
 
     async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
         by_name = self._configuration.node_cache_capable
-        return await self._post(PRIORITIZE, lambda: self._encoder.args(pod, nodes, by_name), wire.priorities)
+        body = await self._written(lambda: self._encoder.args(pod, nodes, by_name))
+        return await self._post(PRIORITIZE, body, wire.priorities)
 
     async def preempt(self, pod: Pod, victims: Mapping[str, Sacrifice]) -> Mapping[str, Demanded]:
         by_uid = self._configuration.node_cache_capable
-        return await self._post(PREEMPT, lambda: wire.preemption_args(pod, victims, by_uid), wire.demanded)
+        body = await self._written(lambda: wire.preemption_args(pod, victims, by_uid))
+        return await self._post(PREEMPT, body, wire.demanded)
 
     async def bind(self, binding: Binding, fence: Fence) -> None:
         async with self._room:
-            problem = await self._post(BIND, lambda: wire.binding_args(binding, fence), wire.binding_error)
+            problem = await self._post(BIND, wire.binding_args(binding, fence), wire.binding_error)
         if problem:
             raise ExtenderError(BIND, self._url(BIND), f": {problem}")
 
     async def close(self) -> None:
         for call in self._calls:
             call.give_up()
-        for threads in (self._askers, self._binders):
+        for threads in (self._writer, self._askers, self._binders):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def _url(self, verb: str) -> str:
         return f"{self._base}/{self._configuration.verbs[verb]}"
 
-    async def _post(self, verb: str, encode: Callable[[], bytes], decode: Callable[[bytes], T]) -> T:
+    async def _written(self, write: Callable[[], bytes]) -> bytes:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, write)
+
+    async def _post(self, verb: str, body: bytes, decode: Callable[[bytes], T]) -> T:
         url, timeout = self._url(verb), self._configuration.timeout
         threads = self._binders if verb == BIND else self._askers
         loop = asyncio.get_running_loop()
-        body = await loop.run_in_executor(threads, encode)
-        call = _Call(url, timeout, self._secure)
+        call = _Call(url, timeout, self._secure, body)
         self._calls.add(call)
         try:
             async with asyncio.timeout(timeout):
-                status, answer = await loop.run_in_executor(threads, lambda: call.make(body, decode))
+                status, answer = await loop.run_in_executor(threads, call.make, decode)
         except TimeoutError:
-            raise _kind(call)(verb, url, f": no answer within {timeout:g} s") from None
+            kind = _kind(call)
+            missing = "connection" if kind is NotSent else "answer"
+            raise kind(verb, url, f": no {missing} within {timeout:g} s") from None
         except wire.Malformed as error:
             raise ExtenderError(verb, url, f": {error}") from None
         except (OSError, HTTPException, UnicodeError) as error:  # the last is of names that cannot be looked up
@@ -106,7 +114,7 @@ class HttpTransport:
 class _Call:
     """`make` is for a thread, `give_up` for any."""
 
-    def __init__(self, url: str, timeout: float, secure: ssl.SSLContext | None) -> None:
+    def __init__(self, url: str, timeout: float, secure: ssl.SSLContext | None, body: bytes) -> None:
         parts = urlsplit(url)
         host = parts.hostname or ""
         self._path = parts.path
@@ -115,12 +123,13 @@ class _Call:
             if secure is not None
             else HTTPConnection(host, parts.port, timeout=timeout)
         )
+        self._body = body
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._sent = False
         self._given_up = False
 
-    def make(self, body: bytes, decode: Callable[[bytes], T]) -> tuple[int, T | None]:
+    def make(self, decode: Callable[[bytes], T]) -> tuple[int, T | None]:
         """The status, and with 200 the answer. Raises OSError, HTTPException, Malformed."""
         with closing(self._connection):
             self._connection.connect()
@@ -128,6 +137,7 @@ class _Call:
                 if self._given_up:
                     raise TimeoutError
                 self._socket, self._sent = self._connection.sock, True
+                body = self._body
             headers = {"Content-Type": "application/json", "Connection": "close"}
             self._connection.request("POST", self._path, body, headers)
             with self._connection.getresponse() as response:
@@ -139,9 +149,10 @@ class _Call:
         return 200, decode(answer)
 
     def give_up(self) -> bool:
-        """Ends `make`, wherever it is, if it has not ended. True: something may have been sent; False: nothing will be."""
+        """Ends `make`, wherever it is, if it has not ended or begun. True: something may have been sent; False: nothing will
+        be. What was to be sent is forgotten: it may be megabytes, and the thread may take long to notice."""
         with self._lock:
-            self._given_up = True
+            self._given_up, self._body = True, b""
             if self._socket is not None:
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)

@@ -1,10 +1,13 @@
 """Extenders over HTTP: what goes over the wire is Kubernetes', and whatever goes wrong is told with the URL."""
 
 import asyncio
+import socket
 import threading
-from collections.abc import AsyncIterator
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -13,7 +16,7 @@ from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
 from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
 from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
-from scheduler.extenders.http import BINDS, HttpTransport
+from scheduler.extenders.http import BINDS, QUESTIONS, HttpTransport
 from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.http_extender import Answer, HttpExtender
@@ -138,6 +141,61 @@ async def test_a_gateway_that_has_lost_the_answer(status: int) -> None:
     async with serving({"bind": lambda args: status}) as (transport, _):
         with pytest.raises(AnswerLost, match=f"code {status}"):
             await transport.bind(BINDING, FENCE)
+
+
+@pytest.fixture
+def name_server() -> Iterator[threading.Event]:
+    """One that hangs until the event is set. Nothing ends a thread that asks it."""
+    answers = threading.Event()
+
+    def look_up(*args: Any, **more: Any) -> Any:
+        answers.wait()
+        raise socket.gaierror("no such name")
+
+    with patch("socket.getaddrinfo", look_up):
+        yield answers
+        answers.set()
+
+
+@pytest.mark.parametrize("verb", [FILTER, PRIORITIZE, PREEMPT])
+async def test_no_question_waits_for_a_name_server_that_hangs(name_server: threading.Event, verb: str) -> None:
+    """Also when no thread is left that could ask the extender."""
+    transport = HttpTransport(ExtenderConfiguration("http://extender.example:1", VERBS, timeout=0.02))
+    ask = {
+        FILTER: lambda: transport.filter(POD, NODES),
+        PRIORITIZE: lambda: transport.prioritize(POD, NODES),
+        PREEMPT: lambda: transport.preempt(POD, {}),
+    }[verb]
+    async with asyncio.timeout(5):
+        for _ in range(QUESTIONS + 2):
+            with pytest.raises(NotSent, match=f"/{verb}: no connection within 0.02 s"):
+                await ask()
+    await transport.close()
+
+
+async def test_no_bind_waits_for_a_name_server_that_hangs(name_server: threading.Event) -> None:
+    transport = HttpTransport(ExtenderConfiguration("http://extender.example:1", VERBS, timeout=0.02))
+    async with asyncio.timeout(5):
+        binds = [transport.bind(BINDING, FENCE) for _ in range(BINDS + 2)]
+        assert {type(failure) for failure in await asyncio.gather(*binds, return_exceptions=True)} == {NotSent}
+    await transport.close()
+
+
+async def test_questions_that_were_given_up_take_no_memory(name_server: threading.Event) -> None:
+    size, asked = 1 << 20, QUESTIONS + 12
+    large = [make_node("n0").label("large", "x" * size).build()]
+    transport = HttpTransport(ExtenderConfiguration("http://extender.example:1", VERBS, timeout=0.01))
+    tracemalloc.start()
+    try:
+        async with asyncio.timeout(5):
+            for _ in range(asked):
+                with pytest.raises(NotSent):
+                    await transport.filter(POD, large)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < asked * size / 2, "the encoder remembers the node once"
+    await transport.close()
 
 
 async def test_decisions_do_not_wait_for_binds() -> None:

@@ -1,7 +1,8 @@
 """NodeVolumeLimits: a node can have so many volumes of each CSI driver attached, as its CSINode says.
 
 A claim is a volume: it counts once on a node, however many pods there use it. Its driver is that of its volume, or before it
-has one, its class's provisioner. In-tree sources are not counted.
+has one, its class's provisioner, which need not be the same: a class without a provisioner has volumes of any driver. In-tree
+sources are not counted.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ class NodeVolumeLimits:
     def __init__(self, handle: Objects) -> None:
         self._objects = Volumes(handle)
         self._csi_nodes: Mapping[str, CSINode] = handle.objects(CSI_NODES)
-        self._ledger = _Ledger(self._driver)
+        self._ledger = _Ledger(self._driver, self._has_volume)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         return None if any(self._driver(key) for key in claims_of(pod)) else SKIP
@@ -66,21 +67,28 @@ class NodeVolumeLimits:
         storage_class = self._objects.classes.get(class_of(claim))
         return storage_class.provisioner if storage_class is not None else None
 
+    def _has_volume(self, key: str) -> bool:
+        """Then the driver of the claim stays what it is."""
+        claim = self._objects.claims.get(key)
+        return claim is not None and self._objects.volume_of(claim) is not None
+
 
 class _Ledger:
     """Columns by driver: what is attached to each node, and its limit. They follow what has changed since they were last asked
     for, at a cost of the claims on the nodes that changed; and in a new epoch, of a look at each node's CSINode."""
 
-    def __init__(self, driver: Callable[[str], str | None]) -> None:
+    def __init__(self, driver: Callable[[str], str | None], has_volume: Callable[[str], bool]) -> None:
         self._driver = driver
+        self._has_volume = has_volume
         self._names: list[str] = []
         self._position = 0
         self._epoch: tuple[int, int] | None = None
         self._csi_nodes: list[CSINode | None] = []
         self._limits: dict[str, Counts] = {}
         self._attached: dict[str, Counts] = {}
-        self._unknown: set[str] = set()
-        """Nodes with a claim whose driver was not known when they were counted."""
+        self._open: set[str] = set()
+        """Nodes with a claim that had no volume when they were counted: its driver may be another one once it has. They are
+        counted again each time; no more than those whose pods have not begun, as a pod only runs with its volumes."""
 
     def limits(self, driver: str) -> Counts | None:
         """None: no node limits it."""
@@ -95,10 +103,10 @@ class _Ledger:
         if self._names != nodes.names or changed is None:
             self._names = list(nodes.names)
             self._csi_nodes = [None] * len(nodes)
-            self._limits, self._attached, self._unknown, self._epoch = {}, {}, set(), None
+            self._limits, self._attached, self._open, self._epoch = {}, {}, set(), None
             changed = list(used.nodes_with_claims())
         self._position = used.position
-        for node in {*changed, *self._unknown}:
+        for node in {*changed, *self._open}:
             self._recount(node, nodes)
         if nodes.epoch != self._epoch:
             self._epoch = nodes.epoch
@@ -116,12 +124,12 @@ class _Ledger:
         row = nodes.row(node)
         if row is None:
             return
-        drivers = [self._driver(claim) for claim in nodes.used_volumes.claims(node)]
-        if None in drivers:
-            self._unknown.add(node)
+        claims = nodes.used_volumes.claims(node)
+        if all(map(self._has_volume, claims)):
+            self._open.discard(node)
         else:
-            self._unknown.discard(node)
-        counts = Counter(driver for driver in drivers if driver)
+            self._open.add(node)
+        counts = Counter(driver for driver in map(self._driver, claims) if driver)
         for driver in counts.keys() - self._attached.keys():
             self._attached[driver] = np.zeros(len(self._names), np.int64)
         for driver, column in self._attached.items():

@@ -176,3 +176,20 @@ class TestNodeVolumeLimits:
         assert refusals(plugin, pod("c1"), cache.nodes) == ["", FULL]
         cache.remove_node("n0")
         assert refusals(plugin, pod("c1"), cache.nodes) == [FULL]
+
+    @pytest.mark.parametrize(
+        ("provisioner", "unbound", "driver", "bound"),
+        [("kubernetes.io/no-provisioner", "", "d", FULL), ("d", FULL, "other", "")],
+        ids=["made by hand", "by another driver"],
+    )
+    def test_a_claim_counts_for_the_driver_of_its_volume_once_it_is_bound(
+        self, provisioner: str, unbound: str, driver: str, bound: str
+    ) -> None:
+        stores, cache = self.stores(1), cache_of(make_node("n0"))
+        stores.put(storage_class("made", provisioner))
+        plugin = NodeVolumeLimits(stores)
+        cache.observe(pod("new", name="old"), "n0")
+        assert refusals(plugin, pod("c1"), cache.nodes) == [unbound]
+        stores.put(volume("late", csi={"driver": driver, "volumeHandle": "h"}))
+        stores.put(claim("new", storage_class="made", volume="late"))
+        assert refusals(plugin, pod("c1"), cache.nodes) == [bound]

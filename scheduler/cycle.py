@@ -161,7 +161,7 @@ def _pick(
     while np.count_nonzero(feasible):
         if row is None or not feasible[row]:
             row = one_of(_best(state, pod, nodes, framework, feasible, opinion), pod, seed)
-        refused = _crowded(pod, row, cache, framework)
+        refused = crowded(pod, row, cache, framework)
         if not refused:
             return row
         refusals += refused
@@ -177,8 +177,9 @@ def _best(
     return equal_best(scores if opinion is None else scores + opinion.added_score(nodes))
 
 
-def _crowded(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:
-    """Why a node would refuse the pod if those were there already that are nominated to it, and ahead of the pod."""
+def crowded(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:
+    """Why a node would refuse the pod if those were there already that are nominated to it, and ahead of the pod.
+    Raises PluginError."""
     nodes = cache.nodes
     ahead = nodes.nominated.ahead_of(pod, nodes.names[row])
     if not ahead:

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -108,14 +108,17 @@ def answer(
         known = ", ".join(frameworks)
         problem = f"it asks for scheduler {pod.spec.schedulerName}, and the configuration has no such profile, only {known}"
         return Explanation(key, pod.spec.schedulerName, pod.spec.nodeName, problem=problem)
-    cache, placed = filled(stores[NODES].values(), stores[PODS].values())
+    cache, placed = filled(stores[NODES].values(), stores[PODS].values(), frameworks)
     found = explain(pod, cache, placed, framework, node if cache.nodes.row(node) is not None else "")
     hearing = [each.url_prefix for each in configuration.extenders if interested(each.managed_resources, pod)]
     return replace(found, extenders=hearing)
 
 
-def filled(nodes: Iterable[Node], pods: Iterable[Pod]) -> tuple[Cache, dict[str, list[PodInfo]]]:
-    """A cache of these, and the pods by node."""
+def filled(
+    nodes: Iterable[Node], pods: Iterable[Pod], scheduler_names: Container[str]
+) -> tuple[Cache, dict[str, list[PodInfo]]]:
+    """A cache of these, as `scheduler.feed` would fill it, and the pods by node. Room is kept for nominated pods of these
+    schedulers: of others the leader knows nothing until they are bound."""
     cache, placed = Cache(), dict[str, list[PodInfo]]()
     for node in nodes:
         cache.set_node(node)
@@ -124,6 +127,12 @@ def filled(nodes: Iterable[Node], pods: Iterable[Pod]) -> tuple[Cache, dict[str,
             info = PodInfo(pod)
             cache.observe(info, pod.spec.nodeName)
             placed.setdefault(pod.spec.nodeName, []).append(info)
+        elif (
+            pod.status.nominatedNodeName
+            and pod.spec.schedulerName in scheduler_names
+            and not pod.metadata.HasField("deletionTimestamp")
+        ):
+            cache.nominate(PodInfo(pod), pod.status.nominatedNodeName)
     return cache, placed
 
 

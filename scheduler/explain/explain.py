@@ -8,6 +8,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
+from scheduler.cycle import crowded
 from scheduler.explain.advice import advisor
 from scheduler.explain.model import Asked, Case, Explanation, Objection, Ranked, Refusal, Remedy
 from scheduler.explain.preempting import preemption
@@ -29,7 +30,11 @@ def explain(
     `placed`, the pods by node. `asked`: a node of the cache to say more about; empty: none."""
     cache.remove(pod.metadata.uid)
     others = {node: [info for info in pods if info.uid != pod.metadata.uid] for node, pods in placed.items()}
-    case = Case(_unbound(pod), cache.nodes, others)
+    unbound = _unbound(pod)
+    for info in cache.nodes.nominated:
+        if info.priority >= unbound.priority:
+            others.setdefault(cache.nodes.nominated.node_of(info.uid), []).append(info)
+    case = Case(unbound, cache.nodes.seen_at(unbound.priority, unbound.uid), others)
     found = Explanation(
         case.pod.key,
         framework.scheduler_name,
@@ -41,7 +46,7 @@ def explain(
         return replace(found, message=NO_NODES, remedies=[*_ungate(case.pod, found), without_nodes(case)])
     state: CycleState = {}
     try:
-        surveyed = survey(framework, state, case.pod, cache.nodes)
+        surveyed = _surveyed(framework, state, case, cache)
         found = replace(
             found,
             feasible=int(np.count_nonzero(surveyed.feasible)),
@@ -50,7 +55,7 @@ def explain(
             asked=_asked(case, surveyed, asked) if asked else None,
         )
         if found.feasible:
-            return _scored(found, framework, state, case, surveyed)
+            return _scored(found, framework, state, replace(case, nodes=cache.nodes), surveyed)
         lower = [(info, node) for node, pods in others.items() for info in pods if info.priority < case.pod.priority]
         return replace(
             found,
@@ -60,6 +65,14 @@ def explain(
         )
     except PluginError as error:
         return replace(found, problem=str(error))
+
+
+def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache) -> Survey:
+    """As the scheduler decides: of nominated pods amounts count on all nodes, the rest (ports, affinity, ...) where the pod
+    would have a place. Raises PluginError."""
+    found = survey(framework, state, case.pod, case.nodes)
+    refused = [each for row in np.flatnonzero(found.feasible).tolist() for each in crowded(case.pod, row, cache, framework)]
+    return replace(found, refusals=[*found.refusals, *refused])
 
 
 def _unbound(pod: Pod) -> PodInfo:
@@ -94,7 +107,7 @@ def _refusals(surveyed: Survey) -> list[Refusal]:
         Refusal(plugin, reason, _names(surveyed, nodes), int(np.count_nonzero(nodes & alone)))
         for plugin, reason, nodes in surveyed.groups()
     ]
-    order = {plugin: place for place, (plugin, _) in enumerate(surveyed.refusals)}
+    order = {plugin: place for place, plugin in enumerate(dict.fromkeys(plugin for plugin, _ in surveyed.refusals))}
     return sorted(found, key=lambda refusal: (order[refusal.plugin], -len(refusal.nodes), refusal.reason))
 
 
@@ -114,7 +127,7 @@ def _asked(case: Case, surveyed: Survey, node: str) -> Asked:
 
 
 def _scored(found: Explanation, framework: Framework, state: CycleState, case: Case, surveyed: Survey) -> Explanation:
-    """Raises PluginError."""
+    """What is kept for nominated pods counts in no score: the nodes of `case` are without it. Raises PluginError."""
     feasible = surveyed.feasible
     table = list(scores(framework, state, case.pod, case.nodes, feasible))
     total = np.zeros(len(case.nodes))

@@ -9,7 +9,8 @@ from scheduler.cache.table import NodeTable
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`pod` is in question, and takes no room. `placed`: the pods that do, by node."""
+    """`pod` is in question, and takes no room. `placed`: the pods that do, by node, and those that are nominated
+    there and ahead of it. `nodes`: as the pod sees them, what is kept for nominated pods is not free."""
 
     pod: PodInfo
     nodes: NodeTable

@@ -28,7 +28,7 @@ def preemption(framework: Framework, pod: PodInfo, cache: Cache, lower: Sequence
         return ""
     for info, _ in lower:
         cache.remove(info.uid)
-    nodes = cache.nodes
+    nodes = cache.nodes.seen_at(pod.priority, pod.uid)
     rows = np.flatnonzero(survey(framework, {}, pod, nodes).feasible).tolist()
     by_node: dict[str, list[PodInfo]] = {}
     for info, node in lower:
@@ -62,7 +62,7 @@ def _victims(framework: Framework, pod: PodInfo, cache: Cache, node: str, lower:
     row = cache.nodes.row(node)
     for info in sorted(lower, key=lambda info: (-info.priority, info.key)):
         cache.observe(info, node)
-        if not survey(framework, {}, pod, cache.nodes).feasible[row]:
+        if not survey(framework, {}, pod, cache.nodes.seen_at(pod.priority, pod.uid)).feasible[row]:
             cache.remove(info.uid)
             victims.append(info.key)
     return victims

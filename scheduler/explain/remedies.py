@@ -21,7 +21,7 @@ def remedies(case: Case, survey: Survey) -> list[Remedy]:
     rows = np.flatnonzero(objections == objections.min())
     if objections.min() > 1:
         return [_together(case, survey, rows.tolist())]
-    found = [remedy for plugin in _plugins(survey, rows.tolist()) for remedy in _alone(case, survey, plugin, rows.tolist())]
+    found = [remedy for plugin in survey.refusing(rows.tolist()) for remedy in _alone(case, survey, plugin, rows.tolist())]
     return sorted(found, key=lambda remedy: -len(remedy.nodes))[:MOST]
 
 
@@ -42,14 +42,9 @@ def _alone(case: Case, survey: Survey, plugin: str, rows: Sequence[int]) -> Iter
 def _together(case: Case, survey: Survey, rows: Sequence[int]) -> Remedy:
     """All that one node wants: the one that lacks the least, the first by name."""
     row = min(rows, key=lambda row: (missing_share(case, row), case.nodes.names[row]))
-    plugins = _plugins(survey, [row])
+    plugins = survey.refusing([row])
     texts = [advisor(plugin).remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
     return Remedy("; and ".join(texts), [case.nodes.names[row]], plugins)
-
-
-def _plugins(survey: Survey, rows: Sequence[int]) -> list[str]:
-    """Those that refuse one of the nodes."""
-    return [plugin for plugin, result in survey.refusals if not result.passed[rows].all()]
 
 
 def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:

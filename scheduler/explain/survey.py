@@ -22,7 +22,8 @@ from scheduler.framework.runtime import Framework
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """`refusals`: the verdicts of the plugins that had something to look at, in their order."""
+    """`refusals`: the verdicts of the plugins that had something to look at, in their order. A plugin may be there twice, about
+    different nodes."""
 
     nodes: NodeTable
     refusals: Sequence[tuple[str, FilterResult]]
@@ -48,9 +49,15 @@ class Survey:
 
     def groups(self) -> Iterator[tuple[str, str, BoolArray]]:
         """(plugin, reason, nodes). A node is in several when it is refused for several reasons. Raises PluginError."""
+        found: dict[tuple[str, str], BoolArray] = {}
         for plugin, result in self.refusals:
             for reason, nodes in _by_reason(plugin, result).items():
-                yield plugin, reason, nodes
+                found[plugin, reason] = found[plugin, reason] | nodes if (plugin, reason) in found else nodes
+        yield from ((plugin, reason, nodes) for (plugin, reason), nodes in found.items())
+
+    def refusing(self, rows: Sequence[int]) -> list[str]:
+        """The plugins that refuse one of these nodes."""
+        return list(dict.fromkeys(plugin for plugin, result in self.refusals if not result.passed[rows].all()))
 
 
 def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Survey:

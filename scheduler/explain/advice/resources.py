@@ -9,7 +9,7 @@ from pinnace.fit.requests import PODS
 from pinnace.fit.room import reason_of
 from pinnace.fit.table import IntArray
 from scheduler.cache.table import FloatArray
-from scheduler.explain.advice.advisor import Reasons, rows_of
+from scheduler.explain.advice.advisor import Reasons, listing, rows_of
 from scheduler.explain.model import Case, Remedy
 
 _BYTES = ("memory", "ephemeral-storage")
@@ -71,9 +71,13 @@ _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 def _stated(case: Case, row: int, resource: str, amount: int) -> str:
     free, there = int(case.nodes.free(resource)[row]), int(case.nodes.allocatable(resource)[row])
+    ahead = case.nodes.nominated.ahead_of(case.pod, case.nodes.names[row])
+    keeping = sorted(each.key for each in ahead if dict(each.requests.amounts).get(resource))
+    kept = f"room is kept for {listing(keeping)}" if keeping else ""
     if resource == PODS:
-        return f"it runs {there - free} of at most {there} pods"
-    return f"it asks for {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
+        return f"it runs {there - free - len(keeping)} of at most {there} pods{kept and f', and {kept}'}"
+    stated = f"it asks for {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
+    return f"{stated}{kept and f', as {kept}'}"
 
 
 def _missing(case: Case, row: int, resource: str, amount: int) -> str:

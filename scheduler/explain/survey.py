@@ -18,23 +18,34 @@ from scheduler.framework.interface import NormalizePlugin, PreScorePlugin
 from scheduler.framework.points import Point
 from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, PluginError, Status
 from scheduler.framework.runtime import Framework
+from scheduler.plugins.node_unschedulable import TAINT, NodeUnschedulable
+from scheduler.plugins.taint_toleration import HARD, TaintToleration
+from scheduler.plugins.tolerations import untolerated
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """`refusals`: the verdicts of the plugins that had something to look at, in their order. A plugin may be there twice, about
-    different nodes."""
+    different nodes. `cordoned`: nodes of which TaintToleration only says again what NodeUnschedulable says."""
 
     nodes: NodeTable
     refusals: Sequence[tuple[str, FilterResult]]
+    cordoned: BoolArray
     nowhere: tuple[str, str] | None = None
     """(plugin, reason) of the first PreFilter that refused the pod for all nodes."""
+
+    @property
+    def objecting(self) -> Iterator[tuple[str, FilterResult]]:
+        """The refusals, less what is said again: a cordon is one thing in the way, although there is a taint for it as well."""
+        for plugin, result in self.refusals:
+            said_again = plugin == TaintToleration.name
+            yield plugin, FilterResult(result.passed | self.cordoned, result.explain) if said_again else result
 
     @property
     def objections(self) -> IntArray:
         """For each node, by how many plugins it is refused."""
         found = np.zeros(len(self.nodes), np.int64)
-        for _, result in self.refusals:
+        for _, result in self.objecting:
             found += ~result.passed
         return found
 
@@ -50,14 +61,14 @@ class Survey:
     def groups(self) -> Iterator[tuple[str, str, BoolArray]]:
         """(plugin, reason, nodes). A node is in several when it is refused for several reasons. Raises PluginError."""
         found: dict[tuple[str, str], BoolArray] = {}
-        for plugin, result in self.refusals:
+        for plugin, result in self.objecting:
             for reason, nodes in _by_reason(plugin, result).items():
                 found[plugin, reason] = found[plugin, reason] | nodes if (plugin, reason) in found else nodes
         yield from ((plugin, reason, nodes) for (plugin, reason), nodes in found.items())
 
     def refusing(self, rows: Sequence[int]) -> list[str]:
         """The plugins that refuse one of these nodes."""
-        return list(dict.fromkeys(plugin for plugin, result in self.refusals if not result.passed[rows].all()))
+        return list(dict.fromkeys(plugin for plugin, result in self.objecting if not result.passed[rows].all()))
 
 
 def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Survey:
@@ -84,7 +95,17 @@ def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTab
                 refusals.append((plugin.name, result))
             except Exception as error:
                 raise PluginError(plugin.name, "Filter", error) from error
-    return Survey(nodes, refusals, nowhere)
+    return Survey(nodes, refusals, _cordoned(refusals, pod, nodes), nowhere)
+
+
+def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes: NodeTable) -> BoolArray:
+    """The nodes that NodeUnschedulable refuses, and that have no taint in the pod's way but the one that says so."""
+    refused = next((~result.passed for plugin, result in refusals if plugin == NodeUnschedulable.name), None)
+    if refused is None:
+        return np.zeros(len(nodes), np.bool_)
+    tolerations = list(pod.pod.spec.tolerations)
+    only: BoolArray = nodes.taints.map(lambda taints: untolerated(taints, tolerations, HARD) == [TAINT], np.bool_)
+    return refused & only
 
 
 def scores(

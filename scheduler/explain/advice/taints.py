@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from scheduler.cache.table import Taint
 from scheduler.explain.advice.advisor import Reasons, listing, names_of, rows_of
 from scheduler.explain.model import Case, Remedy
+from scheduler.plugins.node_unschedulable import TAINT
 from scheduler.plugins.taint_toleration import HARD
 from scheduler.plugins.tolerations import untolerated
 
@@ -35,7 +36,11 @@ class Cordoned:
 
 
 def _taints(case: Case, row: int) -> tuple[Taint, ...]:
-    return tuple(untolerated(case.nodes.taints.at(row), case.pod.pod.spec.tolerations, HARD))
+    """Those in the pod's way. A cordoned node's own taint goes with the cordon, of which NodeUnschedulable tells. If there
+    is no other, the profile is without that plugin, and it counts."""
+    found = untolerated(case.nodes.taints.at(row), case.pod.pod.spec.tolerations, HARD)
+    others = [taint for taint in found if taint != TAINT] if case.nodes.unschedulable[row] else found
+    return tuple(others or found)
 
 
 def _remedy(taints: Sequence[Taint]) -> str:

@@ -1,5 +1,6 @@
 """Questions of each kind, and the exact words of the answers: from the objects of a cluster to what `pinnace why` prints."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from textwrap import dedent
@@ -149,6 +150,82 @@ def test_taints_and_cordons() -> None:
     assert details(make_pod("a"), nodes, node="n3") == [
         "NodeUnschedulable: the node is cordoned: `pinnace uncordon n3` lets pods onto it again"
     ]
+
+
+def cordoned(name: str) -> NodeBuilder:
+    """As it is on a cluster: controllers add a taint."""
+    return make_node(name).unschedulable().taint("node.kubernetes.io/unschedulable")
+
+
+class TestCordonsWithTheirTaint:
+    """A cordon is one thing in the way, and not two."""
+
+    def test_one_is_ended_where_that_helps(self) -> None:
+        full = make_pod("full").req(cpu=4).node("n1")
+        assert why(make_pod("a").req(cpu=1), [cordoned("n0"), make_node("n1")], [full]) == dedent("""\
+            pod default/a is pending: no node can take it.
+            0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.
+
+            All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):
+              PLUGIN              NODES   ALONE   REASON                       WHICH
+              NodeUnschedulable   1       1       node(s) were unschedulable   n0
+              NodeResourcesFit    1       1       Insufficient cpu             n1
+
+            The smallest changes that would help, any one of them:
+              * uncordon n0  -> n0
+              * free 1 cpu on n1, or ask for that much less: it asks for 1 cpu, 0 of 4 is free  -> n1
+        """)
+
+    def test_all_are_cordoned(self) -> None:
+        nodes = [cordoned("n0"), cordoned("n1")]
+        assert remedies(make_pod("a"), nodes) == ["uncordon n0, n1 -> n0 n1"]
+        assert details(make_pod("a"), nodes) == [
+            "NodeUnschedulable: the node is cordoned: `pinnace uncordon n0` lets pods onto it again"
+        ]
+        assert remedies(make_pod("a").req(cpu=1), nodes[:1], [make_pod("b").req(cpu=4).node("n0")]) == [
+            "uncordon n0; and free 1 cpu on n0, or ask for that much less: it asks for 1 cpu, 0 of 4 is free -> n0"
+        ]
+
+    def test_other_taints_are_another_thing(self) -> None:
+        nodes = [cordoned("n0").taint("gpu", "true")]
+        assert remedies(make_pod("a"), nodes) == ["uncordon n0; and tolerate gpu=true:NoSchedule -> n0"]
+        assert details(make_pod("a"), nodes) == [
+            "NodeUnschedulable: the node is cordoned: `pinnace uncordon n0` lets pods onto it again",
+            "TaintToleration: it does not tolerate the taint gpu=true:NoSchedule",
+        ]
+        tolerant = make_pod("a").tolerate("node.kubernetes.io/unschedulable", operator="Exists")
+        assert remedies(tolerant, nodes) == ["tolerate gpu=true:NoSchedule -> n0"]
+        assert explained(tolerant, [cordoned("n0")])["feasible"] == 1
+
+    def test_the_taint_outlives_the_cordon_for_a_moment(self) -> None:
+        nodes = [make_node("n0").taint("node.kubernetes.io/unschedulable")]
+        assert details(make_pod("a"), nodes) == [
+            "TaintToleration: it does not tolerate the taint node.kubernetes.io/unschedulable:NoSchedule"
+        ]
+
+    def test_what_the_scheduler_says_is_told_as_it_is(self) -> None:
+        """Whichever plugin of the profile is asked first; and without NodeUnschedulable the taint is all there is."""
+        profile = {"plugins": {"filter": {"disabled": [{"name": "*"}], "enabled": []}}}
+        for enabled, message in [
+            (["TaintToleration", "NodeUnschedulable"], "node(s) had untolerated taint {node.kubernetes.io/unschedulable: }"),
+            (["NodeUnschedulable", "TaintToleration"], "node(s) were unschedulable"),
+            (["TaintToleration"], "node(s) had untolerated taint {node.kubernetes.io/unschedulable: }"),
+        ]:
+            profile["plugins"]["filter"]["enabled"] = [{"name": name} for name in enabled]
+            configuration = parse(
+                json.dumps(
+                    {
+                        "apiVersion": "kubescheduler.config.k8s.io/v1",
+                        "kind": "KubeSchedulerConfiguration",
+                        "profiles": [profile],
+                    }
+                )
+            )
+            found = explained(make_pod("a"), [cordoned("n0")], configuration=configuration, node="n0")
+            assert found["message"] == f"0/1 nodes are available: 1 {message}."
+            only = "NodeUnschedulable" if "NodeUnschedulable" in enabled else "TaintToleration"
+            assert [each["plugin"] for each in found["asked"]["objections"]] == [only]
+            assert all(each["details"] for each in found["asked"]["objections"])
 
 
 def test_node_affinity() -> None:

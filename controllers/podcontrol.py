@@ -5,6 +5,7 @@ call, or fewer that are large, and the first batch with a refusal is the last; a
 with a single pod.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 TOLD = 25
 """Events of one batch; client-go lets through as many of an object at once."""
+_PREFIX, _MADE_UP = 58, "[bcdfghjklmnpqrstvwxz2456789]{5}"
+"""Of `generateName` the server takes so many characters, and appends these."""
 
 
 def pod_from(template: PodTemplateSpec, resource: Resource[Any], owner: Object) -> Pod:
@@ -36,6 +39,14 @@ def pod_from(template: PodTemplateSpec, resource: Resource[Any], owner: Object) 
     metadata.ownerReferences.append(refers_to(resource, owner))
     pod.spec.CopyFrom(template.spec)
     return pod
+
+
+def _of_any(pod: Pod, refusal: str) -> str:
+    """The refusal without the pod's name, if the server made that up: else each attempt would be an event of its own."""
+    prefix = pod.metadata.generateName
+    if not prefix or pod.metadata.name:
+        return refusal
+    return re.sub(f'"{re.escape(prefix[:_PREFIX])}{_MADE_UP}"', lambda _: f'"{prefix}"', refusal, count=1)
 
 
 class PodControl:
@@ -60,7 +71,8 @@ class PodControl:
                 if errors[0].reason == "NamespaceTerminating":
                     return None
                 self._refused.add(key)
-                self._events.event(owner, "Warning", "FailedCreate", f"Error creating: {errors[0].message}")
+                why = _of_any(batch[0], errors[0].message)
+                self._events.event(owner, "Warning", "FailedCreate", f"Error creating: {why}")
                 return errors[0]
         return None
 

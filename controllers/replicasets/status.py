@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controllers.podfacts import Facts
-from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
+from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetCondition, ReplicaSetStatus
 from pinnace.api.times import to_time
 
 FAILURE = "ReplicaFailure"
@@ -38,9 +38,19 @@ def status_of(
     status.conditions.extend(each for each in replica_set.status.conditions if each.type != FAILURE)
     if trouble is not None:
         old = next((each for each in replica_set.status.conditions if each.type == FAILURE), None)
-        condition = status.conditions.add(type=FAILURE, status="True", reason=trouble.reason, message=trouble.message)
-        condition.lastTransitionTime.CopyFrom(old.lastTransitionTime if old is not None else to_time(now))
+        status.conditions.append(_failure(old, trouble, now))
     return status, min(waits, default=None)
+
+
+def _failure(old: ReplicaSetCondition | None, trouble: Trouble, now: float) -> ReplicaSetCondition:
+    """One that is said already stays as it is. Each refusal has another text, with a pod's name that was made up, and to write
+    that would be a change of the replica set, after which it is looked at again at once: for ever, without a back-off."""
+    if old is not None and (old.status, old.reason) == ("True", trouble.reason):
+        return old
+    since = old.lastTransitionTime if old is not None and old.status == "True" else to_time(now)
+    return ReplicaSetCondition(
+        type=FAILURE, status="True", reason=trouble.reason, message=trouble.message, lastTransitionTime=since
+    )
 
 
 def _available_in(pod: Facts, patience: int, now: float) -> float | None:

@@ -33,7 +33,7 @@ class Server:
         self.calls: list[int] = []
         self.revision = 100
         self.lose_answers = False
-        self.code, self.reason = Code.PERMISSION_DENIED, "Forbidden"
+        self.code, self.reason, self.message = Code.PERMISSION_DENIED, "Forbidden", "exceeded quota"
 
     async def create_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
         if sum(pod.ByteSize() for pod in pods) > MAX_REQUEST:
@@ -46,7 +46,7 @@ class Server:
 
     def _create(self) -> BatchItem:
         if not self.quota:
-            return BatchItem(error=encode(Refusal(self.code, self.reason, "exceeded quota")))
+            return BatchItem(error=encode(Refusal(self.code, self.reason, self.message)))
         self.quota -= 1
         return BatchItem(name=f"web-{self.quota}", resourceVersion=str(self.revision))
 
@@ -125,6 +125,18 @@ async def test_the_first_refusal_ends_it_and_the_next_attempt_begins_with_one() 
     assert bench.server.calls[2:] == [1, 9]
     assert await bench.create(10) is None
     assert bench.server.calls[4:] == [10]
+
+
+async def test_refusals_of_pods_without_a_name_are_one_event() -> None:
+    """However long their owner's name is; what else the message quotes stays."""
+    bench, web = Bench(), make_replica_set("web" * 20)
+    bench.server.quota = 0
+    pod = pod_from(web.spec.template, REPLICA_SETS, web)
+    for name in ("bcdfg", "xz245"):
+        bench.server.message = f'pods "{web.metadata.name[:58]}{name}" is forbidden by "{web.metadata.name[:58]}bcdfg"'
+        await bench.control.create(KEY, web, [pod])
+    assert len(bench.told) == 2 and len(set(bench.told)) == 1
+    assert bench.told[0][1].endswith(f'pods "{web.metadata.name}-" is forbidden by "{web.metadata.name[:58]}bcdfg"')
 
 
 async def test_pods_of_a_large_template_are_made_in_calls_that_a_server_takes() -> None:

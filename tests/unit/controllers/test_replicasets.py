@@ -159,10 +159,19 @@ def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None
     web.status.conditions.add(type="Mine", status="True")
     web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", "exceeded quota"), NOW)[0])
     assert [(each.type, each.reason) for each in web.status.conditions] == [("Mine", ""), ("ReplicaFailure", "FailedCreate")]
-    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", "still"), NOW + 50)[0])
+    web.status.CopyFrom(status_of(web, [], Trouble("FailedDelete", "not that one"), NOW + 50)[0])
     failure = web.status.conditions[1]
-    assert (failure.message, failure.lastTransitionTime.seconds) == ("still", NOW)
+    assert (failure.reason, failure.message) == ("FailedDelete", "not that one")
+    assert failure.lastTransitionTime.seconds == NOW
     assert [each.type for each in status_of(web, [], None, NOW)[0].conditions] == ["Mine"]
+
+
+def test_a_failure_that_is_said_already_is_no_change() -> None:
+    """A change would be looked at at once: each refusal names another pod, and no back-off would ever be waited for."""
+    web = make_replica_set("web", replicas=3)
+    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", 'pods "web-bcdfg" is forbidden'), NOW)[0])
+    again, _ = status_of(web, [], Trouble("FailedCreate", 'pods "web-xz245" is forbidden'), NOW + 50)
+    assert again == web.status
 
 
 def test_facts_are_those_of_the_version_that_is_asked_about() -> None:

@@ -8,7 +8,7 @@ history.
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from controllers.deployments.rolling import bounds, lags, oldest_first
+from controllers.deployments.rolling import lags, most, oldest_first
 from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
 from controllers.ownership import refers_to
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
@@ -82,8 +82,8 @@ def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet])
 def resize(replica_set: ReplicaSet, deployment: Deployment, size: int) -> None:
     """With a note of what size the deployment has."""
     replica_set.spec.replicas = size
-    annotations, wanted = replica_set.metadata.annotations, deployment.spec.replicas
-    annotations[DESIRED_ANNOTATION], annotations[MAX_ANNOTATION] = str(wanted), str(wanted + bounds(deployment)[0])
+    annotations = replica_set.metadata.annotations
+    annotations[DESIRED_ANNOTATION], annotations[MAX_ANNOTATION] = str(deployment.spec.replicas), str(most(deployment))
 
 
 def forgotten(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from controllers.amounts import amount
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.scalars import MAX_INT32
 from pinnace.api.times import to_seconds
 
 Sizes = dict[str, int]
@@ -24,6 +25,11 @@ def bounds(deployment: Deployment) -> tuple[int, int]:
     surge = amount(spec.strategy.rollingUpdate.maxSurge, spec.replicas, up=True)
     unavailable = amount(spec.strategy.rollingUpdate.maxUnavailable, spec.replicas, up=False)
     return surge, min(unavailable if surge or unavailable else 1, spec.replicas)
+
+
+def most(deployment: Deployment) -> int:
+    """Pods that there may be at once. Sizes and counts are int32: a surge that goes beyond is as much as can be said."""
+    return min(MAX_INT32, deployment.spec.replicas + bounds(deployment)[0])
 
 
 def total(sets: Iterable[ReplicaSet]) -> int:
@@ -46,7 +52,7 @@ def room(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
         if lags(each):
             return 0
         there += max(each.spec.replicas, each.status.replicas)
-    return max(0, deployment.spec.replicas + bounds(deployment)[0] - there)
+    return max(0, most(deployment) - there)
 
 
 def oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:

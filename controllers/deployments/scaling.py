@@ -6,7 +6,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#pr
 import math
 from collections.abc import Sequence
 
-from controllers.deployments.rolling import Sizes, bounds, oldest_first, total
+from controllers.deployments.rolling import Sizes, most, oldest_first, total
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.naturals import natural
 from pinnace.api.times import to_seconds
@@ -44,15 +44,14 @@ def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replica
 
 def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes:
     """The largest comes first, and has what is left of rounding; of equals the newest, or where some are to go the oldest."""
-    wanted = deployment.spec.replicas
-    most = wanted + bounds(deployment)[0] if wanted else 0
-    change = most - total(active)
+    room = most(deployment) if deployment.spec.replicas else 0
+    change = room - total(active)
     sign = -1 if change > 0 else 1
     ordered = sorted(active, key=lambda each: (-each.spec.replicas, sign * to_seconds(each.metadata.creationTimestamp)))
     sizes, done = dict[str, int](), 0
     for each in ordered:
-        share = _share(deployment, each, most)
-        part = min(share, change - done) if change > 0 else max(share, change - done) if change < 0 else 0
+        share = _share(deployment, each, room)
+        part = min(share, change - done) if change > 0 else min(0, max(share, change - done))
         sizes[each.metadata.name] = each.spec.replicas + part
         done += part
     largest = ordered[0].metadata.name
@@ -60,12 +59,12 @@ def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes
     return sizes
 
 
-def _share(deployment: Deployment, each: ReplicaSet, most: int) -> int:
+def _share(deployment: Deployment, each: ReplicaSet, room: int) -> int:
     """What it would grow by, if it grew as the deployment does."""
     before = noted(each, MAX_ANNOTATION) or deployment.status.replicas
     if not deployment.spec.replicas:
         return -each.spec.replicas
-    return math.floor(each.spec.replicas * most / before + 0.5) - each.spec.replicas if before else 0
+    return math.floor(each.spec.replicas * room / before + 0.5) - each.spec.replicas if before else 0
 
 
 def _saturated(deployment: Deployment, new: ReplicaSet) -> bool:

@@ -50,12 +50,12 @@ def counted(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replic
     status = DeploymentStatus()
     status.CopyFrom(deployment.status)
     status.observedGeneration = deployment.metadata.generation
-    status.replicas = sum(each.status.replicas for each in sets)
+    status.replicas = _count(each.status.replicas for each in sets)
     status.updatedReplicas = new.status.replicas if new is not None else 0
-    status.readyReplicas = sum(each.status.readyReplicas for each in sets)
-    status.availableReplicas = sum(each.status.availableReplicas for each in sets)
-    status.unavailableReplicas = max(0, total(sets) - status.availableReplicas)
-    status.terminatingReplicas = sum(each.status.terminatingReplicas for each in sets)
+    status.readyReplicas = _count(each.status.readyReplicas for each in sets)
+    status.availableReplicas = _count(each.status.availableReplicas for each in sets)
+    status.unavailableReplicas = min(MAX_INT32, max(0, total(sets) - status.availableReplicas))
+    status.terminatingReplicas = _count(each.status.terminatingReplicas for each in sets)
     if status.availableReplicas >= deployment.spec.replicas - bounds(deployment)[1]:
         text = "Deployment has minimum availability."
         say(status, AVAILABLE, "True", "MinimumReplicasAvailable", text, now)
@@ -63,6 +63,11 @@ def counted(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replic
         text = "Deployment does not have minimum availability."
         say(status, AVAILABLE, "False", "MinimumReplicasUnavailable", text, now)
     return status
+
+
+def _count(numbers: Iterable[int]) -> int:
+    """Their sum, as far as an int32 can say it: replica sets may be of any size, and say anything."""
+    return min(MAX_INT32, sum(numbers))
 
 
 def has_deadline(deployment: Deployment) -> bool:

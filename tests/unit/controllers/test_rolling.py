@@ -11,7 +11,7 @@ from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION, 
 from controllers.deployments.status import is_complete
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStrategy, ReplicaSet
 from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.api.scalars import STRING
+from pinnace.api.scalars import MAX_INT32, STRING
 from tests.workloads import make_deployment, make_replica_set
 
 
@@ -131,6 +131,28 @@ def test_a_single_one_takes_it_all_and_who_has_arrived_sends_the_others_away() -
     assert scaled(rolling(7, "1", "0"), a_set("new", 0), [a_set("old", 0)]) == {"new": 7}
     arrived = noted(a_set("new", 7, 7), 7, 8)
     assert scaled(rolling(7, "1", "0"), arrived, [a_set("old", 3, 3)]) == {"old": 0}
+
+
+@pytest.mark.parametrize("before", [4, MAX_INT32])
+@pytest.mark.parametrize("after", [8, MAX_INT32])
+@pytest.mark.parametrize(("big", "small"), [(4, 0), (4, 3), (MAX_INT32, 0), (MAX_INT32 - 3, 3), (MAX_INT32, MAX_INT32)])
+def test_no_size_or_count_is_larger_than_can_be_written(before: int, after: int, big: int, small: int) -> None:
+    """The API takes any surge; and anybody may resize the replica sets, and write in their annotations."""
+    deployment = rolling(after, str(MAX_INT32), "0")
+    for most in (1, MAX_INT32, before + MAX_INT32):
+        sets = [noted(a_set("big", big, 4), before, most), noted(a_set("small", small, small), before, most)]
+        for each in sets:
+            each.spec.template.spec.containers[0].image = f"app:{each.metadata.name}"
+        wanted = plan(deployment, sets, False, 0.0)
+        changed = [each for _, each in wanted.update]
+        assert all(0 <= each.spec.replicas <= MAX_INT32 for each in changed)
+        assert all(int(each.metadata.annotations[MAX_ANNOTATION]) <= MAX_INT32 for each in changed)
+
+
+def test_a_surge_beyond_all_numbers_is_as_much_as_can_be_said() -> None:
+    old, new = noted(a_set("old", 4, 4, created=1), 4, MAX_INT32), noted(a_set("new", 4, 4, created=2), 4, MAX_INT32)
+    sizes = scaled(rolling(8, str(MAX_INT32), "0"), new, [old])
+    assert sum(sizes.values()) == MAX_INT32 and min(sizes.values()) >= 4
 
 
 # --- the promise

@@ -17,6 +17,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
+from apiserver.registry.quantities import keep_spelling
 from apiserver.registry.strategy import Strategy
 from apiserver.storage.interface import StorageError
 from apiserver.uids import new_uid
@@ -317,6 +318,7 @@ class Store(Generic[T]):
         else:
             _keep_identity(new, old)
             self.strategy.prepare_update(new, old)
+            keep_spelling(new, old)
 
     def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Final[T]:
         """What becomes of the present version, if the new one is valid."""

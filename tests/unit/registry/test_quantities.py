@@ -1,0 +1,131 @@
+"""Quantities that are written differently are the same: an update with them changes nothing."""
+
+from typing import Any
+
+import pytest
+
+from apiserver.registry import quantities
+from apiserver.registry.quantities import keep_spelling
+from pinnace.api.codec import from_dict, to_dict
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import LimitRange, Pod
+from pinnace.api.resources import (
+    ALL,
+    DEPLOYMENTS,
+    JOBS,
+    LIMIT_RANGES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
+from tests.unit.auth.matrix import OWN, serving
+from tests.unit.registry.objects import CONTAINER, Data, pod
+from tests.unit.registry.test_creating import asked, call
+
+
+def sized(cpu: str, memory: str) -> Data:
+    """Of a pod. The request of cpu is a default, made of the limit."""
+    return {"containers": [CONTAINER | {"resources": {"limits": {"cpu": cpu}, "requests": {"memory": memory}}}]}
+
+
+def templated(cpu: str, memory: str, **more: Any) -> Data:
+    labels = {} if "restartPolicy" in more else {"metadata": {"labels": {"app": "a"}}}
+    return {"template": labels | {"spec": sized(cpu, memory) | more}}
+
+
+def selecting(cpu: str, memory: str) -> Data:
+    return {"selector": {"matchLabels": {"app": "a"}}} | templated(cpu, memory)
+
+
+def claim(cpu: str, memory: str) -> Data:
+    return {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": memory}}}
+
+
+SPECS: dict[Resource[Any], Any] = {
+    PODS: sized,
+    DEPLOYMENTS: selecting,
+    JOBS: lambda cpu, memory: templated(cpu, memory, restartPolicy="Never"),
+    PERSISTENT_VOLUME_CLAIMS: claim,
+    RESOURCE_QUOTAS: lambda cpu, memory: {"hard": {"requests.cpu": cpu, "requests.memory": memory}},
+    LIMIT_RANGES: lambda cpu, memory: {"limits": [{"type": "Container", "max": {"cpu": cpu, "memory": memory}}]},
+}
+
+
+@pytest.mark.parametrize("resource", SPECS, ids=lambda resource: resource.plural)
+async def test_who_writes_the_same_amounts_differently_changes_nothing(resource: Resource[Any]) -> None:
+    service = resource.service.rpartition(".")[2]
+    async with serving() as assembly:
+
+        async def write(verb: str, cpu: str, memory: str) -> Any:
+            data = {"metadata": {"name": "a", "namespace": OWN}, "spec": SPECS[resource](cpu, memory)}
+            method = f"{service}/{verb}"
+            return resource.message.FromString(await call(assembly, method, asked(assembly, method, from_dict(resource, data))))
+
+        first = await write("Create", "1000m", "1024Mi")
+        assert await write("Update", "1", "1Gi") == first
+        if resource not in (PODS, JOBS, PERSISTENT_VOLUME_CLAIMS):
+            other = await write("Update", "2", "1Gi")
+            assert other.metadata.resourceVersion != first.metadata.resourceVersion
+            assert "2" in str(to_dict(other)["spec"]) and "1Gi" not in str(to_dict(other)["spec"])
+
+
+def keeping(new: Data, old: Data) -> Pod:
+    made = pod(**new)
+    keep_spelling(made, pod(**old))
+    return made
+
+
+def containers(**cpu: str) -> Data:
+    return {"containers": [CONTAINER | {"name": name, "resources": {"requests": {"cpu": of}}} for name, of in cpu.items()]}
+
+
+def cpus(made: Pod) -> dict[str, str]:
+    return {each.name: each.resources.requests["cpu"].string for each in made.spec.containers}
+
+
+def test_a_container_is_found_again_by_its_name() -> None:
+    made = keeping(containers(new="1", b="2", a="1.0"), containers(a="1000m", b="2000m", c="1"))
+    assert cpus(made) == {"new": "1", "b": "2000m", "a": "1000m"}
+
+
+def test_another_value_is_as_it_is_written_and_what_is_none_too() -> None:
+    made = pod()
+    made.spec.CopyFrom(pod(**containers(a="1001m", b="2", c="3")).spec)
+    made.spec.containers[1].resources.requests["cpu"].string = "many"
+    keep_spelling(made, pod(**containers(a="1", b="2000m", c="3.0")))
+    assert cpus(made) == {"a": "1001m", "b": "many", "c": "3.0"}
+
+
+def test_one_of_several_variables_of_a_name_is_not_taken_for_another() -> None:
+    def variables(*divisors: str) -> Data:
+        fields = [{"resource": "limits.cpu", "divisor": divisor} for divisor in divisors]
+        return {
+            "containers": [CONTAINER | {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": each}} for each in fields]}]
+        }
+
+    made = keeping(variables("1", "1000m", "1.0"), variables("1", "1000m", "1m"))
+    divisors = [each.valueFrom.resourceFieldRef.divisor.string for each in made.spec.containers[0].env]
+    assert divisors == ["1", "1000m", "1.0"]
+
+
+def test_what_is_not_there_does_not_come_to_be_there() -> None:
+    volume = {"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}
+    old = {"volumes": [volume], "overhead": {"cpu": "1"}}
+    bare = pod(volumes=[{"name": "v", "emptyDir": {}}])
+    made = keeping({"volumes": [{"name": "v", "emptyDir": {}}]}, old)
+    assert made == bare and made.SerializeToString(deterministic=True) == bare.SerializeToString(deterministic=True)
+
+
+def test_what_is_the_same_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all updates change no spec."""
+    new, old = pod(**containers(a="1"), metadata={"labels": {"app": "a"}}), pod(**containers(a="1"))
+    monkeypatch.setattr(quantities, "_keep", None)
+    keep_spelling(new, old)
+
+
+def test_all_quantities_that_an_update_may_change_are_in_a_spec() -> None:
+    assert quantities._holders(Lease.DESCRIPTOR) == ()
+    assert [each.name for each in quantities._holders(LimitRange.DESCRIPTOR)] == ["spec"]
+    found = {each.name for resource in ALL for each in quantities._holders(resource.message.DESCRIPTOR)}
+    assert found == {"spec", "status"}

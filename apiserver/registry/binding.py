@@ -61,6 +61,8 @@ def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, scheduled: 
             raise Rejected(_conflict("AlreadyBound", f'pod "{name}" is already assigned to node "{old.spec.nodeName}"'))
         if old.metadata.HasField("deletionTimestamp"):
             raise Rejected(_conflict("Deleting", f'pod "{name}" is being deleted, cannot be assigned to a node'))
+        if old.spec.schedulingGates:
+            raise Rejected(_conflict("Gated", f'pod "{name}" has non-empty .spec.schedulingGates: remove them first'))
         new = copy(PODS, old)
         new.spec.nodeName = node
         if by:

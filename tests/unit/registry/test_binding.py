@@ -58,6 +58,7 @@ def test_by_hand_there_is_no_fence() -> None:
         (make_pod("a").node("n2").build(), binding(), "AlreadyBound"),
         (make_pod("a").uid("new").build(), binding(uid="old"), "UIDMismatch"),
         (make_pod("a").terminating().build(), binding(), "Deleting"),
+        (make_pod("a").gate("example.com/hold").build(), binding(), "Gated"),
     ],
 )
 def test_refused(pod: Pod, item: Binding, reason: str) -> None:

@@ -216,9 +216,10 @@ class Assembly:
         of = self.cacher.of
         limits = LimitRanger(of(LIMIT_RANGES))
         lifecycle = NamespaceLifecycle(of(NAMESPACES))
+        priority = Priority(of(PRIORITY_CLASSES))
         mutating: tuple[Mutating, ...] = (
             lifecycle,
-            Priority(of(PRIORITY_CLASSES)),
+            priority,
             TaintNodesByCondition(),
             DefaultStorageClass(of(STORAGE_CLASSES)),
             limits,
@@ -227,6 +228,7 @@ class Assembly:
         validating = (
             NodeRestriction(self._nodes.owns),
             RoleEscalation(self._rbac),
+            priority,
             limits,
             ResourceQuota(self._quotas.states, self._quotas.tally, self._clock),
         )

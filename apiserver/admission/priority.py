@@ -1,4 +1,7 @@
-"""Priority: resolves a pod's priorityClassName into spec.priority and spec.preemptionPolicy.
+"""Priority: resolves a pod's priorityClassName into spec.priority and spec.preemptionPolicy, and refuses a second default.
+
+That would change the priority of every pod that names no class. Who makes two default classes at the same moment gets both, as
+in Kubernetes: of several the one with the lowest value counts.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
@@ -6,7 +9,7 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-pre
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
-from apiserver.registry.admission import Request
+from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
 from apiserver.registry.validation.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod
@@ -19,6 +22,7 @@ DEFAULT_POLICY = "PreemptLowerPriority"
 
 class Priority:
     resources = (PODS,)
+    asked = ((Operation.CREATE, PRIORITY_CLASSES), (Operation.UPDATE, PRIORITY_CLASSES))
 
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
         self._classes = classes
@@ -36,6 +40,15 @@ class Priority:
         spec.priority = value
         if not spec.HasField("preemptionPolicy"):
             spec.preemptionPolicy = policy
+
+    def validate(self, request: Request, operation: Operation, obj: PriorityClass, old: PriorityClass | None) -> None:
+        """Refuses who becomes the default beside another; of those that are there already, any may be changed otherwise."""
+        if not obj.globalDefault or (old is not None and old.globalDefault):
+            return
+        name, default = obj.metadata.name, self._default()
+        if default is not None and default.metadata.name != name:
+            why = f"PriorityClass {default.metadata.name} is already marked as default. Only one default can exist"
+            raise Rejected(errors.forbidden(f'{PRIORITY_CLASSES.plural} "{name}" is forbidden: {why}'))
 
     def _resolve(self, pod: Pod) -> tuple[int, str]:
         name = pod.spec.priorityClassName

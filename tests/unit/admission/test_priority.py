@@ -1,21 +1,32 @@
-"""The priority of a pod that names no class: that of the default class of now."""
+"""The priority of a pod that names no class: that of the default class of now, of which there is one."""
 
 from collections.abc import Callable
 
 import pytest
 
 from apiserver.admission.priority import Priority
+from apiserver.auth.user import UNSECURED
 from apiserver.cacher.cacher import Cacher
+from apiserver.registry.admission import Operation, Request
+from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import Change, Changes, KeyValue
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.status import Code
 from tests.builders import make_pod
+from tests.unit.auth.matrix import serving
+from tests.unit.registry.test_creating import asked, call
 
 
 def encoded(value: int, *, default: bool = True) -> bytes:
     return PriorityClass(value=value, globalDefault=default).SerializeToString()
+
+
+def named(name: str, *, default: bool) -> PriorityClass:
+    return PriorityClass(metadata=ObjectMeta(name=name), value=10, globalDefault=default, preemptionPolicy="Never")
 
 
 def change(revision: int, name: str, value: bytes | None) -> Changes:
@@ -68,3 +79,47 @@ def test_a_store_that_was_restored_may_say_something_else_at_the_same_revision(
     assert priority() == 70
     cacher.install(6, [KeyValue(PRIORITY_CLASSES.key("", "a"), encoded(60), 6, 6, 1)])
     assert priority() == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "allowed"),
+    [
+        ("b", None, True, False),
+        ("b", False, True, False),
+        ("b", None, False, True),
+        ("b", True, True, True),  # of two that are there already
+        ("b", True, False, True),
+        ("a", None, True, True),  # that it exists is told by who writes it
+        ("a", True, True, True),
+    ],
+)
+def test_who_may_be_the_default_beside_another(
+    cacher: Cacher, name: str, before: bool | None, after: bool, allowed: bool
+) -> None:
+    cacher.apply(Changes(6, [Change(PRIORITY_CLASSES.key("", "a"), named("a", default=True).SerializeToString(), 6, 6)]))
+    plugin = Priority(cacher.of(PRIORITY_CLASSES))
+    old = None if before is None else named(name, default=before)
+    operation = Operation.CREATE if old is None else Operation.UPDATE
+    try:
+        plugin.validate(Request(UNSECURED), operation, named(name, default=after), old)
+    except Rejected as rejected:
+        assert not allowed
+        assert rejected.refusal.message == (
+            'priorityclasses "b" is forbidden: PriorityClass a is already marked as default. Only one default can exist'
+        )
+    else:
+        assert allowed
+
+
+async def test_a_second_default_class_is_refused() -> None:
+    async with serving() as assembly:
+        for name in ("first", "plain"):
+            obj = named(name, default=name == "first")
+            stored = await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", obj))
+        await assembly.cacher.fresh(5)
+        plain = PriorityClass.FromString(stored)
+        plain.globalDefault = True
+        for method, obj in (("Create", named("second", default=True)), ("Update", plain)):
+            with pytest.raises(Rejected, match="PriorityClass first is already marked as default") as caught:
+                await call(assembly, f"PriorityClasses/{method}", asked(assembly, f"PriorityClasses/{method}", obj))
+            assert caught.value.refusal.code is Code.PERMISSION_DENIED

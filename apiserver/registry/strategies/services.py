@@ -10,9 +10,21 @@ from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.status import Violation
 
 AFFINITY_SECONDS = 10800
-_Field = Literal["externalTrafficPolicy", "allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"]
+_Field = Literal[
+    "externalTrafficPolicy",
+    "allocateLoadBalancerNodePorts",
+    "loadBalancerClass",
+    "healthCheckNodePort",
+    "clusterIP",
+    "clusterIPs",
+    "ipFamilies",
+    "ipFamilyPolicy",
+]
+_WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
+"""Be it the address "None"."""
 _WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 _OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
+    (_WITH_ADDRESS, ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")),
     (_WITH_NODE_PORTS, ("externalTrafficPolicy",)),
     (("LoadBalancer",), ("allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort")),
 )
@@ -29,11 +41,9 @@ class ServiceStrategy:
         return validate_service(obj)
 
     def prepare_update(self, obj: Service, old: Service) -> None:
-        """Who does not name the address keeps it."""
-        _drop_what_was_of_the_type(obj.spec, old.spec)
         _set_defaults(obj)
-        if not obj.spec.clusterIP and obj.spec.type == old.spec.type:
-            obj.spec.clusterIP = old.spec.clusterIP
+        _drop_what_was_of_the_type(obj.spec, old.spec)
+        _keep_address(obj.spec, old.spec)
         carry_over(obj, old, "status")
 
     def validate_update(self, obj: Service, old: Service) -> list[Violation]:
@@ -60,10 +70,21 @@ def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
                 port.nodePort = 0
 
 
+def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
+    """Who does not name the address keeps it, while the service may have one: as in Kubernetes (patchAllocatedValues)."""
+    if spec.type not in _WITH_ADDRESS or old.type not in _WITH_ADDRESS:
+        return
+    spec.clusterIP = spec.clusterIP or old.clusterIP
+    if not spec.clusterIPs and spec.clusterIP == old.clusterIP:
+        spec.clusterIPs.extend(old.clusterIPs)
+
+
 def _set_defaults(service: Service) -> None:
     spec = service.spec
     spec.type = spec.type or "ClusterIP"
     spec.sessionAffinity = spec.sessionAffinity or "None"
+    if spec.sessionAffinity == "None":
+        spec.ClearField("sessionAffinityConfig")
     if spec.sessionAffinity == "ClientIP" and not spec.sessionAffinityConfig.clientIP.HasField("timeoutSeconds"):
         spec.sessionAffinityConfig.clientIP.timeoutSeconds = AFFINITY_SECONDS
     for port in spec.ports:

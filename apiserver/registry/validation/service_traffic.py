@@ -73,7 +73,7 @@ def _validate_policies(spec: ServiceSpec, out: list[Violation]) -> None:
 
 def _validate_families(spec: ServiceSpec, out: list[Violation]) -> None:
     if spec.type == "ExternalName":
-        given = [field for field in ("ipFamilies", "ipFamilyPolicy") if getattr(spec, field)]
+        given = [field for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy") if getattr(spec, field)]
         out.extend(forbidden(f"spec.{field}", "may not be set for ExternalName services") for field in given)
         return
     if spec.HasField("ipFamilyPolicy") and spec.ipFamilyPolicy not in _FAMILY_POLICIES:

@@ -8,7 +8,7 @@ from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_1035_LABEL, label_key
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, SERVICES
-from tests.unit.registry.objects import Data, created
+from tests.unit.registry.objects import Data, changed, created
 
 PORTS: list[Data] = [{"port": 80}]
 
@@ -165,6 +165,47 @@ class TestServices:
         plain = service()
         assert created(SERVICES, plain) == []
         assert new.spec == plain.spec
+
+    @pytest.mark.parametrize("address", ["None", "10.0.0.1"])
+    def test_who_makes_it_an_alias_need_not_take_away_the_address(self, address: str) -> None:
+        old = service(clusterIP=address, clusterIPs=[address], ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+        assert created(SERVICES, old) == []
+        new = service()
+        new.CopyFrom(old)
+        new.spec.type, new.spec.externalName = "ExternalName", "db.example.com"
+        assert changed(SERVICES, new, old) == []
+        assert not (new.spec.clusterIP or new.spec.clusterIPs or new.spec.ipFamilies or new.spec.ipFamilyPolicy)
+
+    def test_an_alias_gets_no_address(self) -> None:
+        old = service(clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"])
+        assert created(SERVICES, old) == []
+        new = service(
+            type="ExternalName",
+            externalName="db.example.com",
+            clusterIP="10.0.0.2",
+            clusterIPs=["10.0.0.2"],
+        )
+        assert changed(SERVICES, new, old) == [
+            "spec.clusterIP: Forbidden: may not be set when `type` is 'ExternalName'",
+            "spec.clusterIPs: Forbidden: may not be set for ExternalName services",
+        ]
+
+    @pytest.mark.parametrize(("before", "after"), [("ClusterIP", "NodePort"), ("LoadBalancer", "ClusterIP")])
+    def test_an_address_stays_with_another_type(self, before: str, after: str) -> None:
+        old = service(type=before, clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"])
+        assert created(SERVICES, old) == []
+        new = service(type=after)
+        assert changed(SERVICES, new, old) == []
+        assert (new.spec.clusterIP, list(new.spec.clusterIPs)) == ("10.0.0.1", ["10.0.0.1"])
+
+    def test_without_affinity_there_is_nothing_to_configure(self) -> None:
+        old = service(sessionAffinity="ClientIP")
+        assert created(SERVICES, old) == []
+        new = service()
+        new.CopyFrom(old)
+        new.spec.sessionAffinity = "None"
+        assert changed(SERVICES, new, old) == []
+        assert not new.spec.HasField("sessionAffinityConfig")
 
     def test_status(self) -> None:
         strategy = STRATEGIES[SERVICES.plural]

@@ -411,6 +411,8 @@ def _keep_identity(new: Object, old: Object) -> None:
             metadata.ClearField(name)
     if old.metadata.HasField("deletionGracePeriodSeconds"):
         metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
+    else:
+        metadata.ClearField("deletionGracePeriodSeconds")
 
 
 def _released(obj: Object) -> bool:

@@ -1,4 +1,4 @@
-"""Names that the server makes up, and updates that must say what they change."""
+"""Names that the server makes up, what updates must say, and what they cannot change."""
 
 import random
 from typing import Any
@@ -133,3 +133,14 @@ async def test_of_others_the_latest_write_wins() -> None:
             node.metadata.resourceVersion, node.metadata.labels["x"] = "", value
             updated = Node.FromString(await call(assembly, "Nodes/Update", asked(assembly, "Nodes/Update", node)))
             assert updated.metadata.labels["x"] == value
+
+
+async def test_how_long_it_takes_to_delete_is_said_by_who_deletes() -> None:
+    """A live object has no such time: an update may not give it one."""
+    async with serving() as assembly:
+        node = Node.FromString(await call(assembly, "Nodes/Get", GetRequest(name=OWN_NODE)))
+        node.metadata.deletionGracePeriodSeconds = 7
+        node.metadata.labels["x"] = "1"
+        updated = Node.FromString(await call(assembly, "Nodes/Update", asked(assembly, "Nodes/Update", node)))
+        assert updated.metadata.labels["x"] == "1"
+        assert not updated.metadata.HasField("deletionGracePeriodSeconds")

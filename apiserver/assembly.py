@@ -18,6 +18,7 @@ from apiserver.admission.default_storage_class import DefaultStorageClass
 from apiserver.admission.limit_ranger import LimitRanger
 from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from apiserver.admission.node_restriction import NodeRestriction
+from apiserver.admission.persistent_volume_claim_resize import PersistentVolumeClaimResize
 from apiserver.admission.priority import Priority
 from apiserver.admission.resource_quota import ResourceQuota
 from apiserver.admission.role_escalation import RoleEscalation
@@ -229,6 +230,7 @@ class Assembly:
             NodeRestriction(self._nodes.owns),
             RoleEscalation(self._rbac),
             priority,
+            PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
             limits,
             ResourceQuota(self._quotas.states, self._quotas.tally, self._clock),
         )

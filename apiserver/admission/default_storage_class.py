@@ -9,9 +9,9 @@ from apiserver.registry.admission import Request
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
+from pinnace.api.wellknown import CLASS_ANNOTATION
 
 IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
-_OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 class DefaultStorageClass:
@@ -23,7 +23,7 @@ class DefaultStorageClass:
 
     def admit(self, request: Request, obj: PersistentVolumeClaim) -> None:
         """A class that is named, be it the empty one, stays."""
-        if obj.spec.HasField("storageClassName") or _OLD_CLASS in obj.metadata.annotations:
+        if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
         if default := self._default():
             obj.spec.storageClassName = default

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
+from pinnace.api.wellknown import CLASS_ANNOTATION
 from scheduler.framework import ClusterEvent, PodInfo
 from scheduler.plugins.listers import Objects
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 class Volumes:
@@ -53,7 +53,7 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 
 def class_of(claim: PersistentVolumeClaim | PersistentVolume) -> str:
     """The name of its storage class; empty for none."""
-    return claim.metadata.annotations.get(_CLASS) or claim.spec.storageClassName
+    return claim.metadata.annotations.get(CLASS_ANNOTATION) or claim.spec.storageClassName
 
 
 def key_of(claim: PersistentVolumeClaim) -> str:

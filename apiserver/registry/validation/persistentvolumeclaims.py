@@ -23,6 +23,7 @@ from pinnace.api.names import MAX_KEY
 from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import CLASS_ANNOTATION
 
 PHASES = ("Pending", "Bound", "Lost")
 _FIXED = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
@@ -63,8 +64,8 @@ def validate_claim_update(new: PersistentVolumeClaim, old: PersistentVolumeClaim
     validate_claim_spec(new.spec, "spec", out)
     if _as_before(new, old) != old.spec:
         out.append(forbidden("spec", _FIXED))
-    asked = _size(new.spec.resources.requests)
-    if asked < _size(old.spec.resources.requests) and asked <= _size(old.status.capacity):
+    asked = size_of(new.spec.resources.requests)
+    if asked < size_of(old.spec.resources.requests) and asked <= size_of(old.status.capacity):
         out.append(forbidden(f"spec.resources.requests.{STORAGE}", "field can not be less than status.capacity"))
     return out
 
@@ -85,6 +86,8 @@ def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Persis
     fixed.CopyFrom(new.spec)
     if not old.spec.volumeName:
         fixed.volumeName = ""
+        if _takes_class(new, old):
+            fixed.ClearField("storageClassName")
     if old.status.phase == "Bound":
         if STORAGE in old.spec.resources.requests and STORAGE in fixed.resources.requests:
             fixed.resources.requests[STORAGE].CopyFrom(old.spec.resources.requests[STORAGE])
@@ -94,7 +97,13 @@ def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Persis
     return fixed
 
 
-def _size(amounts: Mapping[str, Quantity]) -> Decimal:
+def _takes_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
+    """Is the class the first that the claim gets? Nobody has said that it is of none: "" would say so."""
+    by_annotation = old.metadata.annotations.get(CLASS_ANNOTATION)
+    return not old.spec.HasField("storageClassName") and by_annotation in (None, new.spec.storageClassName)
+
+
+def size_of(amounts: Mapping[str, Quantity]) -> Decimal:
     """What is asked for, or there; 0 when that is unknown or unreadable."""
     with suppress(QuantityError):
         return parse(amounts[STORAGE].string) if STORAGE in amounts else Decimal(0)

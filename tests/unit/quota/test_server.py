@@ -9,7 +9,7 @@ import pytest
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod, ResourceQuota
-from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES, Resource
+from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES, STORAGE_CLASSES, Resource
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden
@@ -120,7 +120,10 @@ async def test_who_does_not_fit_one_quota_is_charged_to_none(client: Client) -> 
 async def test_a_claim_that_grows_is_charged_for_what_it_grows(client: Client) -> None:
     await bound(client, requests_storage="5Gi")
     claims = client.of(PERSISTENT_VOLUME_CLAIMS)
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    growing = {"metadata": {"name": "grows"}, "provisioner": "example.com/disks", "allowVolumeExpansion": True}
+    await client.of(STORAGE_CLASSES).create(from_dict(STORAGE_CLASSES, growing))
+    asked = {"resources": {"requests": {"storage": "1Gi"}}}
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "grows", **asked}
     claim = await make(client, PERSISTENT_VOLUME_CLAIMS, spec=spec)
     claim.status.phase = "Bound"
     claim = await claims.update_status(claim)

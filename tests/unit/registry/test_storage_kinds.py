@@ -6,6 +6,7 @@ import pytest
 
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.wellknown import CLASS_ANNOTATION
 from tests.unit.registry.objects import Data, changed, created, status_changed
 
 ALONE = "may not use ReadWriteOncePod with other access modes"
@@ -183,6 +184,26 @@ class TestClaims:
             old.status.phase = "Bound"
             old.status.capacity["storage"].string = "1Gi"
         assert changed(PERSISTENT_VOLUME_CLAIMS, claim(**spec), old) == expected
+
+    @pytest.mark.parametrize(
+        ("before", "annotation", "expected"),
+        [
+            ({}, "", []),
+            ({}, "fast", []),
+            ({}, "slow", [FIXED]),
+            ({"volumeName": "v"}, "", [FIXED]),
+            ({"storageClassName": ""}, "", [FIXED]),
+        ],
+    )
+    def test_one_that_names_no_class_may_get_one_once(self, before: Data, annotation: str, expected: list[str]) -> None:
+        old = claim(**before)
+        if "storageClassName" not in before:
+            old.spec.ClearField("storageClassName")
+        if annotation:
+            old.metadata.annotations[CLASS_ANNOTATION] = annotation
+        assert created(PERSISTENT_VOLUME_CLAIMS, old) == []
+        new = claim(**before | {"storageClassName": "fast"})
+        assert changed(PERSISTENT_VOLUME_CLAIMS, new, old) == expected
 
     def test_status(self) -> None:
         old, new = claim(), claim(volumeName="other")

@@ -1,0 +1,40 @@
+"""PersistentVolumeClaimResize: a claim grows only if its class says that volumes of it can.
+
+What a claim asks for is what it was promised: where nobody makes its volume larger, it would be told a size that it never gets.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#persistentvolumeclaimresize
+"""
+
+from apiserver.cacher.resource import ResourceCache
+from apiserver.registry import errors
+from apiserver.registry.admission import Operation, Request
+from apiserver.registry.errors import Rejected
+from apiserver.registry.validation.persistentvolumeclaims import size_of
+from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
+from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
+from pinnace.api.storage_v1_pb2 import StorageClass
+from pinnace.api.wellknown import CLASS_ANNOTATION
+
+_REFUSED = (
+    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
+    "(allowVolumeExpansion)"
+)
+
+
+class PersistentVolumeClaimResize:
+    asked = ((Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),)
+
+    def __init__(self, classes: ResourceCache[StorageClass]) -> None:
+        self._classes = classes
+
+    def validate(self, request: Request, operation: Operation, obj: PersistentVolumeClaim, old: PersistentVolumeClaim) -> None:
+        if size_of(obj.spec.resources.requests) <= size_of(old.spec.resources.requests):
+            return
+        entry = self._classes.get(STORAGE_CLASSES.key("", _class(old)))
+        if entry is None or not entry.obj.allowVolumeExpansion:
+            what = f'{PERSISTENT_VOLUME_CLAIMS.plural} "{obj.metadata.name}" is forbidden'
+            raise Rejected(errors.forbidden(f"{what}: {_REFUSED}"))
+
+
+def _class(claim: PersistentVolumeClaim) -> str:
+    return claim.metadata.annotations.get(CLASS_ANNOTATION) or claim.spec.storageClassName

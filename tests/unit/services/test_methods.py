@@ -19,9 +19,9 @@ async def test_a_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch
     widths = []
     enter = FlowControl.enter
 
-    def entered(self: FlowControl, level: str | None, user: str, width: int = 1, *rest: Any) -> Any:
+    def entered(self: FlowControl, level: str | None, user: str, width: int = 1, *rest: Any, **more: Any) -> Any:
         widths.append(width)
-        return enter(self, level, user, width, *rest)
+        return enter(self, level, user, width, *rest, **more)
 
     async with serving() as assembly:
         create, patch = (assembly.methods[f"/pinnace.v1.Pods/{name}"] for name in ("Create", "Patch"))

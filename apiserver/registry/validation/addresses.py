@@ -1,6 +1,7 @@
 """IP addresses, networks and ports."""
 
 import ipaddress
+import re
 import socket
 from contextlib import suppress
 from functools import lru_cache
@@ -15,6 +16,8 @@ MAX_PORT = 65535
 MAX_IP = 45
 """Characters of the longest address: IPv6 that ends like IPv4."""
 MAX_NETWORK = MAX_IP + len("/128")
+_NETWORK = re.compile(r"[0-9A-Fa-f:.]+/[0-9]+")
+"""What ipaddress takes beside it, others do not: masks, addresses without a length, and zones."""
 
 
 def validate_ip(text: str, path: str, out: list[Violation]) -> None:
@@ -35,7 +38,7 @@ def _is_ip(text: str) -> bool:
 def validate_network(text: str, path: str, out: list[Violation]) -> int:
     """Which version of IP it is of; 0: it is none."""
     try:
-        if len(text) > MAX_NETWORK:
+        if len(text) > MAX_NETWORK or not _NETWORK.fullmatch(text):
             raise ValueError
         return ipaddress.ip_network(text, strict=False).version
     except ValueError:

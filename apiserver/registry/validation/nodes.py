@@ -1,5 +1,7 @@
 """Nodes: taints, amounts, and what an update may not change."""
 
+from collections.abc import Sequence
+
 from apiserver.registry.validation.addresses import validate_network
 from apiserver.registry.validation.metadata import validate_metadata, validate_metadata_update
 from apiserver.registry.validation.resources import validate_capacity
@@ -13,7 +15,8 @@ def validate_node(node: Node) -> list[Violation]:
     """Everything that is wrong with a new node."""
     out: list[Violation] = []
     validate_metadata(node.metadata, out, namespaced=False)
-    _validate_spec(node.spec, out)
+    _validate_taints(node.spec, out)
+    _validate_networks(node.spec, out)
     _validate_status(node.status, out)
     return out
 
@@ -22,7 +25,9 @@ def validate_node_update(new: Node, old: Node) -> list[Violation]:
     """Everything that is wrong with the change of metadata or spec, and with what comes of it."""
     out: list[Violation] = []
     validate_metadata_update(new.metadata, old.metadata, out, namespaced=False)
-    _validate_spec(new.spec, out)
+    _validate_taints(new.spec, out)
+    if networks(new.spec) != networks(old.spec):  # what is there already, and can never be changed, must not be in the way
+        _validate_networks(new.spec, out)
     for field in ("podCIDR", "podCIDRs", "providerID"):
         before = getattr(old.spec, field)
         if before and getattr(new.spec, field) != before:
@@ -37,9 +42,20 @@ def validate_node_status(node: Node) -> list[Violation]:
     return out
 
 
-def _validate_spec(spec: NodeSpec, out: list[Violation]) -> None:
+def networks(spec: NodeSpec) -> tuple[str, Sequence[str]]:
+    """Of a node's pods: the first, and all of them."""
+    return spec.podCIDR, list(spec.podCIDRs)
+
+
+def _validate_taints(spec: NodeSpec, out: list[Violation]) -> None:
     if taints := spec.taints:
         validate_taints(taints, "spec.taints", out)
+
+
+def _validate_networks(spec: NodeSpec, out: list[Violation]) -> None:
+    """After defaults, so that all are among podCIDRs."""
+    if spec.podCIDRs and spec.podCIDR != spec.podCIDRs[0]:
+        out.append(invalid("spec.podCIDR", spec.podCIDR, "must be the same as spec.podCIDRs[0]"))
     seen, versions = set[str](), list[int]()
     for index, network in enumerate(spec.podCIDRs):
         versions.append(validate_network(network, f"spec.podCIDRs[{index}]", out))

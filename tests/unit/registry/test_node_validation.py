@@ -51,6 +51,15 @@ def copy(obj: Node) -> Node:
                 'spec.podCIDRs[2]: Duplicate value: "10.0.0.0/24"',
             ],
         ),
+        ({"podCIDR": "junk"}, [f'spec.podCIDRs[0]: Invalid value: "junk": {NO_CIDR}']),
+        (
+            {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.9.0.0/24"]},
+            ['spec.podCIDR: Invalid value: "10.0.0.0/24": must be the same as spec.podCIDRs[0]'],
+        ),
+        *(
+            ({"podCIDRs": [each]}, [f'spec.podCIDRs[0]: Invalid value: "{each}": {NO_CIDR}'])
+            for each in ("10.9.0.0/255.255.0.0", "10.9.0.1", "fe80::%eth0/64", "10.9.0.0/33")
+        ),
         (
             {"podCIDRs": ["10.0.0.0/24", "10.0.1.0/24"]},
             [
@@ -119,6 +128,24 @@ def test_update(field: str, old: Any, new: Any, allowed: bool) -> None:
     STRATEGY.prepare_update(after, before)
     expected = [] if allowed else [f'spec.{field}: Forbidden: node updates may not change {field} except from "" to valid']
     assert [str(violation) for violation in STRATEGY.validate_update(after, before)] == expected
+
+
+@pytest.mark.parametrize("said", [{"podCIDR": "10.0.0.0/24"}, {"podCIDRs": ["10.0.0.0/24"]}])
+def test_the_network_of_its_pods_need_be_said_once(said: Data) -> None:
+    made, updated = node(said), node(said)
+    assert created(NODES, made) == []
+    STRATEGY.prepare_update(updated, made)
+    assert STRATEGY.validate_update(updated, made) == []
+    for each in (made, updated):
+        assert (each.spec.podCIDR, list(each.spec.podCIDRs)) == ("10.0.0.0/24", ["10.0.0.0/24"])
+
+
+def test_a_node_that_has_no_sound_network_can_still_be_changed_otherwise() -> None:
+    """It may have been stored before anybody looked, and its network can never be changed."""
+    old = node({"podCIDR": "junk"})
+    new = node({"podCIDR": "junk", "unschedulable": True})
+    STRATEGY.prepare_update(new, old)
+    assert STRATEGY.validate_update(new, old) == []
 
 
 def test_each_half_is_updated_alone() -> None:

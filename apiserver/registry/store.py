@@ -308,7 +308,8 @@ class Store(Generic[T]):
         new: T = await self._webhooks.mutate(change)
         if new is not change.obj:
             self._prepare(new, present.obj, change.operation)
-        final = self._judged(new, present, change.request, change.operation)
+        judged = self._judged(new, present, change.request, change.operation)
+        final = await judged.final() if isinstance(judged, Later) else judged
         await self._webhooks.validate(change._replace(obj=new))
         return final
 
@@ -320,8 +321,9 @@ class Store(Generic[T]):
             self.strategy.prepare_update(new, old)
             keep_spelling(new, old)
 
-    def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Final[T]:
-        """What becomes of the present version, if the new one is valid."""
+    def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
+        """What becomes of the present version, if the new one is valid. Admission looks into the caches, which may be behind:
+        what it refuses is looked at again."""
         old, name = present.obj, present.obj.metadata.name
         if operation is Operation.UPDATE_STATUS:
             violations = self.strategy.validate_status_update(new, old)
@@ -329,6 +331,22 @@ class Store(Generic[T]):
             violations = self.strategy.validate_update(new, old)
         if violations:
             raise Rejected(errors.invalid(self.resource, name, violations))
+        try:
+            return self._admitted(new, old, by, operation)
+        except Rejected as rejected:
+            refused = rejected  # the other name ends with this block
+
+        async def again() -> Final[T]:
+            try:
+                await self._refresh()
+            except (CacheError, StorageError):
+                raise refused from None
+            return self._admitted(new, old, by, operation)
+
+        return Later(again)
+
+    def _admitted(self, new: T, old: T, by: Request, operation: Operation) -> Final[T]:
+        """What becomes of the old object. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
         if new == old:

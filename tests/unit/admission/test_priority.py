@@ -33,6 +33,9 @@ def change(revision: int, name: str, value: bytes | None) -> Changes:
     return Changes(revision, [Change(PRIORITY_CLASSES.key("", name), value, revision, revision)])
 
 
+PLAIN = named("plain", default=False)
+
+
 @pytest.fixture
 def cacher() -> Cacher:
     cacher = Cacher(MemoryStorage())
@@ -109,6 +112,25 @@ def test_who_may_be_the_default_beside_another(
         )
     else:
         assert allowed
+
+
+async def test_who_becomes_the_default_is_not_refused_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that is behind may still have it."""
+    async with serving() as assembly:
+        stored = await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", PLAIN))
+        gone: list[PriorityClass | None] = [named("gone", default=True)]
+        monkeypatch.setattr(Priority, "_default", lambda self: gone[0])
+        catch_up = assembly.cacher.fresh
+
+        async def fresh(timeout: float) -> int:
+            gone[0] = None
+            return await catch_up(timeout)
+
+        monkeypatch.setattr(assembly.cacher, "fresh", fresh)
+        wanted = PriorityClass.FromString(stored)
+        wanted.globalDefault = True
+        updated = await call(assembly, "PriorityClasses/Update", asked(assembly, "PriorityClasses/Update", wanted))
+        assert PriorityClass.FromString(updated).globalDefault
 
 
 async def test_a_second_default_class_is_refused() -> None:

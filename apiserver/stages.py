@@ -37,7 +37,7 @@ SECTIONS: tuple[tuple[object, str, str], ...] = (
     (Method, "parse", DECODE),
     (Authenticator, "certificate", AUTHORIZE),
     (Method, "_authorize", AUTHORIZE),
-    (Store, "complete", ADMIT),  # of what is created: admission, defaults, validation
+    (Store, "_complete", ADMIT),  # of what is created: admission, defaults, validation
     (Store, "_next", ADMIT),  # of what is updated
     (mutation._Attempt, "_store", ENCODE),
     (methods, "_encode", ENCODE),

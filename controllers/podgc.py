@@ -17,6 +17,7 @@ from controllers.controller import Shared, Watch
 from controllers.nodelifecycle.conditions import ready
 from controllers.places import finished, node_of
 from controllers.writes import in_batches, raise_first
+from pinnace.api import disruption
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import status_of
 from pinnace.api.resources import NAMESPACES, NODES, PODS
@@ -33,7 +34,6 @@ QUARANTINE = 40.0
 THRESHOLD = 12_500
 """Finished pods that are kept."""
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
-_DISRUPTED = "DisruptionTarget"
 _KEY = "pods"
 _LEAVING = "leaving"
 
@@ -80,11 +80,7 @@ def leaving(pod: Pod) -> str:
 def failed(pod: Pod, why: str, now: float) -> Pod:
     """As it is left behind: ended, by nothing that it did. `now` is Unix time."""
     changed = status_of(pod)
-    conditions = changed.status.conditions
-    found = next((each for each in conditions if each.type == _DISRUPTED), None) or conditions.add(type=_DISRUPTED)
-    if found.status != "True":
-        found.lastTransitionTime.CopyFrom(to_time(now))
-    found.status, found.reason, found.message = "True", "DeletionByPodGC", why
+    disruption.say(changed.status, "DeletionByPodGC", why, to_time(now))
     if not finished(pod):
         changed.status.phase = "Failed"
     return changed

@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Final, Put, Sign, Version
+from pinnace.api import disruption
 from pinnace.api.core_v1_pb2 import Namespace, Pod
-from pinnace.api.meta_v1_pb2 import DeleteOptions, Time
+from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import COLLECTED, Object, Resource
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
-_DISRUPTED = "DisruptionTarget"
 DEFAULT_GRACE = 30
 NEGATIVE_GRACE = 1
 """What Kubernetes makes of a grace period below 0."""
@@ -73,7 +73,7 @@ def delete_step(
     if isinstance(new, Namespace):
         new.status.phase = "Terminating"
     if why is not None and isinstance(new, Pod):
-        _say_why(new, why, to_time(now))
+        disruption.say(new.status, why.reason, why.message, to_time(now))
     return Put(new)
 
 
@@ -111,15 +111,6 @@ def _finalizers(resource: Resource[Any], present: Iterable[str], options: Delete
         return list(present)
     kept = [each for each in present if each not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
     return [*kept, wanted] if wanted and collected else kept
-
-
-def _say_why(pod: Pod, why: Disruption, now: Time) -> None:
-    """What was said before is replaced."""
-    conditions = pod.status.conditions
-    found = next((each for each in conditions if each.type == _DISRUPTED), None) or conditions.add(type=_DISRUPTED)
-    if found.status != "True":
-        found.lastTransitionTime.CopyFrom(now)
-    found.status, found.reason, found.message = "True", why.reason, why.message
 
 
 def _grace(obj: Object, options: DeleteOptions) -> int:

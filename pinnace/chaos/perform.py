@@ -10,13 +10,12 @@ from typing import Any
 
 from pinnace.chaos import adversary
 from pinnace.chaos.complaints import complaints
-from pinnace.chaos.faults.table import DOUBLING, HARMLESS
+from pinnace.chaos.heading import heading
 from pinnace.chaos.journal import Journal
-from pinnace.chaos.load import FENCED, PRIVATE, Load
+from pinnace.chaos.load import Load
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
 from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
 from pinnace.chaos.stage import JOURNAL, LOGS, read, stage
-from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.check.index import History
 from pinnace.check.report import verdict_document
@@ -84,20 +83,7 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
     offset = time.time() - time.monotonic()
     rng = random.Random(seed)
     with Journal(folder / JOURNAL) as journal:
-        what = f"chaos {scenario.name}"
-        journal.write(
-            history.Run(
-                time.time(),
-                seed,
-                what,
-                private=PRIVATE,
-                fenced=FENCED,
-                settle=SETTLE,
-                elections=(ELECTION,),
-                harmless=HARMLESS,
-                doubling=DOUBLING,
-            )
-        )
+        journal.write(heading(time.time(), seed, f"chaos {scenario.name}", SETTLE))
         async with stage(scenario.spec, folder, progress) as on, on.cluster.client() as client:
             async with Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
                 act = Act(on, load, journal, client, rng)

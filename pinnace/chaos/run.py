@@ -16,17 +16,17 @@ from pinnace.chaos.clocks import Clocks, find_library
 from pinnace.chaos.complaints import complaints
 from pinnace.chaos.engine import Engine, Say
 from pinnace.chaos.faults.base import Kind
-from pinnace.chaos.faults.table import CLOCKS, DOUBLING, HARMLESS
+from pinnace.chaos.faults.table import CLOCKS
+from pinnace.chaos.heading import heading
 from pinnace.chaos.journal import Journal
-from pinnace.chaos.load import FENCED, PRIVATE, Load
+from pinnace.chaos.load import Load
 from pinnace.chaos.report import ChaosReport, Traffic
 from pinnace.chaos.schedule import schedule, without_turn
 from pinnace.chaos.stage import JOURNAL, LOGS, read, stage
-from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ELECTION, ClusterSpec
+from pinnace.cluster.spec import ClusterSpec
 
 SETTLE = 60.0
 """Seconds after the last fault within which all must be well."""
@@ -59,20 +59,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
     with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
         what = f"{len(strikes)} faults in {options.seconds:g} s"
         faults = tuple(sorted(kind.name for kind in kinds if options.named or kind.name not in idle))
-        journal.write(
-            history.Run(
-                started.timestamp(),
-                options.seed,
-                what,
-                faults=faults,
-                private=PRIVATE,
-                fenced=FENCED,
-                settle=SETTLE,
-                elections=(ELECTION,),
-                harmless=HARMLESS,
-                doubling=DOUBLING,
-            )
-        )
+        journal.write(heading(started.timestamp(), options.seed, what, SETTLE, faults))
         async with stage(options.spec, folder, progress, clocks) as on:
             engine = Engine(on.world, journal, say)
             began = time.monotonic()

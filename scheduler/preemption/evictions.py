@@ -30,7 +30,8 @@ DEADLINE = 30.0
 """Seconds for which a deletion is tried."""
 AGAIN = 0.2
 """Seconds between two tries."""
-CONDITION, REASON = "DisruptionTarget", "PreemptionByScheduler"
+REASON = "PreemptionByScheduler"
+"""Of the victim's condition."""
 
 
 class Pods(Protocol):

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.disruption import CONDITION
 from scheduler import metrics
 from scheduler.cache.cache import Cache
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.profiles import Profiles
 from scheduler.framework.runtime import Framework
-from scheduler.preemption.evictions import CONDITION, REASON, Evictions
+from scheduler.preemption.evictions import REASON, Evictions
 
 
 class PreemptionHandle:

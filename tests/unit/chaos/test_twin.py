@@ -57,7 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 async def test_a_twin_is_there_once_it_is_ready(tmp_path: Path, asked: list[Plan]) -> None:
     """On a busy machine it was killed before it had begun."""
     world = FakeWorld(tmp_path, "import time; time.sleep(60)")
-    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type]
+    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
     await twin.begin()
     await twin.end()
     assert len(asked) == 3
@@ -72,7 +72,7 @@ async def test_a_twin_that_dies_is_not_waited_for(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(processes, "problem", never)
     monkeypatch.setattr(processes, "POLL", 0.01)
     world = FakeWorld(tmp_path, "raise SystemExit(1)")
-    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type]
+    twin = Twin(world, "kubelet-0", random.Random())  # type: ignore[arg-type] # a stand-in
     await twin.begin()
     await twin.end()
     assert world.astray == ["a second kubelet-0 has ended by itself, with exit code 1"]

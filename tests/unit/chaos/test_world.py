@@ -46,7 +46,7 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def world(cluster: FakeCluster) -> World:
-    return World(cluster, None, None, None, None, lambda: 0)  # type: ignore[arg-type]
+    return World(cluster, None, None, None, None, lambda: 0)  # type: ignore[arg-type] # what it does not use
 
 
 async def test_a_crash_is_one_also_when_a_fault_is_about_to_hit_the_process(world: World, cluster: FakeCluster) -> None:

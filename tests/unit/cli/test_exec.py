@@ -80,7 +80,7 @@ def test_input_that_cannot_be_read_ends_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = Stream(60.0)
-    with open(os.devnull, "w", encoding="utf-8") as unreadable:  # noqa: PTH123
+    with open(os.devnull, "w", encoding="utf-8") as unreadable:  # noqa: PTH123 - a device, not a file of ours
         monkeypatch.setattr(sys, "stdin", unreadable)
         assert play(stream, ["-i", "--timeout", "30s"], monkeypatch) == 2
     first, hint = capsys.readouterr().err.splitlines()

@@ -71,9 +71,9 @@ async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Cal
     """It was: whoever had been synced once counted as ready, and stood still, after etcd was restored from a backup."""
     server, clock = Server(), FakeClock()
     informers: Informed = make(FakeClient(server), clock)
-    ready = Standby(informers, None).checks["informers"]  # type: ignore[arg-type]
+    ready = Standby(informers, None).checks["informers"]  # type: ignore[arg-type] # nobody campaigns
     assert ready() == f"{named} are not synced yet (and 1 more)"
-    running = asyncio.ensure_future(informers.run())  # type: ignore[attr-defined]
+    running = asyncio.ensure_future(informers.run())  # type: ignore[attr-defined] # beyond what a standby needs of them
     await clock.advance(0.0)
     assert ready() is None
     server.restore()
@@ -87,7 +87,7 @@ async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Cal
 
 async def test_it_is_well_again_with_the_first_thing_that_it_is_told() -> None:
     server, clock = Server(), FakeClock()
-    informer: Informer[Any] = Informer(Watched(server, PODS), clock=clock)  # type: ignore[arg-type]
+    informer: Informer[Any] = Informer(Watched(server, PODS), clock=clock)  # type: ignore[arg-type] # a stand-in
     running = asyncio.ensure_future(informer.run())
     await clock.advance(0.0)
     server.restore()

@@ -27,7 +27,7 @@ from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.measured import Measured
 from apiserver.webhooks.loading import load
 from apiserver.webhooks.webhook import Webhook
-from pinnace.runtime import flags, logs, process
+from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.http import StatusServer, format_address
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"auto_envvar_prefix": "PINNACE_APISERVER", "show_default": True})
+@click.command("pinnace-apiserver", cls=flags.Component)
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Who this server is, in logs.")
 @click.option("--listen", type=flags.address, default="127.0.0.1:7443", help="Address of the gRPC API.")
 @click.option("--http", type=flags.address, default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
@@ -85,7 +85,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
 @click.option("--profile-stages", is_flag=True, help="Count CPU time by stage in /metrics, for a few percent of it.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
-@flags.logging_format
 @flags.tracing_endpoint
 @click.option(
     "--tracing-sampling-rate-per-million",
@@ -93,7 +92,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=0,
     help="Of a million calls that are part of no trace, how many begin one.",
 )
-@flags.verbose
 def main(
     name: str,
     listen: tuple[str, int],
@@ -114,13 +112,10 @@ def main(
     audit: Path | None,
     profile_stages: bool,
     insecure: bool,
-    logging_format: logs.Format,
     tracing_endpoint: str | None,
     tracing_sampling_rate_per_million: int,
-    verbose: int,
 ) -> None:
     """The API server: the one door to the cluster's state, and the only one that talks to etcd."""
-    logs.configure(name, verbose, logging_format)
     if profile_stages:
         stages.profile()
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]

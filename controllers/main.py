@@ -15,7 +15,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
-from pinnace.runtime import flags, logs, process
+from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ OPTIONS = Options()
 RATES = OPTIONS.rates
 
 
-@click.command(context_settings={"auto_envvar_prefix": "PINNACE_CONTROLLERS", "show_default": True})
+@click.command("pinnace-controllers", cls=flags.Component)
 @flags.replica
 @servers
 @click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
@@ -57,20 +57,15 @@ RATES = OPTIONS.rates
     type=click.IntRange(min=0),
     help="No node of a zone is emptied that is disrupted and has no more nodes.",
 )
-@flags.logging_format
-@flags.verbose
 def main(
     name: str,
     servers: Servers,
     http: tuple[str, int],
     grace: float,
     startup: float,
-    logging_format: logs.Format,
-    verbose: int,
     **rates: Any,
 ) -> None:
     """Brings the cluster closer to what was asked for. Of several replicas one leads; the others are ready to."""
-    logs.configure(name, verbose, logging_format)
     known = servers()
     options = Options(grace, startup, Rates(**rates))
     sys.exit(process.run(lambda stop: serve(stop, http, known, name, options)))

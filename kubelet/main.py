@@ -34,7 +34,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
-from pinnace.runtime import flags, logs, process
+from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tracing import Tracer
@@ -46,7 +46,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 """The name becomes the value of a label."""
 
 
-@click.command(context_settings={"auto_envvar_prefix": "PINNACE_KUBELET", "show_default": True})
+@click.command("pinnace-kubelet", cls=flags.Component)
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of the fleet.")
 @servers
 @click.option("--nodes", default=10, type=click.IntRange(min=0), help="How many nodes the fleet registers.")
@@ -79,9 +79,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     help="Where API servers find that.  [default: the host of --listen; where that is all addresses, the host name]",
 )
 @click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
-@flags.logging_format
 @flags.tracing_endpoint
-@flags.verbose
 def main(
     name: str,
     servers: Servers,
@@ -101,15 +99,12 @@ def main(
     listen: tuple[str, int] | None,
     advertised: str | None,
     run_log: Path | None,
-    logging_format: logs.Format,
     tracing_endpoint: str | None,
-    verbose: int,
 ) -> None:
     """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them.
 
     Their containers are pretended, unless --runtime says otherwise.
     """
-    logs.configure(name, verbose, logging_format)
     if not FLEET_NAME.fullmatch(name):
         raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
     known = servers()

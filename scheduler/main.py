@@ -13,7 +13,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
-from pinnace.runtime import flags, logs, process
+from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tracing import Tracer
 from scheduler import config, metrics
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"auto_envvar_prefix": "PINNACE_SCHEDULER", "show_default": True})
+@click.command("pinnace-scheduler", cls=flags.Component)
 @flags.replica
 @servers
 @click.option(
@@ -36,14 +36,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--config",
     "file",
-    envvar="PINNACE_SCHEDULER_CONFIG",
     type=_FILE,
     help="A KubeSchedulerConfiguration; see scheduler/config for its fields.",
 )
 @click.option(
     "--plugin",
     "plugins",
-    envvar="PINNACE_SCHEDULER_PLUGIN",
     multiple=True,
     help="A plugin of your own: module:Class or path/to/file.py:Class. Can be given again.",
 )
@@ -54,9 +52,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Write the configuration there, with all defaults filled in, and exit.",
 )
 @click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
-@flags.logging_format
 @flags.tracing_endpoint
-@flags.verbose
 def main(
     name: str,
     servers: Servers,
@@ -65,12 +61,9 @@ def main(
     plugins: Sequence[str],
     written: Path | None,
     seed: int,
-    logging_format: logs.Format,
     tracing_endpoint: str | None,
-    verbose: int,
 ) -> None:
     """Decides which node each pod runs on. Of several replicas one leads; the others are ready to."""
-    logs.configure(name, verbose, logging_format)
     try:
         configuration = config.parse(file.read_text(), seed=seed) if file else config.Configuration(seed=seed)
         for plugin in plugins:

@@ -41,6 +41,7 @@ data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, resolve_path=True),
     envvar="PINNACE_DATA_DIR",
+    show_envvar=True,
     metavar="DIR",
     help="The cluster's folder: state, logs, etcd's data.  [default: $XDG_STATE_HOME/pinnace/default]",
 )

@@ -1,11 +1,75 @@
-"""Options that all components have."""
+"""The command line of a component, and options that components share."""
 
+import difflib
+import logging
+import os
 import socket
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
+from pinnace.runtime import logs
 from pinnace.runtime.http import parse_address
 from pinnace.runtime.tracing import Tracer, connect
+
+log = logging.getLogger(__name__)
+
+
+class Component(click.Command):
+    """The command `pinnace-COMPONENT`. Each option has an environment variable, which is named after its longest flag: for
+    --node-eviction-rate of `pinnace-controllers` it is PINNACE_CONTROLLERS_NODE_EVICTION_RATE. The flag goes before it. A
+    variable that begins so and is no option's is warned of.
+
+    The command must have the option --name: who writes the log. The options of how the log is written are added, and are not
+    passed to the callback."""
+
+    def __init__(self, name: str, **attributes: Any) -> None:
+        # Wide, whatever the terminal: a variable's name that is broken cannot be searched for, nor copied.
+        super().__init__(name, context_settings={"show_default": True, "terminal_width": 110}, **attributes)
+        self.params += _logging()
+        self._prefix = f"{_variable(name)}_"
+        for param in self.params:
+            assert isinstance(param, click.Option)
+            param.envvar = self._prefix + _variable(max(param.opts, key=len))
+            param.show_envvar = True
+
+    def invoke(self, ctx: click.Context) -> Any:
+        logs.configure(ctx.params["name"], ctx.params.pop("verbose"), ctx.params.pop("logging_format"))
+        self._warn_of_strangers()
+        return super().invoke(ctx)
+
+    def _warn_of_strangers(self) -> None:
+        known = [str(param.envvar).removeprefix(self._prefix) for param in self.params]
+        for variable in sorted(os.environ):
+            name = variable.removeprefix(self._prefix)
+            if variable.startswith(self._prefix) and name not in known:
+                nearest = _nearest(name, known)
+                hint = f"perhaps {self._prefix}{nearest}?" if nearest else "see --help"
+                log.warning("%s in the environment is no option; %s", variable, hint)
+
+
+def _variable(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").upper()
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """The shortest that has all its words, or one that is spelt much like it."""
+    words = set(name.split("_"))
+    longer = sorted((each for each in known if words <= set(each.split("_"))), key=len)
+    return next(iter(longer or difflib.get_close_matches(name, known, n=1)), None)
+
+
+def _logging() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--logging-format"],
+            type=click.Choice(["text", "json"]),
+            default="text",
+            help="How lines of the log are written: for people, or for programs.",
+        ),
+        click.Option(["-v", "--verbose"], count=True, help="Log more."),
+    ]
 
 
 def address(text: str) -> tuple[str, int]:
@@ -19,18 +83,11 @@ def address(text: str) -> tuple[str, int]:
 replica = click.option(
     "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
 )
-logging_format = click.option(
-    "--logging-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="How lines of the log are written: for people, or for programs.",
-)
 tracing_endpoint = click.option(
     "--tracing-endpoint",
     metavar="HOST:PORT",
     help="An OTLP collector (gRPC, without TLS) that is sent traces.  [default: none]",
 )
-verbose = click.option("-v", "--verbose", count=True, help="Log more.")
 
 
 def tracer(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:

@@ -42,6 +42,7 @@ EVENTS = 5
     "--config",
     "file",
     envvar="PINNACE_SCHEDULER_CONFIG",
+    show_envvar=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The schedulers' KubeSchedulerConfiguration, if they have one.",
 )

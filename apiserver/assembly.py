@@ -9,6 +9,7 @@ in-process) passes the same gate and gets the same refusals. Time and chance com
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -83,28 +84,38 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """In what API servers may differ. By default nobody else is asked or told: no log, no collector, no kubelet, no webhook."""
+
+    compaction_interval: float = INTERVAL
+    """Seconds between compactions of the storage; 0: none by this server."""
+    seats: int = SEATS
+    """Of calls of one object that are at work (see apiserver.flow)."""
+    tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
+    """What every pod gets."""
+    audit: Audit = field(default_factory=NoAudit)
+    tracer: Tracer = NO_TRACER
+    kubelets: Kubelets = field(default_factory=NoKubelets)
+    webhooks: Sequence[Webhook] = ()
+
+
+DEFAULTS = Settings()
+
+
 class Assembly:
     """`run` until cancelled; `drain` before that, when there is time. `bootstrapped`: what every cluster has is there."""
 
     def __init__(
         self,
         storage: Storage,
+        settings: Settings = DEFAULTS,
         *,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
-        compaction_interval: float = INTERVAL,
-        seats: int = SEATS,
-        audit: Audit | None = None,
-        tolerations: DefaultTolerations | None = None,
-        tracer: Tracer = NO_TRACER,
-        kubelets: Kubelets | None = None,
-        webhooks: Sequence[Webhook] = (),
     ) -> None:
-        """`seats`: of calls of one object that are at work (see apiserver.flow). `tolerations`: what every pod gets."""
-        self._strategies: Mapping[str, Strategy[Any]] = {**STRATEGIES, PODS.plural: PodStrategy(tolerations)}
-        self._audit = audit or NoAudit()
-        self._tracer = tracer
-        self._kubelets = kubelets or NoKubelets()
+        self._settings = settings
+        self._strategies: Mapping[str, Strategy[Any]] = {**STRATEGIES, PODS.plural: PodStrategy(settings.tolerations)}
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
@@ -112,7 +123,7 @@ class Assembly:
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
         """Lanes of its own: however many writes of objects wait, an election does not."""
         self._sweeper = Sweeper(storage, clock)
-        self._compactor = Compactor(storage, clock, compaction_interval)
+        self._compactor = Compactor(storage, clock, settings.compaction_interval)
         self.bootstrapped = asyncio.Event()
         self._loaded = asyncio.Event()
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng, on_load=self._reload)
@@ -120,15 +131,15 @@ class Assembly:
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
-        self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
-        self._flow = FlowControl(seats, clock=clock, meter=metrics.FlowMeter())
+        self._policy = Policy(self._rbac, self._nodes, self._refresh, settings.audit)
+        self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         metrics.show(self._flow.levels, self.cacher)
         self._elections = ElectionsService(
             storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng)
         admission = self._admission()
-        self._webhooks = WebhookAdmission(webhooks, of(NAMESPACES))
+        self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         self._bootstrap = Bootstrap(self._stores, self.cacher, clock)
         self._stopping = False
@@ -180,7 +191,7 @@ class Assembly:
         tables = TablesService(of_resources, self._clock)
         services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, self._closed))
         usage = metrics_pb2.DESCRIPTOR.services_by_name
-        surveyor = Surveyor(self._kubelets)
+        surveyor = Surveyor(self._settings.kubelets)
         of_nodes = NodeMetricsService(of_resources[NODES], surveyor)
         of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), surveyor)
         services.append((usage["NodeMetrics"], of_nodes, self._gate(NODES)))
@@ -201,8 +212,8 @@ class Assembly:
         return lambda: self._closed() or (None if cache.loaded else not_loaded())
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
-        stores, audit = self._stores, self._audit
-        streaming = Streaming(self.cacher.of(PODS), self.cacher.of(NODES), self._kubelets)
+        stores, audit = self._stores, self._settings.audit
+        streaming = Streaming(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(
                 stores[PODS], stores[POD_DISRUPTION_BUDGETS], self.cacher, audit, self._clock, streaming, self._policy
@@ -224,7 +235,7 @@ class Assembly:
             TaintNodesByCondition(),
             DefaultStorageClass(of(STORAGE_CLASSES)),
             limits,
-            *([TraceContext(self._tracer)] if self._tracer.on else []),
+            *([TraceContext(tracer)] if (tracer := self._settings.tracer).on else []),
         )
         validating = (
             NodeRestriction(self._nodes.owns),
@@ -242,7 +253,7 @@ class Assembly:
             committer = Expiring(committer, self._storage, self._clock)
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
-        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._tracer)
+        return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
 
     async def _refresh(self) -> None:
         await self.cacher.fresh(READ_TIMEOUT)

@@ -5,23 +5,23 @@ import logging
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from apiserver import stages
+from apiserver.assembly import DEFAULTS, Settings
 from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.flags import kubelet_credentials
-from apiserver.flow.control import SEATS
 from apiserver.kubelets import GrpcKubelets
 from apiserver.registry.strategies.default_tolerations import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
 from apiserver.services import metrics
 from apiserver.services.handlers import anybody, by_certificate
-from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.measured import Measured
@@ -32,7 +32,6 @@ from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.http import StatusServer, format_address
 from pinnace.runtime.tls import TlsFiles
-from pinnace.runtime.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--etcd-compaction-interval",
     "compaction_interval",
-    default=INTERVAL,
+    default=DEFAULTS.compaction_interval,
     type=click.FloatRange(min=0),
     help="Seconds between compactions of etcd's history, of which one to two intervals are kept; 0: none by this server.",
 )
@@ -62,7 +61,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--max-requests-inflight",
     "seats",
     type=click.IntRange(min=1),
-    default=SEATS,
+    default=DEFAULTS.seats,
     help="Calls of one object that are at work at a time; the others wait, each user's in a queue of their own.",
 )
 @click.option(
@@ -99,13 +98,11 @@ def main(
     etcd: str,
     etcd_tls: TlsFiles | None,
     kubelet_tls: TlsFiles | None,
-    compaction_interval: float,
     cert: Path | None,
     key: Path | None,
     ca: Path | None,
     tokens: Path | None,
     token_listen: tuple[str, int] | None,
-    seats: int,
     not_ready_seconds: int,
     unreachable_seconds: int,
     admission: Path | None,
@@ -114,6 +111,7 @@ def main(
     insecure: bool,
     tracing_endpoint: str | None,
     tracing_sampling_rate_per_million: int,
+    **settings: Any,
 ) -> None:
     """The API server: the one door to the cluster's state, and the only one that talks to etcd."""
     if profile_stages:
@@ -137,37 +135,34 @@ def main(
         http=http,
         etcd=tuple(endpoints),
         etcd_tls=etcd_tls,
-        compaction_interval=compaction_interval,
         tls=tls,
-        kubelet_tls=kubelet_tls,
         tokens=tokens,
         tokens_at=format_address(token_listen) if token_listen is not None else None,
-        seats=seats,
-        tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
-        webhooks=_webhooks(admission, tls),
         audit=audit,
+        settings=Settings(
+            tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
+            kubelets=GrpcKubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
+            webhooks=_webhooks(admission, tls),
+            tracer=flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million),
+            **settings,
+        ),
     )
-    tracer = flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million)
-    sys.exit(process.run(lambda stop: serve(stop, options, tracer)))
+    sys.exit(process.run(lambda stop: serve(stop, options)))
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says. `tls`: None without."""
+    """What the command line says; the file `audit` joins the settings when it is opened. `tls`: None without."""
 
     listen: str
     http: tuple[str, int]
     etcd: tuple[str, ...]
     etcd_tls: TlsFiles | None
-    compaction_interval: float
     tls: TlsFiles | None
-    kubelet_tls: TlsFiles | None
     tokens: Path | None
     tokens_at: str | None
-    seats: int
-    tolerations: DefaultTolerations
-    webhooks: Sequence[Webhook]
     audit: Path | None
+    settings: Settings
 
 
 def _webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
@@ -178,23 +173,14 @@ def _webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
         raise click.BadParameter(str(error), param_hint="--admission-control-config-file") from None
 
 
-async def serve(stop: asyncio.Event, options: Options, tracer: Tracer) -> None:
+async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serves until `stop` is set. Raises OSError."""
     storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
     audit = AuditLog(options.audit) if options.audit is not None else None
-    server = ApiServer(
-        storage,
-        who,
-        compaction_interval=options.compaction_interval,
-        seats=options.seats,
-        audit=audit,
-        tolerations=options.tolerations,
-        tracer=tracer,
-        kubelets=GrpcKubelets(options.kubelet_tls) if options.kubelet_tls is not None or options.tls is None else None,
-        webhooks=options.webhooks,
-    )
+    settings = replace(options.settings, audit=audit) if audit is not None else options.settings
+    server = ApiServer(storage, who, settings)
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:
@@ -210,10 +196,10 @@ async def serve(stop: asyncio.Event, options: Options, tracer: Tracer) -> None:
                 part.cancel()
     finally:
         status.stop()
-        for webhook in options.webhooks:
+        for webhook in settings.webhooks:
             await webhook.close()
         await storage.close()
-        await asyncio.to_thread(tracer.close)
+        await asyncio.to_thread(settings.tracer.close)
 
 
 if __name__ == "__main__":

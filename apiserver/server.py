@@ -11,21 +11,14 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
-from apiserver.assembly import Assembly
-from apiserver.auth.audit import Audit
+from apiserver.assembly import DEFAULTS, Assembly, Settings
 from apiserver.cacher.cacher import Cacher
-from apiserver.flow.control import SEATS
 from apiserver.lines import Lines
-from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.services.handlers import MethodHandlers, Who, anybody
-from apiserver.services.kubelets import Kubelets
 from apiserver.services.requests import RequestIds
-from apiserver.storage.compactor import INTERVAL
 from apiserver.storage.interface import Storage
-from apiserver.webhooks.webhook import Webhook
-from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles, server_credentials
-from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
@@ -58,36 +51,11 @@ OPTIONS: Sequence[tuple[str, int]] = (
 class ApiServer:
     """`start`, then `run` until cancelled, then `stop`. `who` says who calls; by default anybody may do everything."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        who: Who = anybody,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        compaction_interval: float = INTERVAL,
-        seats: int = SEATS,
-        audit: Audit | None = None,
-        tolerations: DefaultTolerations | None = None,
-        tracer: Tracer = NO_TRACER,
-        kubelets: Kubelets | None = None,
-        webhooks: Sequence[Webhook] = (),
-    ) -> None:
-        """The last six are the assembly's."""
-        self._clock = clock
-        self._assembly = Assembly(
-            storage,
-            clock=clock,
-            compaction_interval=compaction_interval,
-            seats=seats,
-            audit=audit,
-            tolerations=tolerations,
-            tracer=tracer,
-            kubelets=kubelets,
-            webhooks=webhooks,
-        )
+    def __init__(self, storage: Storage, who: Who = anybody, settings: Settings = DEFAULTS) -> None:
+        self._assembly = Assembly(storage, settings)
         self._health = health.HealthServicer()
         methods = self._assembly.methods
-        handlers = MethodHandlers(methods, who, RequestIds(uuid.uuid4().hex[:12]), tracer)
+        handlers = MethodHandlers(methods, who, RequestIds(uuid.uuid4().hex[:12]), settings.tracer)
         services = [*sorted({method.name.partition("/")[0] for method in methods.values()}), HEALTH, reflection.SERVICE_NAME]
 
         def equip(server: grpc.aio.Server) -> None:
@@ -123,11 +91,11 @@ class ApiServer:
         """Sends everybody on to another server, lets running calls end, and closes."""
         await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._assembly.drain()
-        deadline = self._clock.monotonic() + LONGEST_FAREWELL
+        deadline = SYSTEM_CLOCK.monotonic() + LONGEST_FAREWELL
         came = -1
-        while came != self._assembly.turned_away and self._clock.monotonic() < deadline:
+        while came != self._assembly.turned_away and SYSTEM_CLOCK.monotonic() < deadline:
             came = self._assembly.turned_away
-            await self._clock.sleep(FAREWELL)
+            await SYSTEM_CLOCK.sleep(FAREWELL)
         await self._lines.stop(STOP_GRACE)
 
     def readiness(self) -> str | None:

@@ -87,9 +87,6 @@ def main(
     node_prefix: str | None,
     first_index: int,
     http: tuple[str, int],
-    cpu: str,
-    memory: str,
-    pods: str,
     start_delay: float,
     attach_delay: float,
     mount_delay: float,
@@ -100,6 +97,7 @@ def main(
     advertised: str | None,
     run_log: Path | None,
     tracing_endpoint: str | None,
+    **capacity: str,
 ) -> None:
     """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them.
 
@@ -109,17 +107,23 @@ def main(
         raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
     known = servers()
     prefix = f"{name}-" if node_prefix is None else node_prefix
-    own = [f"{prefix}{index}" for index in range(first_index, first_index + nodes)]
-    capacity = {resource: _quantity(resource, text) for resource, text in (("cpu", cpu), ("memory", memory), ("pods", pods))}
-    machine = Machine(capacity, runtime, local=runtime == "process")
+    quantities = {resource: _quantity(resource, text) for resource, text in capacity.items()}
+    machine = Machine(quantities, runtime, local=runtime == "process")
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
     with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams, meter), _run_log(run_log) as witness:
-        witnessed = Witnessed(runs, witness) if witness else runs
-        serving = _serving(listen, advertised, streams) if listen is not None else None
-        volumes = FakeVolumes(Delays(attach_delay, mount_delay))
-        code = process.run(
-            lambda stop: serve(stop, http, known, name, own, machine, witnessed, volumes, meter, serving, tracer)
+        options = Options(
+            name=name,
+            servers=known,
+            own=[f"{prefix}{index}" for index in range(first_index, first_index + nodes)],
+            http=http,
+            machine=machine,
+            runtime=Witnessed(runs, witness) if witness else runs,
+            volumes=FakeVolumes(Delays(attach_delay, mount_delay)),
+            meter=meter,
+            serving=_serving(listen, advertised, streams) if listen is not None else None,
+            tracer=tracer,
         )
+        code = process.run(lambda stop: serve(stop, options))
     sys.exit(code)
 
 
@@ -137,33 +141,39 @@ class Serving:
         return bound._replace(host=self.advertised or (socket.gethostname() if everywhere else bound.host))
 
 
-async def serve(
-    stop: asyncio.Event,
-    http: tuple[str, int],
-    servers: ClientConfig,
-    name: str,
-    own: Sequence[str],
-    machine: Machine,
-    runtime: Runtime,
-    volumes: Volumes,
-    meter: Meter,
-    serving: Serving | None,
-    tracer: Tracer,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says. `own`: names of the nodes that the fleet creates; `serving`: None, nothing is."""
+
+    name: str
+    servers: ClientConfig
+    own: Sequence[str]
+    http: tuple[str, int]
+    machine: Machine
+    runtime: Runtime
+    volumes: Volumes
+    meter: Meter
+    serving: Serving | None
+    tracer: Tracer
+
+
+async def serve(stop: asyncio.Event, options: Options) -> None:
     """Plays the fleet until `stop` is set."""
-    server = None
-    if serving is not None:
+    servers, machine, server = options.servers, options.machine, None
+    if (serving := options.serving) is not None:
         server = KubeletServer(serving.streams, servers.tls)
         machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
-    fleet = Fleet(name, own, machine, Client(connection), runtime, volumes=volumes, meter=meter, tracer=tracer)
+    fleet = Fleet(
+        options.name, options.own, machine, Client(connection), options.runtime,
+        volumes=options.volumes, meter=options.meter, tracer=options.tracer,
+    )  # fmt: skip
     if server is not None:
         await server.start(fleet.stats)
-    status = StatusServer(*http, fleet.checks, asyncio.get_running_loop())
+    status = StatusServer(*options.http, fleet.checks, asyncio.get_running_loop())
     status.start()
-    log.info(
-        "fleet %s of %d nodes, status on %s, API servers at %s", name, len(own), status.address, ",".join(servers.endpoints)
-    )
+    endpoints = ",".join(servers.endpoints)
+    log.info("fleet %s of %d nodes, status on %s, API servers at %s", options.name, len(options.own), status.address, endpoints)
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(fleet.run())
@@ -175,7 +185,7 @@ async def serve(
         if server is not None:
             await server.stop()
         await connection.close()
-        await asyncio.to_thread(tracer.close)
+        await asyncio.to_thread(options.tracer.close)
 
 
 def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) -> Serving:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
+from apiserver.assembly import Assembly, Settings
 from apiserver.auth.attributes import Action
 from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditLog, Deed
 from apiserver.auth.user import AUTHENTICATED, User
@@ -122,7 +122,7 @@ def brief(user: str, deed: Deed) -> tuple[str, str, str, str, bool, str]:
 
 async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
     notes = Notes()
-    assembly = Assembly(MemoryStorage(), audit=notes)
+    assembly = Assembly(MemoryStorage(), Settings(audit=notes))
     running = asyncio.ensure_future(assembly.run())
     await assembly.bootstrapped.wait()
 
@@ -199,7 +199,7 @@ async def test_who_leaves_before_the_answer_is_noted_too(
 ) -> None:
     """His write is on its way, and happens: else nobody would be found who breaks off his calls."""
     notes, storage, admin = Notes(), Slow(), Caller(PEOPLE["admin"])
-    assembly = Assembly(storage, audit=notes)
+    assembly = Assembly(storage, Settings(audit=notes))
     running = asyncio.ensure_future(assembly.run())
 
     def call(verb: str, fields: dict[str, Any]) -> asyncio.Task[bytes]:

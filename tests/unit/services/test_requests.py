@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from apiserver.assembly import Settings
 from apiserver.auth.audit import AuditLog
 from apiserver.cacher.resource import ResourceCache
 from apiserver.server import ApiServer
@@ -29,7 +30,7 @@ from tests.builders import make_pod
 async def serving(audit_log: Path) -> AsyncIterator[str]:
     """The address of a server. Afterwards the audit log is written."""
     audit = AuditLog(audit_log)
-    server = ApiServer(MemoryStorage(), audit=audit)
+    server = ApiServer(MemoryStorage(), settings=Settings(audit=audit))
     at = await server.start("127.0.0.1:0")
     running = [asyncio.ensure_future(part.run()) for part in (server, audit)]
     try:

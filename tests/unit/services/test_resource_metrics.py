@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly
+from apiserver.assembly import Assembly, Settings
 from apiserver.registry.errors import Rejected
 from apiserver.services import resource, resource_metrics
 from apiserver.services.kubelets import Endpoint, NoKubelets
@@ -74,7 +74,7 @@ async def assembly(kubelets: Kubelets) -> AsyncIterator[Assembly]:
 
 @asynccontextmanager
 async def _serving(kubelets: Kubelets) -> AsyncIterator[Assembly]:
-    assembly = Assembly(MemoryStorage(), kubelets=kubelets)
+    assembly = Assembly(MemoryStorage(), Settings(kubelets=kubelets))
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):

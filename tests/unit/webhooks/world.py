@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from apiserver.assembly import Assembly
+from apiserver.assembly import Assembly, Settings
 from apiserver.auth.user import UNSECURED
 from apiserver.registry.admission import Operation
 from apiserver.storage.memory import MemoryStorage
@@ -115,7 +115,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(*webhooks: Webhook, **more: Any) -> AsyncIterator[Server]:
-    assembly = Assembly(MemoryStorage(), webhooks=webhooks, **more)
+    assembly = Assembly(MemoryStorage(), Settings(webhooks=webhooks, **more))
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):

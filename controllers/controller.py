@@ -19,6 +19,7 @@ from controllers.informers import Informers
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import Object, Resource
 from pinnace.client.client import Client
+from pinnace.client.errors import ApiError
 from pinnace.client.events import Recorder, Reporter
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import Clock
@@ -52,8 +53,18 @@ class Controller(Protocol):
 
     async def sync(self, key: str) -> float | None:
         """Looks at one key. The seconds after which it is to be looked at again even if nothing changes; None: never. Raises
-        ApiError: it is looked at again after its back-off."""
+        ApiError, or Unfinished: it is looked at again after its back-off."""
         ...
+
+
+class Unfinished(Exception):
+    """All of a key is done that could be. `cause`: why the rest could not be; `again`: what `sync` would have returned. The
+    key is looked at again after its back-off, or after `again` seconds if that is sooner."""
+
+    def __init__(self, cause: ApiError, again: float | None) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.again = again
 
 
 @dataclass(frozen=True, slots=True)

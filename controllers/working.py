@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from controllers import metrics
-from controllers.controller import Controller, Keys
+from controllers.controller import Controller, Keys, Unfinished
 from controllers.workqueue import WorkQueue
 from pinnace.api.resources import Resource
 from pinnace.api.verbs_pb2 import ADDED
@@ -79,18 +79,25 @@ class Working:
         name = self._controller.name
         try:
             again = await self._controller.sync(key)
-        except Conflict as error:
-            self._retry(key, "conflict", error)
         except ApiError as error:
-            self._retry(key, "error", error)
+            self._refused(key, error)
+        except Unfinished as error:
+            self._refused(key, error.cause)
+            self._again(key, error.again)
         except Exception as error:
             log.exception("%s: %s trips a bug", name, key)
             self._retry(key, "bug", error)
         else:
             metrics.SYNCS.labels(name, "done").inc()
             self._queue.forget(key)
-            if again is not None:
-                self._queue.add_after(key, again)
+            self._again(key, again)
+
+    def _again(self, key: str, seconds: float | None) -> None:
+        if seconds is not None:
+            self._queue.add_after(key, seconds)
+
+    def _refused(self, key: str, error: ApiError) -> None:
+        self._retry(key, "conflict" if isinstance(error, Conflict) else "error", error)
 
     def _retry(self, key: str, result: str, error: Exception) -> None:
         name = self._controller.name

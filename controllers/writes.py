@@ -1,13 +1,14 @@
 """Writes of many objects: in batches that a server takes, and each outcome looked at."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from controllers.controller import Unfinished
 from pinnace.api.portions import portions
-from pinnace.client.errors import ApiError, from_status
+from pinnace.client.errors import ApiError, Fenced, Unavailable, from_status
 from pinnace.client.resource import Outcomes
 
 T = TypeVar("T", bound=Message)
@@ -19,11 +20,19 @@ Send = Callable[[Sequence[T]], Awaitable[Outcomes]]
 
 
 async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
-    """Sends all of them; what became of each. Raises ApiError when a whole call fails."""
+    """Sends all of them, as long as there is a server; what became of each. Raises Fenced."""
     errors: list[ApiError | None] = []
     for batch in portions(items, BATCH):
-        outcomes = await send(batch)
-        errors += (from_status(each.error) if each.HasField("error") else None for each in outcomes)
+        try:
+            outcomes = await send(batch)
+        except Fenced:
+            raise
+        except Unavailable as error:
+            return errors + [error] * (len(items) - len(errors))
+        except ApiError as error:
+            errors += [error] * len(batch)
+        else:
+            errors += (from_status(each.error) if each.HasField("error") else None for each in outcomes)
     return errors
 
 
@@ -32,6 +41,14 @@ def raise_first(errors: Sequence[ApiError | None], *, but: tuple[type[ApiError],
     for error in errors:
         if error is not None and not isinstance(error, but):
             raise error
+
+
+def unless_refused(again: float | None, errors: Iterable[ApiError | None], *, but: tuple[type[ApiError], ...]) -> float | None:
+    """`again`, for `sync` to return. Raises Unfinished with the first error that is none of `but`."""
+    for error in errors:
+        if error is not None and not isinstance(error, but):
+            raise Unfinished(error, again)
+    return again
 
 
 class Batcher(Generic[T]):

@@ -15,11 +15,11 @@ from typing import Any
 
 from controllers.controller import Shared, Watch, itself
 from controllers.places import finished, node_of
-from controllers.writes import in_batches, raise_first
+from controllers.writes import in_batches, unless_refused
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint, Toleration
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import DELETED, Disruption
-from pinnace.client.errors import Conflict, NotFound
+from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 
@@ -88,23 +88,23 @@ class TaintEviction:
                 waits.append(left)
             else:
                 doomed.append(pod)
-        await self._evict(doomed)
-        return min(waits, default=None)
+        refused = await self._evict(doomed)
+        return unless_refused(min(waits, default=None), refused, but=(NotFound, Conflict))
 
     def _forget(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
             if delta.kind == DELETED or not evicting(delta.obj):
                 self._since.pop(delta.obj.metadata.name, None)
 
-    async def _evict(self, pods: Sequence[Pod]) -> None:
-        """Says why of each, and deletes it."""
+    async def _evict(self, pods: Sequence[Pod]) -> Sequence[ApiError | None]:
+        """Says why of each, and deletes it. What became of each."""
         requests = []
         for pod in pods:
             name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
             requests.append(delete_request(name, namespace, uid=uid, disruption=_WHY))
             key = f"{namespace}/{name}"
             self._events.event(pod, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {key}")
-        raise_first(await in_batches(self._client.delete_batch, requests), but=(NotFound, Conflict))
+        return await in_batches(self._client.delete_batch, requests)
 
 
 def _its_node(delta: Delta[Pod]) -> Sequence[str]:

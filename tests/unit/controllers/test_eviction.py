@@ -1,5 +1,7 @@
 """The taint eviction controller over time, on stores that the test writes."""
 
+import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +11,15 @@ import pytest
 from controllers.controller import Shared
 from controllers.nodelifecycle.eviction import TaintEviction
 from controllers.places import node_of
+from controllers.working import Working
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, DeleteRequest
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
+from tests.refusals import denied
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
@@ -30,6 +35,8 @@ class Cluster:
     handlers: list[Any] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
+    """Pods that may not be deleted."""
 
     def store(self, resource: Any) -> dict[str, Node]:
         return self.nodes
@@ -47,9 +54,9 @@ class Cluster:
         self.told.append((obj.metadata.name, reason))
 
     async def delete_batch(self, requests: list[DeleteRequest]) -> list[BatchItem]:
-        self.deleted += [request.name for request in requests]
+        self.deleted += [request.name for request in requests if request.name not in self.refused]
         self.told += [(request.name, request.disruption.reason) for request in requests]
-        return [BatchItem() for _ in requests]
+        return [denied(request.name) if request.name in self.refused else BatchItem() for request in requests]
 
     def bind(self, name: str, seconds: int | None) -> None:
         """With so much patience; None: with none at all."""
@@ -138,3 +145,21 @@ async def test_who_comes_later_has_its_time_from_then(cluster: Cluster, controll
     clock.stall(100.0)
     cluster.bind("p", 5)
     assert await controller.sync("n") == 5.0
+
+
+async def test_who_may_not_be_deleted_keeps_nobody_else(
+    cluster: Cluster, controller: TaintEviction, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    cluster.refused.add("held")
+    cluster.bind("held", None)
+    cluster.bind("late", 350)
+    cluster.taint(UNREACHABLE)
+    working = Working(controller, lambda: True, clock=clock)
+    await working.begin(lambda resource: cluster.nodes if resource is NODES else {})
+    running = asyncio.ensure_future(working.run())
+    await clock.advance(349.0)
+    assert cluster.deleted == []
+    await clock.advance(1.0)
+    assert cluster.deleted == ["late"]
+    running.cancel()

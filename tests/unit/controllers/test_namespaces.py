@@ -7,12 +7,11 @@ from controllers.namespaces import CONTENTS, NamespaceController
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import Resource
-from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Expired, Forbidden, Unavailable
+from tests.refusals import denied
 from tests.workloads import deleting
-
-DENIED = encode(Refusal(Code.PERMISSION_DENIED, "Forbidden", "denied by a webhook"))
 
 
 async def emptied(**outcomes: ApiError | list[BatchItem]) -> tuple[list[str], ApiError | None]:
@@ -42,7 +41,7 @@ async def emptied(**outcomes: ApiError | list[BatchItem]) -> tuple[list[str], Ap
 
 async def test_where_a_delete_is_refused_the_other_kinds_are_emptied_all_the_same() -> None:
     expired = Expired(Refusal(Code.OUT_OF_RANGE, "Expired", "begin anew"))
-    asked, error = await emptied(pods=[BatchItem(name="a"), BatchItem(name="p", error=DENIED)], services=expired)
+    asked, error = await emptied(pods=[BatchItem(name="a"), denied("p")], services=expired)
     assert asked == [resource.plural for resource in CONTENTS]
     assert isinstance(error, Forbidden) and error.message == 'pods "p": denied by a webhook', "the first, and of what"
 

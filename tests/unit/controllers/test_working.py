@@ -2,12 +2,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import pytest
 
-from controllers.controller import Watch, its_controller, itself
+from controllers.controller import Unfinished, Watch, its_controller, itself
 from controllers.working import Working
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, Resource
@@ -80,6 +80,17 @@ async def test_a_failure_is_tried_again_and_keeps_nobody_else(failure: Exception
         working.handle(itself, [Delta(MODIFIED, make_node("b").build(), None)])
         await clock.advance(0)
         assert controller.looked[-1] == "b"
+
+
+async def test_what_is_left_of_a_key_does_not_put_off_its_next_look(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    clock, controller = FakeClock(), Recording(a=repeat(Unfinished(unavailable("no server"), 10.0)))
+    async with at_work(controller, clock, "a"):
+        await clock.advance(1.0)
+        looks = len(controller.looked)
+        assert looks > 5, "its back-off is shorter yet"
+        await clock.advance(1_000.0)
+        assert 100 <= len(controller.looked) - looks < 110
 
 
 async def test_who_has_the_lead_keeps_it_while_a_term_begins() -> None:

@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from apiserver.server import MAX_REQUEST
 from controllers.writes import BATCH, Batcher, in_batches
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import ApiError, Fenced, Forbidden, fenced, unavailable
 from tests.builders import make_node
 
 
@@ -45,3 +49,33 @@ async def test_small_ones_go_together() -> None:
     batcher = Batcher(server.send)
     await asyncio.gather(*(batcher.write(make_node(f"n{number}").build()) for number in range(BATCH + 1)))
     assert [len(call) for call in server.calls] == [BATCH, 1]
+
+
+class Failing(Server):
+    """Its first call fails."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__()
+        self._error: ApiError | None = error
+
+    async def send(self, nodes: Sequence[Node]) -> list[BatchItem]:
+        items = await super().send(nodes)
+        if self._error is None:
+            return items
+        error, self._error = self._error, None
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"), [(Forbidden(Refusal(Code.PERMISSION_DENIED, "", "no")), 2), (unavailable("no server"), 1)]
+)
+async def test_a_call_that_fails_is_the_failure_of_its_items(error: ApiError, sent: int) -> None:
+    server, nodes = Failing(error), [make_node(f"n{number}").build() for number in range(BATCH + 1)]
+    rest = None if sent == 2 else error
+    assert await in_batches(server.send, nodes) == [error] * BATCH + [rest]
+    assert len(server.calls) == sent, "without a server the rest is not sent"
+
+
+async def test_who_does_not_lead_any_more_sends_nothing() -> None:
+    with pytest.raises(Fenced):
+        await in_batches(Failing(fenced("another leads")).send, large(1))

@@ -13,14 +13,14 @@ from controllers.nodelifecycle.silence import Silences
 from controllers.nodelifecycle.taints import evicts, should_evict, tainted
 from controllers.nodelifecycle.zones import Rates, Zones, zone_of
 from controllers.places import node_of
-from controllers.writes import Batcher, in_batches, raise_first
+from controllers.writes import Batcher, in_batches, unless_refused
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import status_of
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.client.errors import NotFound
+from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 
 LOOK_AGAIN = 1.0
@@ -66,30 +66,33 @@ class NodeLifecycle:
             return None
         now = self._clock.monotonic()
         wait = left(node, self._silences.lasts(key, now), self._options.grace, self._options.startup)
+        refused: Sequence[ApiError | None] = ()
         try:
             if wait == 0.0:
                 node = await self._mark(node)
-            again = await self._taint(node, now)
+                refused = await self._mark_pods(key)
+            turn = await self._taint(node, now)
         except NotFound:
             return None
-        return min((each for each in (wait or None, again) if each is not None), default=None)
+        again = min((each for each in (wait or None, turn) if each is not None), default=None)
+        return unless_refused(again, refused, but=(NotFound,))
 
     async def _mark(self, node: Node) -> Node:
-        """Says that the node is unreachable, of it and of its pods."""
+        """Says of the node that it is unreachable."""
         marked = unreachable(node, self._clock.time())
         if marked is not None:
             marked.metadata.resourceVersion = await self._statuses.write(marked)
             if ready(node) == "True":
                 name = node.metadata.name
                 self._events.event(node, "Normal", "NodeNotReady", f"Node {name} status is now: NodeNotReady")
-        await self._mark_pods(node.metadata.name)
         return marked or node
 
-    async def _mark_pods(self, node: str) -> None:
+    async def _mark_pods(self, node: str) -> Sequence[ApiError | None]:
+        """Says of its pods that they are not ready. What became of each: nothing that its taints have to wait for."""
         changed = [pod for each in self._pods.under(node).values() if (pod := not_ready(each, self._clock.time())) is not None]
         for pod in changed:
             self._events.event(pod, "Warning", "NodeNotReady", "Node is not ready")
-        raise_first(await in_batches(self._pods_client.update_status_batch, changed), but=(NotFound,))
+        return await in_batches(self._pods_client.update_status_batch, changed)
 
     async def _taint(self, node: Node, now: float) -> float | None:
         """Seconds until the node's turn to be emptied; None: that is not asked for, or done."""

@@ -1,0 +1,131 @@
+"""The node lifecycle controller at work, in a cluster of a few nodes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controllers.controller import Shared
+from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
+from controllers.places import node_of
+from controllers.working import Working
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem
+from pinnace.client.index import Index
+from pinnace.client.informer import Delta
+from tests.builders import make_node, make_pod
+from tests.clock import FakeClock
+from tests.refusals import denied
+
+SILENT = 1.0
+"""Seconds after which it is known that a node is."""
+
+
+class Cluster:
+    """Stands for the API, the informers and the recorder. What is written is heard of at once."""
+
+    def __init__(self, *nodes: str, refused: Iterable[str] = ()) -> None:
+        """Their kubelets are there. `refused`: pods whose status may not be written."""
+        self.clock = FakeClock()
+        self.stores: dict[Any, dict[str, Any]] = {NODES: {}, LEASES: {}}
+        self.bound = Index(node_of)
+        self.marked: list[str] = []
+        self._refused = set(refused)
+        self._handlers: dict[Any, list[Any]] = {NODES: [], LEASES: []}
+        self.nodes = SimpleNamespace(update_status_batch=self._write_statuses, update=self._write_node)
+        self.pods = SimpleNamespace(update_status_batch=self._write_pods)
+        anything: Any = self
+        controller = NodeLifecycle(Shared(anything, anything, anything, self.clock, "node-controller"), Options())
+        self.working = Working(controller, lambda: True, clock=self.clock)
+        for watch in controller.watches:
+            self.add_handler(watch.resource, lambda deltas, keys=watch.keys: self.working.handle(keys, deltas))
+        for name in nodes:
+            self.comes(name)
+            self.put(NODES, name, make_node(name).condition("Ready", "True").build())
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        running = asyncio.ensure_future(self.working.run())
+        await self.clock.advance(0)
+        yield
+        running.cancel()
+
+    def comes(self, node: str) -> None:
+        self.put(
+            LEASES, f"{NODE_LEASE_NAMESPACE}/{node}", Lease(metadata=ObjectMeta(name=node, namespace=NODE_LEASE_NAMESPACE))
+        )
+
+    def falls(self, node: str) -> None:
+        lease = self.stores[LEASES].pop(f"{NODE_LEASE_NAMESPACE}/{node}")
+        self._tell(LEASES, Delta(DELETED, lease, lease))
+
+    def put(self, resource: Any, key: str, obj: Any) -> None:
+        old = self.stores[resource].get(key)
+        self.stores[resource][key] = obj
+        self._tell(resource, Delta(MODIFIED if old else ADDED, obj, old))
+
+    def taints(self, node: str) -> set[tuple[str, str]]:
+        return {(each.key.removeprefix("node.kubernetes.io/"), each.effect) for each in self.stores[NODES][node].spec.taints}
+
+    def _tell(self, resource: Any, delta: Delta[Any]) -> None:
+        for handler in self._handlers[resource]:
+            handler([delta])
+
+    # as informers and recorder
+
+    def store(self, resource: Any) -> dict[str, Any]:
+        return self.stores[resource]
+
+    def index(self, resource: Any, by: Any) -> Index[Pod]:
+        return self.bound
+
+    def add_handler(self, resource: Any, handler: Any) -> None:
+        self._handlers[resource].append(handler)
+
+    def of(self, component: str) -> "Cluster":
+        return self
+
+    def event(self, *_: object) -> None:
+        pass
+
+    # as a client
+
+    async def _write_statuses(self, nodes: Sequence[Node]) -> list[BatchItem]:
+        for node in nodes:
+            changed = Node()
+            changed.CopyFrom(self.stores[NODES][node.metadata.name])
+            changed.status.CopyFrom(node.status)
+            self.put(NODES, node.metadata.name, changed)
+        return [BatchItem(name=node.metadata.name) for node in nodes]
+
+    async def _write_node(self, node: Node) -> None:
+        changed = Node()
+        changed.CopyFrom(node)
+        self.put(NODES, node.metadata.name, changed)
+
+    async def _write_pods(self, pods: Sequence[Pod]) -> list[BatchItem]:
+        names = [pod.metadata.name for pod in pods]
+        self.marked += [name for name in names if name not in self._refused]
+        return [denied(name) if name in self._refused else BatchItem(name=name) for name in names]
+
+
+NO_SCHEDULE, NO_EXECUTE = ("unreachable", "NoSchedule"), ("unreachable", "NoExecute")
+
+
+async def test_a_pod_that_may_not_be_marked_does_not_keep_its_node_untainted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    cluster = Cluster("a", "b", refused=["held"])
+    pods = [make_pod(name).uid(name).node("a").condition("Ready", "True").build() for name in ("held", "other")]
+    cluster.bound.follow([Delta(ADDED, pod, None) for pod in pods])
+    async with cluster.at_work():
+        cluster.falls("a")
+        await cluster.clock.advance(SILENT)
+    assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
+    assert cluster.marked.count("other") > 1, "it is tried again"

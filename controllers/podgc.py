@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from controllers.controller import Shared, Watch
 from controllers.nodelifecycle.conditions import ready
 from controllers.places import finished, node_of
-from controllers.writes import in_batches, raise_first
+from controllers.writes import in_batches, unless_refused
 from pinnace.api import disruption
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import status_of
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.times import to_seconds, to_time
 from pinnace.api.verbs_pb2 import MODIFIED
-from pinnace.client.errors import Conflict, NotFound
+from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 
@@ -115,13 +115,20 @@ class PodGarbageCollector:
         for name in self._missed:
             pods |= self._bound.under(name)
         found = doomed(pods.values(), self._nodes, self._missed, now)
-        told = [failed(each.pod, each.why, self._clock.time()) for each in found if each.why]
-        raise_first(await in_batches(self._client.update_status_batch, told), but=(NotFound, Conflict))
-        requests = [
-            delete_request(pod.metadata.name, pod.metadata.namespace, grace=0, uid=pod.metadata.uid) for pod, _ in found
-        ]
-        raise_first(await in_batches(self._client.delete_batch, requests), but=(NotFound, Conflict))
-        return INTERVAL
+        untold = await self._tell([each for each in found if each.why])
+        left = [each.pod for each in found if each.pod.metadata.uid not in untold]
+        errors = [*untold.values(), *await self._remove(left)]
+        return unless_refused(INTERVAL, errors, but=(NotFound, Conflict))
+
+    async def _tell(self, found: Sequence[Doomed]) -> Mapping[str, ApiError]:
+        """Says of each why it goes. Of whom it could not be said, by uid: those stay until the next look."""
+        statuses = [failed(pod, why, self._clock.time()) for pod, why in found]
+        errors = await in_batches(self._client.update_status_batch, statuses)
+        return {pod.metadata.uid: error for (pod, _), error in zip(found, errors, strict=True) if error is not None}
+
+    async def _remove(self, pods: Iterable[Pod]) -> Sequence[ApiError | None]:
+        requests = [delete_request(pod.metadata.name, pod.metadata.namespace, grace=0, uid=pod.metadata.uid) for pod in pods]
+        return await in_batches(self._client.delete_batch, requests)
 
     def _found(self, deltas: Sequence[Delta[Node]]) -> None:
         """A node that was there between two looks, or while another one led, has not been missed since the first of them."""

@@ -36,13 +36,6 @@ async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]
     return errors
 
 
-def raise_first(errors: Sequence[ApiError | None], *, but: tuple[type[ApiError], ...] = ()) -> None:
-    """Raises the first error that is none of these."""
-    for error in errors:
-        if error is not None and not isinstance(error, but):
-            raise error
-
-
 def unless_refused(again: float | None, errors: Iterable[ApiError | None], *, but: tuple[type[ApiError], ...]) -> float | None:
     """`again`, for `sync` to return. Raises Unfinished with the first error that is none of `but`."""
     for error in errors:

@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 
-from controllers.podgc import QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
-from pinnace.api.core_v1_pb2 import Node, Pod
+from controllers.controller import Unfinished
+from controllers.podgc import INTERVAL, QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
+from pinnace.client.errors import Forbidden
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
+from tests.refusals import denied
 
 NOW = 1_000.0
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -99,33 +102,49 @@ def test_of_what_is_removed_only_the_status_is_sent() -> None:
     assert (left.metadata.uid, left.metadata.resourceVersion) == (pod.metadata.uid, "7")
 
 
-async def test_a_node_that_was_there_while_nobody_looked_is_given_its_time_anew() -> None:
-    """Another replica leads meanwhile."""
-    pod, node, clock = make_pod("p").node("n").build(), make_node("n").build(), FakeClock()
-    nodes, handlers, removed = dict[str, Node](), list[Any](), list[str]()
+class World:
+    """A collector before pods of a node that is not there. `refused`: whose status may not be written."""
 
-    async def update_status_batch(pods: Sequence[Pod]) -> list[BatchItem]:
-        return [BatchItem() for _ in pods]
+    def __init__(self, *pods: str, refused: str = "") -> None:
+        found = [make_pod(name).node("n").build() for name in pods]
+        self.clock, self.handlers, self.removed = FakeClock(), list[Any](), list[str]()
+        self._refused = refused
+        informers = SimpleNamespace(
+            store=lambda resource: {},
+            index=lambda resource, by: Index(by, found),
+            add_handler=lambda resource, handler: self.handlers.append(handler),
+        )
+        shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(pods=self), clock=self.clock)
+        self.collector = PodGarbageCollector(shared)
 
-    async def delete_batch(requests: Sequence[DeleteRequest]) -> list[BatchItem]:
-        removed.extend(each.name for each in requests)
+    async def update_status_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
+        return [denied(pod.metadata.name) if pod.metadata.name == self._refused else BatchItem() for pod in pods]
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
+        self.removed += [each.name for each in requests]
         return [BatchItem() for _ in requests]
 
-    informers = SimpleNamespace(
-        store=lambda resource: nodes,
-        index=lambda resource, by: Index(by, [pod]),
-        add_handler=lambda resource, handler: handlers.append(handler),
-    )
-    pods = SimpleNamespace(update_status_batch=update_status_batch, delete_batch=delete_batch)
-    shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(pods=pods), clock=clock)
-    collector = PodGarbageCollector(shared)
-    await collector.sync("pods")
-    for handler in handlers:
+
+async def test_a_node_that_was_there_while_nobody_looked_is_given_its_time_anew() -> None:
+    """Another replica leads meanwhile."""
+    world, node = World("p"), make_node("n").build()
+    await world.collector.sync("pods")
+    for handler in world.handlers:
         handler([Delta(ADDED, node, None)])
         handler([Delta(DELETED, node, node)])
-    clock.stall(QUARANTINE)
-    await collector.sync("pods")
-    assert removed == []
-    clock.stall(QUARANTINE)
-    await collector.sync("pods")
-    assert removed == ["p"]
+    world.clock.stall(QUARANTINE)
+    await world.collector.sync("pods")
+    assert world.removed == []
+    world.clock.stall(QUARANTINE)
+    await world.collector.sync("pods")
+    assert world.removed == ["p"]
+
+
+async def test_who_may_not_be_marked_stays_and_keeps_nobody_else() -> None:
+    world = World("a", "held", "b", refused="held")
+    await world.collector.sync("pods")
+    world.clock.stall(QUARANTINE)
+    with pytest.raises(Unfinished) as caught:
+        await world.collector.sync("pods")
+    assert world.removed == ["a", "b"]
+    assert isinstance(caught.value.cause, Forbidden) and caught.value.again == INTERVAL

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controllers.controller import Shared, Watch, itself
+from controllers.controller import Keys, Shared, T, Watch, itself
 from controllers.nodelifecycle.conditions import left, ready, unreachable
 from controllers.nodelifecycle.silence import Silences
 from controllers.nodelifecycle.taints import evicts, should_evict, tainted
@@ -22,9 +22,6 @@ from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
-
-LOOK_AGAIN = 1.0
-"""Seconds between two looks at a node that may not be emptied because of its zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class NodeLifecycle:
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(NODES, itself), Watch(LEASES, _its_node))
+        return (Watch(NODES, self._and_changed(itself)), Watch(LEASES, self._and_changed(_its_node)))
 
     async def sync(self, key: str) -> float | None:
         node = self._nodes.get(key)
@@ -95,13 +92,17 @@ class NodeLifecycle:
         return await in_batches(self._pods_client.update_status_batch, changed)
 
     async def _taint(self, node: Node, now: float) -> float | None:
-        """Seconds until the node's turn to be emptied; None: that is not asked for, or done."""
-        turn = self._zones.turn(node.metadata.name, now) if should_evict(node) else 0.0
-        evict = turn == 0.0 or (evicts(node) and not self._zones.disrupted)
-        changed = tainted(node, evict, self._clock.time())
+        """Seconds until the node's turn to be emptied; None: it needs none, or gets it only when its zone is better."""
+        marked = evicts(node) and not self._zones.disrupted
+        turn = self._zones.turn(node.metadata.name, now) if should_evict(node) and not marked else 0.0
+        changed = tainted(node, turn == 0.0, self._clock.time())
         if changed is not None:
             await self._client.update(changed)
-        return None if evict else turn or LOOK_AGAIN
+        return turn or None
+
+    def _and_changed(self, keys: Keys[T]) -> Keys[T]:
+        """And the nodes that may be emptied now, or not any longer, by what our handlers heard of just before."""
+        return lambda delta: (*keys(delta), *self._zones.take_changed())
 
     def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
         now = self._clock.monotonic()

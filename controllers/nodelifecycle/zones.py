@@ -78,19 +78,22 @@ class Zones:
         self._zones: dict[str, Zone] = {}
         self._zone_of: dict[str, str] = {}
         self._disrupted = False
+        self._changed: set[str] = set()
         self._resumed = float("-inf")
 
     def note(self, node: str, zone: str, healthy: bool, now: float) -> None:
         """What is known of a node."""
         if self._zone_of.get(node, zone) != zone:
             self.forget(node, now)
-        self._zone_of[node] = zone
         found = self._zones.setdefault(zone, Zone())
+        if found.nodes.get(node) is healthy:
+            return
+        self._zone_of[node] = zone
         found.unhealthy += found.nodes.get(node, True) - healthy
         found.nodes[node] = healthy
         if healthy:
             found.turns.pop(node, None)
-        self._look(now)
+        self._look(found, now)
 
     def forget(self, node: str, now: float) -> None:
         zone = self._zone_of.pop(node, None)
@@ -99,9 +102,10 @@ class Zones:
         found = self._zones[zone]
         found.unhealthy -= not found.nodes.pop(node)
         found.turns.pop(node, None)
+        self._changed.discard(node)
         if not found.nodes:
             del self._zones[zone]
-        self._look(now)
+        self._look(found, now)
 
     @property
     def disrupted(self) -> bool:
@@ -114,23 +118,35 @@ class Zones:
     def turn(self, node: str, now: float) -> float | None:
         """Seconds until this node may be emptied, 0: now. None: not before its zone is better. It keeps its turn."""
         zone = self._zones[self._zone_of[node]]
-        rate = 0.0 if self._disrupted else self._rate(zone)
-        if rate != zone.rate:
-            zone.rate, zone.last_turn = rate, float("-inf")
-            zone.turns.clear()
-        if not rate:
+        if not zone.rate:
             return None
         if node not in zone.turns:
-            zone.turns[node] = zone.last_turn = max(now, self._resumed + RECOVERY, zone.last_turn + 1 / rate)
+            zone.turns[node] = zone.last_turn = max(now, self._resumed + RECOVERY, zone.last_turn + 1 / zone.rate)
         return max(0.0, zone.turns[node] - now)
+
+    def take_changed(self) -> set[str]:
+        """Nodes that are not well, of zones whose rate has changed since this was last asked: their turns are others now."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def _rate(self, zone: Zone) -> float:
         if zone.state(self._rates.unhealthy) is not State.PARTIAL:
             return self._rates.eviction
         return self._rates.secondary if len(zone.nodes) > self._rates.large else 0.0
 
-    def _look(self, now: float) -> None:
+    def _look(self, changed: Zone, now: float) -> None:
         disrupted = bool(self._zones) and all(zone.unhealthy == len(zone.nodes) for zone in self._zones.values())
+        concerned = (changed,) if disrupted is self._disrupted else self._zones.values()
         if self._disrupted and not disrupted:
             self._resumed = now
         self._disrupted = disrupted
+        for zone in concerned:
+            self._set_rate(zone)
+
+    def _set_rate(self, zone: Zone) -> None:
+        """A new rate gives turns anew."""
+        rate = 0.0 if self._disrupted else self._rate(zone)
+        if rate != zone.rate:
+            zone.rate, zone.last_turn = rate, float("-inf")
+            zone.turns.clear()
+            self._changed.update(name for name, healthy in zone.nodes.items() if not healthy)

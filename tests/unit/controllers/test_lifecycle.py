@@ -11,6 +11,7 @@ import pytest
 
 from controllers.controller import Shared
 from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
+from controllers.nodelifecycle.zones import RECOVERY, Rates
 from controllers.places import node_of
 from controllers.working import Working
 from pinnace.api.coordination_v1_pb2 import Lease
@@ -31,7 +32,7 @@ SILENT = 1.0
 class Cluster:
     """Stands for the API, the informers and the recorder. What is written is heard of at once."""
 
-    def __init__(self, *nodes: str, refused: Iterable[str] = ()) -> None:
+    def __init__(self, *nodes: str, refused: Iterable[str] = (), eviction: float = 100.0) -> None:
         """Their kubelets are there. `refused`: pods whose status may not be written."""
         self.clock = FakeClock()
         self.stores: dict[Any, dict[str, Any]] = {NODES: {}, LEASES: {}}
@@ -42,7 +43,9 @@ class Cluster:
         self.nodes = SimpleNamespace(update_status_batch=self._write_statuses, update=self._write_node)
         self.pods = SimpleNamespace(update_status_batch=self._write_pods)
         anything: Any = self
-        controller = NodeLifecycle(Shared(anything, anything, anything, self.clock, "node-controller"), Options())
+        controller = NodeLifecycle(
+            Shared(anything, anything, anything, self.clock, "node-controller"), Options(rates=Rates(eviction))
+        )
         self.working = Working(controller, lambda: True, clock=self.clock)
         for watch in controller.watches:
             self.add_handler(watch.resource, lambda deltas, keys=watch.keys: self.working.handle(keys, deltas))
@@ -129,3 +132,39 @@ async def test_a_pod_that_may_not_be_marked_does_not_keep_its_node_untainted(cap
         await cluster.clock.advance(SILENT)
     assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
     assert cluster.marked.count("other") > 1, "it is tried again"
+
+
+async def test_when_the_last_node_falls_none_stays_marked_to_be_emptied() -> None:
+    cluster = Cluster("a", "b")
+    async with cluster.at_work():
+        cluster.falls("a")
+        await cluster.clock.advance(SILENT)
+        assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
+        await cluster.clock.advance(60.0)
+        cluster.falls("b")
+        await cluster.clock.advance(SILENT)
+        assert cluster.taints("a") == cluster.taints("b") == {NO_SCHEDULE}
+        cluster.comes("b")
+        cluster.put(NODES, "b", make_node("b").condition("Ready", "True").build())
+        await cluster.clock.advance(RECOVERY - 0.1)
+        assert cluster.taints("a") == {NO_SCHEDULE}
+        await cluster.clock.advance(0.1)
+        assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
+
+
+async def test_a_node_that_is_marked_already_takes_no_turn_again() -> None:
+    """The zone is disrupted, and is not any more: turns are given anew."""
+    names = ["a", "b", "c", "d", "e"]
+    cluster = Cluster(*names, eviction=0.01)
+    async with cluster.at_work():
+        cluster.falls("a")
+        await cluster.clock.advance(SILENT)
+        assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
+        for name in ("b", "c"):
+            cluster.falls(name)
+        await cluster.clock.advance(SILENT)
+        assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE} and cluster.taints("b") == {NO_SCHEDULE}
+        cluster.comes("c")
+        cluster.put(NODES, "c", make_node("c").condition("Ready", "True").build())
+        await cluster.clock.advance(SILENT)
+        assert cluster.taints("b") == {NO_SCHEDULE, NO_EXECUTE}

@@ -57,12 +57,16 @@ def _ports(service: Service, pod: Pod) -> Iterable[bytes]:
 
 
 def _number(port: ServicePort, pod: Pod) -> int | None:
-    """Of a port that is named, the pod's own; None: it has none of that name."""
+    """Of a port that is named, the pod's own: its containers', else its sidecars'; None: it has none of that name.
+
+    Source: FindPort in https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/endpointslice/utils.go
+    """
     if port.targetPort.type != STRING:
         return port.targetPort.intVal or port.port
+    sidecars = (each for each in pod.spec.initContainers if each.restartPolicy == "Always")
     found = (
         each.containerPort
-        for container in pod.spec.containers
+        for container in (*pod.spec.containers, *sidecars)
         for each in container.ports
         if (each.name, each.protocol or "TCP") == (port.targetPort.strVal, port.protocol or "TCP")
     )

@@ -124,6 +124,16 @@ def test_named_ports_are_the_pods_own_and_those_that_differ_are_apart() -> None:
     }
 
 
+def test_a_named_port_may_be_that_of_a_sidecar_but_of_no_other_init_container() -> None:
+    proxied, shadowed, soon_gone = pod(1), pod(2, http=8080), pod(3)
+    for each, policy in ((proxied, "Always"), (shadowed, "Always"), (soon_gone, "")):
+        each.spec.initContainers.add(name="proxy", restartPolicy=policy).ports.add(name="http", containerPort=15001)
+    world = World(service("http"))
+    world.sync([proxied, shadowed, soon_gone])
+    found = {each.endpoints[0].targetRef.name: [port.port for port in each.ports] for each in world.slices.values()}
+    assert found == {"p1": [15001], "p2": [8080], "p3": []}
+
+
 def test_slices_are_of_a_hundred_and_few_of_them_change() -> None:
     world, pods = World(service()), [pod(number) for number in range(250)]
     assert len(world.sync(pods[:220]).create) == 3

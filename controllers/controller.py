@@ -49,6 +49,12 @@ class Controller(Protocol):
         ...
 
     @property
+    def max_backoff(self) -> float:
+        """Seconds between two looks at a key that fails, at most: so long may it take to notice that nothing is in its way any
+        more."""
+        ...
+
+    @property
     def watches(self) -> Sequence[Watch[Any]]: ...
 
     async def sync(self, key: str) -> float | None:

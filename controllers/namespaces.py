@@ -26,6 +26,8 @@ CONTENTS = tuple(resource for resource in ALL if resource.namespaced)
 class NamespaceController:
     name = "namespace"
     workers = 10
+    max_backoff = 60.0
+    """As in Kubernetes."""
 
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client

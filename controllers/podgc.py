@@ -93,6 +93,7 @@ def _out_of_service(node: Node) -> bool:
 class PodGarbageCollector:
     name = "pod-garbage-collector"
     workers = 1
+    max_backoff = INTERVAL
 
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client.pods

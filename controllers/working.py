@@ -34,7 +34,7 @@ class Working:
         self._controller = controller
         self._leads = leads
         self._clock = clock
-        self._queue = WorkQueue(clock=clock)
+        self._queue = WorkQueue(clock=clock, maximum=controller.max_backoff)
         self._turn = Turn(clock)
 
     async def begin(self, stores: Callable[[Resource[Any]], Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@
 
 Guarantees: a key that is added is looked at after that moment, however often and whenever it was added; no two workers have
 one key at a time. The queue is as long as there are objects, at most. The back-off is a key's own: from BASE seconds, doubled
-with each failure, up to MAXIMUM, until `forget`.
+with each failure, up to `maximum`, until `forget`.
 
 Source: the semantics are client-go's, https://pkg.go.dev/k8s.io/client-go/util/workqueue.
 """
@@ -22,7 +22,8 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.race import race
 
 BASE = 0.005
-MAXIMUM = 1000.0
+MAX_BACKOFF = 1000.0
+"""Of a controller that has no reason for another."""
 _DOUBLINGS = 60
 """More failures make no difference."""
 
@@ -30,7 +31,7 @@ _DOUBLINGS = 60
 class WorkQueue:
     """`run` wakes the keys that sleep. Times are monotonic, in seconds."""
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, base: float = BASE, maximum: float = MAXIMUM) -> None:
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, base: float = BASE, maximum: float = MAX_BACKOFF) -> None:
         self._clock = clock
         self._base = base
         self._maximum = maximum

@@ -7,6 +7,7 @@ from controllers.budgets.status import Scale, needs_scale, status_of
 from controllers.controller import Shared, Watch, controller_of, itself, key_of
 from controllers.expectations import Expectations
 from controllers.places import namespace_of
+from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
@@ -24,6 +25,7 @@ def selector_of(budget: PodDisruptionBudget) -> LabelSelector:
 class DisruptionController:
     name = "disruption"
     workers = 8
+    max_backoff = MAX_BACKOFF
 
     def __init__(self, shared: Shared) -> None:
         informers = shared.informers

@@ -11,6 +11,7 @@ from controllers.deployments.status import PROGRESSING, deadline, has_deadline, 
 from controllers.expectations import Expectations
 from controllers.ownership import keeper, kept_by
 from controllers.places import finished
+from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
@@ -27,6 +28,7 @@ _LATER = 1.0
 class DeploymentController:
     name = "deployment"
     workers = 16
+    max_backoff = MAX_BACKOFF
 
     def __init__(self, shared: Shared) -> None:
         informers = shared.informers

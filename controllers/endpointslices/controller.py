@@ -8,6 +8,7 @@ from controllers.endpointslices.endpoints import grouped
 from controllers.endpointslices.slices import MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL, changes
 from controllers.expectations import Expectations
 from controllers.places import namespace_of
+from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
@@ -34,6 +35,7 @@ def selects(service: Service, labels: Mapping[str, str]) -> bool:
 class EndpointSliceController:
     name = "endpointslice"
     workers = 8
+    max_backoff = MAX_BACKOFF
 
     def __init__(self, shared: Shared) -> None:
         informers = shared.informers

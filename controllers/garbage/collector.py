@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from controllers.controller import Shared, Watch, key_of
 from controllers.garbage.dependents import Dependents, Place
 from controllers.garbage.fate import Delete, Keep, Owner, Release, deleting, fate, waits_for, without_owners
+from controllers.workqueue import MAX_BACKOFF
 from controllers.writes import Batcher
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import COLLECTED, PODS, Object, Resource, by_kind
@@ -44,6 +45,7 @@ class Named(NamedTuple):
 class GarbageCollector:
     name = "garbage-collector"
     workers = 64
+    max_backoff = MAX_BACKOFF
 
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client

@@ -12,6 +12,7 @@ from controllers.jobs.outcome import COMPLETE, FAILURE, SUSPENDED, condition, en
 from controllers.jobs.plan import plan
 from controllers.ownership import keeper, kept_by
 from controllers.podcontrol import PodControl
+from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS, PODS
@@ -39,6 +40,7 @@ def job_of(pod: Pod) -> str:
 class JobController:
     name = "job"
     workers = 16
+    max_backoff = MAX_BACKOFF
 
     def __init__(self, shared: Shared) -> None:
         informers = shared.informers

@@ -52,6 +52,7 @@ def evicting(node: Node) -> list[Taint]:
 class TaintEviction:
     name = "taint-eviction"
     workers = 16
+    max_backoff = 60.0
 
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client.pods

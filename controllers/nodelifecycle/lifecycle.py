@@ -37,6 +37,7 @@ class Options:
 class NodeLifecycle:
     name = "node-lifecycle"
     workers = 64
+    max_backoff = 60.0
 
     def __init__(self, shared: Shared, options: Options) -> None:
         self._client = shared.client.nodes

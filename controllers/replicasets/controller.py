@@ -12,6 +12,7 @@ from controllers.podcontrol import PodControl, pod_from
 from controllers.podfacts import Facts
 from controllers.replicasets.scaling import plan
 from controllers.replicasets.status import Trouble, status_of
+from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS
@@ -24,6 +25,7 @@ from pinnace.client.informer import Delta
 class ReplicaSetController:
     name = "replicaset"
     workers = 16
+    max_backoff = MAX_BACKOFF
 
     def __init__(self, shared: Shared) -> None:
         informers = shared.informers

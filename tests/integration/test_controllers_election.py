@@ -21,7 +21,7 @@ PATIENCE = 10.0
 class Endless:
     """Never ends with a key, unless it is made to."""
 
-    name, workers = "endless", 100
+    name, workers, max_backoff = "endless", 100, 1.0
 
     def __init__(self) -> None:
         self.at: set[str] = set()

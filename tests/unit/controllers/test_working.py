@@ -22,7 +22,7 @@ from tests.clock import FakeClock
 class Recording:
     """A controller that does as it is told for a key, and writes down what it looks at."""
 
-    name, workers = "recording", 2
+    name, workers, max_backoff = "recording", 2, 60.0
 
     def __init__(self, **does: Iterator[object]) -> None:
         self.looked: list[str] = []
@@ -80,6 +80,16 @@ async def test_a_failure_is_tried_again_and_keeps_nobody_else(failure: Exception
         working.handle(itself, [Delta(MODIFIED, make_node("b").build(), None)])
         await clock.advance(0)
         assert controller.looked[-1] == "b"
+
+
+async def test_a_key_that_fails_for_long_is_looked_at_as_often_as_its_controller_says(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    clock, controller = FakeClock(), Recording(a=repeat(unavailable("no server")))
+    async with at_work(controller, clock, "a"):
+        await clock.advance(1_000.0)
+        looks = len(controller.looked)
+        await clock.advance(600.0)
+        assert len(controller.looked) - looks == 10
 
 
 async def test_what_is_left_of_a_key_does_not_put_off_its_next_look(caplog: pytest.LogCaptureFixture) -> None:

@@ -88,7 +88,9 @@ class GarbageCollector:
 
     async def _judge(self, resource: Resource[Any], obj: Object) -> None:
         metadata = obj.metadata
-        owners = {each.uid: await self._state(each, metadata.namespace) for each in metadata.ownerReferences}
+        owners = dict[str, Owner]()
+        for each in metadata.ownerReferences:
+            owners[each.uid] = max(owners.get(each.uid, Owner.GONE), await self._state(each, metadata.namespace))
         match fate(metadata, owners, bool(self._dependents.of(metadata.uid))):
             case Keep():
                 pass

@@ -8,18 +8,21 @@ none stays                                          is deleted, as its own final
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 
-class Owner(Enum):
+class Owner(IntEnum):
+    """What one reference finds. Where several have the same uid, the greatest counts: an owner that one of them finds is there,
+    whatever the others call it."""
+
+    GONE = auto()
+    """There is none with that uid."""
     STAYS = auto()
     WAITS = auto()
     """It is being deleted in the foreground, and this object keeps it."""
-    GONE = auto()
-    """There is none with that uid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,33 @@ async def test_a_reference_that_misnames_a_living_owner_ends_nobody_but_its_own_
     assert world.deleted == [f"{namespace}/stranger"]
 
 
+@pytest.mark.parametrize("said", ["name", "kind"])
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_second_reference_that_misnames_its_living_owner_does_not_end_an_object(said: str, first: bool) -> None:
+    world, web = World(), make_deployment("web")
+    world.put(DEPLOYMENTS, web)
+    own = replica_set("own", web)
+    wrong = own.metadata.ownerReferences.add()
+    wrong.CopyFrom(own.metadata.ownerReferences[0])
+    setattr(wrong, said, "ReplicaSet")
+    if first:
+        own.metadata.ownerReferences.reverse()
+    await world.sync(world.put(REPLICA_SETS, own))
+    assert world.deleted == []
+
+
+@pytest.mark.parametrize("blocks", [(True, False), (False, True)])
+async def test_an_owner_waits_for_who_blocks_it_by_one_of_two_references(blocks: tuple[bool, bool]) -> None:
+    world, web = World(), make_deployment("web")
+    own = replica_set("own", web, web)
+    for reference, each in zip(own.metadata.ownerReferences, blocks, strict=True):
+        reference.blockOwnerDeletion = each
+    world.put(DEPLOYMENTS, web)
+    world.put(REPLICA_SETS, own)
+    world.delete(DEPLOYMENTS, web, "Foreground")
+    assert await world.settle() == []
+
+
 async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> None:
     world, gone = World(), make_deployment("gone")
     await world.sync(*[world.put(REPLICA_SETS, replica_set(name, gone)) for name in ("a", "b", "c")])

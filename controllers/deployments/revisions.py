@@ -17,6 +17,9 @@ from pinnace.api.resources import DEPLOYMENTS
 from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION, bare, revision
 
 HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
+MAX_HISTORY = 2_000
+"""Characters of it. Source: maxRevHistoryLengthInChars in
+https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/deployment/sync.go"""
 _OWN = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -75,8 +78,14 @@ def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet])
     wanted = 1 + max((revision(each.metadata.annotations) for each in old), default=0)
     if before < wanted:
         if before:
-            annotations[HISTORY_ANNOTATION] = ",".join(filter(None, (annotations.get(HISTORY_ANNOTATION, ""), str(before))))
+            annotations[HISTORY_ANNOTATION] = _history(annotations.get(HISTORY_ANNOTATION, ""), before)
         annotations[REVISION_ANNOTATION] = str(wanted)
+
+
+def _history(earlier: str, latest: int) -> str:
+    """Revisions, without the oldest of those that are too many."""
+    history = f"{earlier},{latest}" if earlier else str(latest)
+    return history if len(history) <= MAX_HISTORY else history[-MAX_HISTORY - 1 :].partition(",")[2]
 
 
 def resize(replica_set: ReplicaSet, deployment: Deployment, size: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from controllers.deployments.controller import DeploymentController
 from controllers.deployments.plan import Plan, plan
-from controllers.deployments.revisions import HISTORY_ANNOTATION, made, template_hash
+from controllers.deployments.revisions import HISTORY_ANNOTATION, MAX_HISTORY, describe, made, template_hash
 from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
 from controllers.deployments.status import condition, deadline
 from controllers.labelled import Labelled
@@ -81,6 +81,17 @@ def test_undone_a_rollout_goes_back_to_the_replica_set_that_there_was() -> None:
     assert after.metadata.uid == "uid-1"
     assert (after.metadata.annotations[REVISION_ANNOTATION], after.metadata.annotations[HISTORY_ANNOTATION]) == ("3", "1")
     assert (after.spec.replicas, wanted.revision) == (1, "3")
+
+
+def test_of_a_long_history_the_oldest_revisions_are_forgotten() -> None:
+    deployment = make_deployment("web")
+    one, other = deployed(deployment, "app:1", "app:2", size=1)
+    for _ in range(1_000):
+        describe(one, deployment, [other])
+        describe(other, deployment, [one])
+    revisions = other.metadata.annotations[HISTORY_ANNOTATION].split(",")
+    assert (revisions[0], revisions[-1]) == ("1202", "2000") and other.metadata.annotations[REVISION_ANNOTATION] == "2002"
+    assert len(",".join(revisions)) <= MAX_HISTORY < len(",".join(["1200", *revisions]))
 
 
 def test_a_revision_of_thousands_of_digits_is_none() -> None:

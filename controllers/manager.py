@@ -1,12 +1,6 @@
-"""The controllers, put together: informers -> controllers, under an election.
+"""The controllers, put together: informers -> controllers, under an election, as a standby (pinnace/client/standby.py).
 
-    standby --elected--> barrier --informers have reached the token--> leading --lost--> standby
-                            |                                                    ^
-                            +---------------------- lost ------------------------+
-
-* A standby is hot: its informers run, and its indices are up to date. It lacks only the lead.
-* The barrier: before the first look all informers have reached the revision of the election. What earlier leaders wrote is then
-  known: nothing is made twice because a replica was behind.
+* While it stands by, its informers' indices are up to date. The barrier is for all of them.
 * On losing the lead everything is cancelled at once, writes that are under way too, and nothing more is sent. What has been
   sent is fenced: it commits only while this replica leads (pinnace/client/guarded.py). Events are not: they only tell.
 """
@@ -22,13 +16,11 @@ from controllers.controller import Controller, Keys, Shared
 from controllers.informers import Informers
 from controllers.working import Working
 from pinnace.client.client import Client
-from pinnace.client.election import Candidate
 from pinnace.client.events import Recorder
 from pinnace.client.informer import Delta
 from pinnace.client.standby import Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
-from pinnace.runtime.race import race
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +38,15 @@ class Manager:
         self._clock = clock
         self._informers = Informers(client, clock=clock)
         self._events = Recorder(client.events, COMPONENT, name, clock=clock)
-        guarded = client.guarded(lambda: self._candidate.fence)
+        self._standby = Standby(
+            client.connection, ELECTION, name, self._informers, lead=self._lead, on_lost=self._on_lost, clock=clock
+        )
+        guarded = client.guarded(lambda: self._standby.fence)
         self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))
         self._working: Mapping[str, Working] = {}
         for controller in self._controllers:
             for watch in controller.watches:
                 self._informers.add_handler(watch.resource, partial(self._handle, controller.name, watch.keys))
-        self._candidate = Candidate(
-            client.connection, ELECTION, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
-        )
-        self._standby = Standby(self._informers, self._candidate)
-        self._elected = asyncio.Event()
-        self._lost = asyncio.Event()
 
     @property
     def checks(self) -> Mapping[str, Check]:
@@ -68,40 +57,21 @@ class Manager:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informers.run())
             group.create_task(self._events.run())
-            group.create_task(self._standby.campaign())
-            group.create_task(self._lead())
+            group.create_task(self._standby.run())
 
     async def stop(self) -> None:
         """Resigns, so that another replica leads at once, and sends the last events."""
-        await self._candidate.resign()
+        await self._standby.resign()
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._events.flush()
 
-    def _on_elected(self, token: int) -> None:
-        self._lost.clear()
-        self._elected.set()
-
-    def _on_lost(self, reason: str) -> None:
-        self._elected.clear()
-        self._lost.set()
+    def _on_lost(self) -> None:
         self._working = {}
 
-    async def _lead(self) -> None:
-        while True:
-            await self._elected.wait()
-            token = self._candidate.token
-            if token is None:
-                await asyncio.sleep(0)  # the term is over; `_on_lost` is on its way
-                continue
-            await race(self._term(token), self._lost.wait())
-
-    async def _term(self, token: int) -> None:
-        """Works until cancelled."""
-        if not await self._standby.reached(token):
-            return
+    async def _lead(self, token: int) -> None:
         working = {
-            each.name: Working(each, lambda: self._candidate.token == token, clock=self._clock) for each in self._controllers
+            each.name: Working(each, lambda: self._standby.token == token, clock=self._clock) for each in self._controllers
         }
         self._working = working
         log.info("token %d: %s", token, ", ".join(working))

@@ -38,12 +38,6 @@ class Consulting:
         self._queue = queue
         self._pods = pods
         self._seed = seed
-        self._asking: asyncio.Future[Any] | None = None
-
-    def drop(self) -> None:
-        """Whatever is being asked need not be answered any more: somebody else leads."""
-        if self._asking is not None:
-            self._asking.cancel()
 
     async def schedule(
         self, queued: QueuedPod, framework: Framework, extenders: Sequence[Extender], leads: Callable[[], bool]
@@ -88,22 +82,20 @@ class Consulting:
     async def _held(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
         """Raises what asking raises, and _Overtaken."""
         self._queue.hold(queued)
-        task = asyncio.ensure_future(asking)
-        self._asking = task
+        answer: T | BaseException
+        over = True
         try:
-            await asyncio.wait([task])
-        finally:
-            self._asking = None
-            task.cancel()
-        failure = None if task.cancelled() else task.exception()
-        if not self._queue.resume(queued):
+            (answer,) = await asyncio.gather(asking, return_exceptions=True)
+            over = isinstance(answer, asyncio.CancelledError) or not leads()
+        finally:  # also when this is cancelled, since the term is over
+            waits = self._queue.resume(queued)
+            if waits and over:
+                self._queue.add(queued.info, queued.since)
+        if over or not waits:
             raise _Overtaken
-        if task.cancelled() or not leads():
-            self._queue.add(queued.info, queued.since)
-            raise _Overtaken
-        if failure is not None:
-            raise failure
-        return task.result()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
 class _Overtaken(Exception):

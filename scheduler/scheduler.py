@@ -1,17 +1,14 @@
-"""The scheduler, put together: informers -> feed -> cache and queue -> cycle -> binder, under an election.
+"""The scheduler, put together: informers -> feed -> cache and queue -> cycle -> binder, under an election, as a standby
+(pinnace/client/standby.py).
 
-    standby --elected--> barrier --informers have reached the token--> leading --lost, or fenced--> standby
-                            |                                                                          ^
-                            +-------------------------- lost ------------------------------------------+
-
-* A standby is hot: its informers run and its cache and queue are full. It lacks only the token.
-* The barrier: before the first decision the informers of what leaders write (pods, and what plugins say that they write) have
-  reached the revision of the election. Every bind of an earlier term is then in the cache, or can never commit; so what is
-  still assumed from an earlier term is forgotten there, and only there.
+* While it stands by, its cache and queue are full.
+* The barrier is for the informers of what leaders write: pods, and what plugins say that they write. Every bind of an earlier
+  term is then in the cache, or can never commit; so what is still assumed from an earlier term is forgotten there, and only
+  there.
 * While leading, decisions are made in slices of SLICE seconds, with the event loop (heartbeats) served in between, and while
   extenders are asked (`consulting`).
-* On losing the lead nothing more is decided or sent; assumed pods whose binds were not sent are forgotten and queue again,
-  those whose binds were sent stay assumed.
+* On losing the lead, of which a fenced bind may tell first, nothing more is decided or sent; assumed pods whose binds were not
+  sent are forgotten and queue again, those whose binds were sent stay assumed.
 * All that a leader writes is fenced, but for events: binds under the token of their decision, the rest under the present one.
 """
 
@@ -23,7 +20,6 @@ from functools import partial
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
-from pinnace.client.election import Candidate
 from pinnace.client.informer import Delta
 from pinnace.client.standby import Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -78,7 +74,10 @@ class Scheduler:
         self._passes = Passes(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
         self._informers = Informers(client, needs(config), writes(config), clock=clock)
-        guarded = client.guarded(lambda: self._candidate.fence)
+        self._standby = Standby(
+            client.connection, config.election, name, self._informers, lead=self._lead, on_lost=self._on_lost, clock=clock
+        )
+        guarded = client.guarded(lambda: self._standby.fence)
         store = self._informers.pods.store
         self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
         self._evictions = Evictions(guarded.pods, store, self._recorders, clock=clock)
@@ -96,16 +95,12 @@ class Scheduler:
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
         self._reporter = Reporter(self._recorders, guarded.pods, store, clock=clock)
-        self._candidate = Candidate(
-            client.connection, config.election, name, on_elected=self._on_elected, on_lost=self._on_lost, clock=clock
-        )
-        self._standby = Standby(self._informers, self._candidate)
         self._cycles: dict[str, BindingCycle] = {}
         """By uid, of the pods whose bind is not known to have ended."""
-        self._elected = asyncio.Event()
         self._wake = asyncio.Event()
+        waiting = self._binder.waiting
         self.debugger = Debugger(
-            name, self._cache, self._queue, self._informers, self._binder.waiting, self._elected.is_set, clock=clock
+            name, self._cache, self._queue, self._informers, waiting, lambda: self._standby.token is not None, clock=clock
         )
 
     @property
@@ -131,15 +126,14 @@ class Scheduler:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
                     group.create_task(part.run())
                 group.create_task(self._feed.run(self._clock))
-                group.create_task(self._standby.campaign())
-                group.create_task(self._lead())
+                group.create_task(self._standby.run())
         finally:
             await self._extenders.close()
 
     async def stop(self) -> None:
         """Resigns, so that another replica leads at once, and sends the last events; but first it lets that one begin."""
-        led = self._candidate.token is not None
-        await self._candidate.resign()
+        led = self._standby.token is not None
+        await self._standby.resign()
         if led:
             await self._clock.sleep(HANDOVER)
         with suppress(TimeoutError):
@@ -148,35 +142,23 @@ class Scheduler:
 
     # --- the election
 
-    def _on_elected(self, token: int) -> None:
-        self._elected.set()
-
-    def _on_lost(self, reason: str) -> None:
-        self._elected.clear()
+    def _on_lost(self) -> None:
         for decision in self._binder.stand_down():
             self._queue_again(decision.queued.info)
-        self._consulting.drop()
         self._evictions.drop()
         self._reporter.drop()
-        self._look_again()
 
-    async def _lead(self) -> None:
-        while True:
-            await self._elected.wait()
-            token = self._candidate.token
-            if token is None or not await self._standby.reached(token):
-                await asyncio.sleep(0)  # the term is over; `_on_lost` is on its way
-                continue
-            self._settle_earlier_terms()
-            self._traces.forget()
-            self._binder.begin(token)
-            placed = len(self._cache)
-            log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
-            while self._leads(token):
-                await self._work(token)
+    async def _lead(self, token: int) -> None:
+        self._settle_earlier_terms()
+        self._traces.forget()
+        self._binder.begin(token)
+        placed = len(self._cache)
+        log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
+        while self._leads(token):
+            await self._work(token)
 
     def _leads(self, token: int) -> bool:
-        return self._elected.is_set() and self._candidate.token == token
+        return self._standby.token == token
 
     # --- the work of a leader
 
@@ -286,7 +268,7 @@ class Scheduler:
 
     def fenced(self, token: int) -> None:
         log.warning("token %d is fenced: another leader has been elected", token)
-        self._on_lost("fenced")
+        self._standby.stand_down()
 
     def _give_up(self, decision: Decision, reason: str, message: str, *, retry: bool) -> None:
         """The pod waits for its backoff, not for an event that may help: that may have come while it was on its way."""

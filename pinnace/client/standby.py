@@ -1,15 +1,27 @@
-"""What a replica does to be ready to lead.
+"""A replica that stands by, and leads when it is elected.
 
-Hot: its informers run whether it leads or not. It stands for election once there is something to lead with. The barrier: a term
-begins when the informers have reached the revision of the election, which is its token; what earlier leaders wrote is then
-known, and nothing is done twice because a replica was behind.
+    standby --elected--> barrier --informers have reached the token--> leading --lost--> standby
+                            |                                                    ^
+                            +---------------------- lost ------------------------+
+
+* A standby is hot: its informers run whether it leads or not. It stands for election once there is something to lead with. It
+  lacks only the token.
+* The barrier: a term begins when the informers have reached the revision of the election, which is its token. What earlier
+  leaders wrote is then known, and nothing is done twice because a replica was behind.
+* When the lead is lost that is told at once, and the term is cancelled. The next one does not begin before it has ended.
+
+The token may run out by the clock before anybody has been told: whoever acts asks for it each time.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
+from pinnace.api.pods_pb2 import Fence
+from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 
 log = logging.getLogger(__name__)
@@ -35,9 +47,26 @@ class Informed(Protocol):
 
 
 class Standby:
-    def __init__(self, informers: Informed, candidate: Candidate) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        election: str,
+        holder: str,
+        informers: Informed,
+        *,
+        lead: Callable[[int], Coroutine[Any, Any, None]],
+        on_lost: Callable[[], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`lead(token)`: what a leader does in one term, from the barrier on; cancelled when the lead is lost. `on_lost` is
+        called before it notices, also for a term that has not reached the barrier, and must not block."""
         self._informers = informers
-        self._candidate = candidate
+        self._lead = lead
+        self._on_lost = on_lost
+        self._candidate = Candidate(connection, election, holder, on_elected=self._elected, on_lost=self._lost, clock=clock)
+        self._terms = asyncio.TaskGroup()
+        self._term: asyncio.Task[None] | None = None
+        self._one_at_a_time = asyncio.Lock()
 
     @property
     def checks(self) -> Mapping[str, Check]:
@@ -47,22 +76,55 @@ class Standby:
             "election": lambda: self._candidate.healthy,
         }
 
-    async def campaign(self) -> None:
-        """Until cancelled or resigned."""
-        while not self._informers.synced:
-            try:
-                await self._informers.wait_synced(PATIENCE)
-            except TimeoutError as error:
-                log.warning("cannot stand for election yet: %s", error)
-        await self._candidate.run()
+    @property
+    def token(self) -> int | None:
+        """Of the present term, while this replica may act in it; else None."""
+        return self._candidate.token if self._term is not None else None
 
-    async def reached(self, token: int) -> bool:
+    @property
+    def fence(self) -> Fence | None:
+        """For what is written now; None when this replica does not lead."""
+        return self._candidate.fence
+
+    async def run(self) -> None:
+        """Until cancelled or resigned. Raises what `lead` raises."""
+        async with self._terms:
+            while not self._informers.synced:
+                try:
+                    await self._informers.wait_synced(PATIENCE)
+                except TimeoutError as error:
+                    log.warning("cannot stand for election yet: %s", error)
+            await self._candidate.run()
+
+    async def resign(self) -> None:
+        """Gives up the lead, so that another replica leads at once, and stands no more."""
+        await self._candidate.resign()
+
+    def stand_down(self) -> None:
+        """Ends the term, if there is one: for who has found out before the candidate is told."""
+        if self._term is not None:
+            self._term.cancel()
+            self._term = None
+            self._on_lost()
+
+    def _elected(self, token: int) -> None:
+        self._term = self._terms.create_task(self._serve(token))
+
+    def _lost(self, reason: str) -> None:
+        self.stand_down()
+
+    async def _serve(self, token: int) -> None:
+        async with self._one_at_a_time:
+            if await self._reached(token):
+                await self._lead(token)
+
+    async def _reached(self, token: int) -> bool:
         """The barrier: waits until all is known that earlier leaders wrote; False when the term is over meanwhile."""
-        while self._candidate.token == token:
+        while self.token == token:
             try:
                 await self._informers.wait_for(token, PATIENCE)
             except TimeoutError as error:
                 log.warning("cannot begin yet: %s", error)
             else:
-                return self._candidate.token == token
+                return self.token == token
         return False

@@ -422,7 +422,7 @@ def _no_barrier(surgery: Surgery) -> None:
     async def reached(self: Standby, token: int) -> bool:
         return True
 
-    surgery.replace(Standby, "reached", reached)
+    surgery.replace(Standby, "_reached", reached)
 
 
 # --- kubelets

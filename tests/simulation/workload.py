@@ -112,7 +112,7 @@ class Workload:
         except TimeoutError as error:
             return [str(error)]
         cache, pods = scheduler._cache, self._cluster.journal.pods
-        leads = scheduler._candidate.token is not None
+        leads = scheduler._standby.token is not None
         placed = {facts.uid: facts.node for facts in pods.values() if facts.node and not facts.finished}
         waiting = {facts.uid for facts in pods.values() if not facts.node and not leads}
         assumed = {info.uid: info.key for info in cache.assumed()}

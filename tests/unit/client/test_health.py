@@ -71,7 +71,8 @@ async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Cal
     """It was: whoever had been synced once counted as ready, and stood still, after etcd was restored from a backup."""
     server, clock = Server(), FakeClock()
     informers: Informed = make(FakeClient(server), clock)
-    ready = Standby(informers, None).checks["informers"]  # type: ignore[arg-type] # nobody campaigns
+    nobody: Any = None  # campaigns
+    ready = Standby(nobody, "controllers", "a", informers, lead=nobody, on_lost=nobody).checks["informers"]
     assert ready() == f"{named} are not synced yet (and 1 more)"
     running = asyncio.ensure_future(informers.run())  # type: ignore[attr-defined] # beyond what a standby needs of them
     await clock.advance(0.0)

@@ -189,12 +189,12 @@ class Churn:
                 self._complain(f"{uid} is left pending for {PATIENCE:g} s: {how} {nodes}; {self._queued(uid)}")
 
     def _queued(self, uid: str) -> str:
-        leading = next(each for each in self.stage.schedulers if each._candidate.token is not None)
+        leading = next(each for each in self.stage.schedulers if each._standby.token is not None)
         found = next((queued for queued, _ in leading._queue.entries(self._now()) if queued.info.uid == uid), None)
         return f"{found.place.value}, refused by {', '.join(sorted(found.refused_by))}" if found else "not in the queue"
 
     def _truth(self) -> View:
-        leading = next(each for each in self.stage.schedulers if each._candidate.token is not None)
+        leading = next(each for each in self.stage.schedulers if each._standby.token is not None)
         placed = {pod.metadata.uid: (pod, pod.spec.nodeName) for pod in self.api.all(PODS).values() if _takes_room(pod)}
         return View(self.api.all(NODES), placed, _nominated(leading))
 

@@ -290,12 +290,15 @@ class FakeCandidate:
     async def run(self) -> None:
         """Until cancelled."""
         self.running = True
+        if self.token is not None:
+            self._on_elected(self.token)
         await asyncio.get_running_loop().create_future()
 
     def elect(self) -> None:
-        """The token is a revision, as etcd's is."""
+        """The token is a revision, as etcd's is. Before it stands: as soon as it does."""
         self._api.token = self.token = self._api.bookmark()
-        self._on_elected(self.token)
+        if self.running:
+            self._on_elected(self.token)
 
     def depose(self) -> None:
         self._api.token = 0

@@ -37,7 +37,7 @@ class Stage:
 
     def play(self, story: Coroutine[Any, Any, None]) -> None:
         """Raises what the story raises, or what killed a scheduler."""
-        with patch("scheduler.scheduler.Candidate", FakeCandidate):
+        with patch("pinnace.client.standby.Candidate", FakeCandidate):
             self.loop.run(self._play(story))
         assert not self.loop.failures, self.loop.failures
 
@@ -46,7 +46,7 @@ class Stage:
         return Stage(self._configuration, replicas=self._replicas)
 
     def candidate(self, replica: int = 0) -> FakeCandidate:
-        candidate: Any = self.schedulers[replica]._candidate
+        candidate: Any = self.schedulers[replica]._standby._candidate
         assert isinstance(candidate, FakeCandidate)
         return candidate
 

@@ -97,6 +97,18 @@ async def test_a_pod_that_is_deleted_while_an_extender_is_asked_is_forgotten(clu
         assert await cluster.bound("b") == "n", "there is room: nothing was assumed for the other"
 
 
+async def test_a_term_that_ends_while_an_extender_is_asked_gives_the_pod_back(cluster: Cluster) -> None:
+    async with deciding_slowly(cluster) as (_, answered):
+        await cluster.depose()
+
+        async def leads_again() -> bool:
+            return await cluster.leader() == "s0"
+
+        await cluster.until(leads_again)
+        answered.set()
+        assert await cluster.bound("a") == "n"
+
+
 async def test_a_resource_may_be_the_extenders_alone(cluster: Cluster) -> None:
     await cluster.create(make_node("n"), make_pod("gpu").container({GPU: 1}, {GPU: 1}), make_pod("plain").req(cpu=1))
     async with rpc_extender("Filter", answering(pb.ExtenderFilterResult(nodeNames=["n"]))) as (url, asked):

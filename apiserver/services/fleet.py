@@ -15,7 +15,7 @@ on its session and names it as the holder; nothing else is deleted, whatever it 
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 
 from apiserver.cacher.cacher import Cacher
@@ -49,7 +49,7 @@ CHECK_INTERVAL = 1.0
 """Seconds between two looks at the cache for nodes that a newer session has taken; half a microsecond a node."""
 
 
-class Fleet:
+class FleetSession:
     def __init__(
         self,
         conversation: Conversation[HeartbeatRequest, HeartbeatResponse],
@@ -117,6 +117,8 @@ class Fleet:
         if (self._wanted or self._doubtful or self._given_up) and not self._conversation.pending:
             return True
         match await self._conversation.hear():
+            case Sign.NEWS:
+                return True
             case Sign.GONE:
                 if not self._session.overdue:
                     await self._clock.sleep(GRACE)
@@ -129,37 +131,49 @@ class Fleet:
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case Sign.DRAINED:
                 raise ShuttingDown
-            case HeartbeatRequest() as request if request.HasField("beat"):
+            case request:
+                return await self._handle(request)
+
+    async def _handle(self, request: HeartbeatRequest) -> bool:
+        """False at the end."""
+        match request.WhichOneof("kind"):
+            case "beat":
                 self._beat(request.beat.sequence)
-                return True
-            case HeartbeatRequest() as request if request.HasField("add"):
-                if problem := unusable(request.add.nodes):
-                    await self._release("it names nodes that cannot be")
-                    raise Rejected(errors.bad_request(problem))
-                await self._permit(request.add.nodes)
-                for node in request.add.nodes:
-                    self._doubtful.pop(node, None)
-                    self._given_up.pop(node, None)
-                    self._wanted[node] = None
-                return True
-            case HeartbeatRequest() as request if request.HasField("release"):
-                if problem := unusable(request.release.nodes):
-                    await self._release("it names nodes that cannot be")
-                    raise Rejected(errors.bad_request(problem))
-                doubtful = [node for node in request.release.nodes if node not in self._held]
-                await self._permit_release(doubtful)
-                for node in request.release.nodes:
-                    self._wanted.pop(node, None)
-                    if node in self._held:
-                        self._given_up[node] = self._held.pop(node)
-                self._doubtful.update((node, None) for node in doubtful if node not in self._given_up)
-                return True
-            case HeartbeatRequest() as request if request.HasField("close"):
+            case "add":
+                await self._add(request.add.nodes)
+            case "release":
+                await self._take_back(request.release.nodes)
+            case "close":
                 await self._release("it closed")
                 return False
             case _:
                 await self._release("it talks nonsense")
                 return self._lose("expected a beat, more nodes, fewer nodes or the end")
+        return True
+
+    async def _add(self, nodes: Sequence[str]) -> None:
+        await self._refuse_unusable(nodes)
+        await self._permit(nodes)
+        for node in nodes:
+            self._doubtful.pop(node, None)
+            self._given_up.pop(node, None)
+            self._wanted[node] = None
+
+    async def _take_back(self, nodes: Sequence[str]) -> None:
+        await self._refuse_unusable(nodes)
+        doubtful = [node for node in nodes if node not in self._held]
+        await self._permit_release(doubtful)
+        for node in nodes:
+            self._wanted.pop(node, None)
+            if node in self._held:
+                self._given_up[node] = self._held.pop(node)
+        self._doubtful.update((node, None) for node in doubtful if node not in self._given_up)
+
+    async def _refuse_unusable(self, nodes: Sequence[str]) -> None:
+        """Raises Rejected."""
+        if problem := unusable(nodes):
+            await self._release("it names nodes that cannot be")
+            raise Rejected(errors.bad_request(problem))
 
     def _beat(self, sequence: int) -> None:
         if self._clock.monotonic() - self._checked >= CHECK_INTERVAL:

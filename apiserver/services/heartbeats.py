@@ -13,7 +13,7 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
-from apiserver.services.fleet import Fleet
+from apiserver.services.fleet import FleetSession
 from apiserver.services.nodelease import unusable
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
@@ -83,7 +83,7 @@ class HeartbeatsService:
             await permit(opening.nodes)
         elif user.fleet is None:  # a session is a lease of etcd's, and not for anybody
             await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
-        await Fleet(
+        await FleetSession(
             conversation,
             opening,
             permit,

@@ -9,7 +9,7 @@ import pytest
 from apiserver.cacher.cacher import Cacher
 from apiserver.services import fleet as module
 from apiserver.services.conversation import Conversation, Sign
-from apiserver.services.fleet import Fleet
+from apiserver.services.fleet import FleetSession
 from apiserver.services.nodelease import lease_object
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
@@ -44,7 +44,9 @@ async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pyt
     async def permit(nodes: object) -> None:
         """All of them."""
 
-    fleet = Fleet(conversation, opening, permit, permit, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1))
+    fleet = FleetSession(
+        conversation, opening, permit, permit, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1)
+    )
     async with asyncio.timeout(5):
         await fleet.run()
 

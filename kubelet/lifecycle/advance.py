@@ -39,6 +39,21 @@ class Beginning(NamedTuple):
     """All sidecars are ready."""
 
 
+class Mains(NamedTuple):
+    """What the main containers come to in a step."""
+
+    alive: bool
+    """One has not ended for good."""
+    absent: bool
+    """One has never been started."""
+    starting: bool
+    """One is alive and not up yet."""
+    failed: bool
+    """One has failed for good."""
+    ready: bool
+    """All are."""
+
+
 NO_INIT = Beginning(complete=True, alive=False, failed=False, sidecars=(), ready=True)
 
 
@@ -56,41 +71,17 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
         ending = _ending(want, state, turn)
     views = {view.name: view for view in containers}
     init = _init(plan.init, state, views, ending, turn) if plan.init else NO_INIT
-    alive, absent, starting, failed, ready = False, False, False, False, init.ready
-    may_start = init.complete and ending is None
-    for each in plan.main:
-        view = views.get(each.name)
-        if view is None:
-            absent, ready = True, False
-            if may_start:
-                turn.actions.append(Start(each.name, 0))
-                may_start = each.post_start is None
-            continue
-        standing = attend(turn, each, view, ending)
-        ready = ready and standing.ready
-        if standing.alive:
-            alive = True
-            if not standing.up:
-                starting = True
-                may_start = may_start and each.post_start is None
-            if ending is not None:
-                stop(turn, each, view, ending.since, ending.grace)
-        elif view.exit is not None:
-            failed = failed or view.exit.code != 0
-    done = not (alive or init.alive or (absent and ending is None and not init.failed))
+    main = _main(plan.main, init.complete, views, ending, turn)
+    done = not (main.alive or init.alive or (main.absent and ending is None and not init.failed))
     if init.sidecars and done:
         if ending is None:  # what was asked of the sidecars is void
             return advance(want, state._replace(ending=Ending(now.monotonic, plan.grace)), containers, now)
         last, view = init.sidecars[-1]
         stop(turn, last, view, ending.since, ending.grace)
-    if not done or init.sidecars:
-        phase = Phase.PENDING if absent or starting else Phase.RUNNING
-    else:
-        ended_well = not (absent or failed or (ending is not None and ending.reason))
-        phase = Phase.SUCCEEDED if ended_well else Phase.FAILED
+    phase = _phase(main, ending, done and not init.sidecars)
     if not mounted:
         turn.hold(want.mounted_at)
-    state = _next(want, state, phase, init.complete, ready, ending, turn)
+    state = _next(want, state, phase, init.complete, init.ready and main.ready, ending, turn)
     if not state.phase.final:
         return Step(state, turn.wake_at, tuple(turn.actions))
     return Step(state, None, (*turn.actions, Remove()) if deleting else tuple(turn.actions))
@@ -169,6 +160,39 @@ def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending:
         elif view.exit is not None and view.exit.code != 0:
             complete, failed = False, True
     return Beginning(complete or state.initialized.holds, alive, failed, sidecars, ready)
+
+
+def _main(plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: Ending | None, turn: Turn) -> Mains:
+    """In order: one with a postStart hook holds those after it up until it has run."""
+    alive, absent, starting, failed, ready = False, False, False, False, True
+    may_start = may_start and ending is None
+    for plan in plans:
+        view = views.get(plan.name)
+        if view is None:
+            absent, ready = True, False
+            if may_start:
+                turn.actions.append(Start(plan.name, 0))
+                may_start = plan.post_start is None
+            continue
+        standing = attend(turn, plan, view, ending)
+        ready = ready and standing.ready
+        if standing.alive:
+            alive = True
+            if not standing.up:
+                starting = True
+                may_start = may_start and plan.post_start is None
+            if ending is not None:
+                stop(turn, plan, view, ending.since, ending.grace)
+        elif view.exit is not None and view.exit.code != 0:
+            failed = True
+    return Mains(alive, absent, starting, failed, ready)
+
+
+def _phase(main: Mains, ending: Ending | None, over: bool) -> Phase:
+    if not over:
+        return Phase.PENDING if main.absent or main.starting else Phase.RUNNING
+    ended_well = not (main.absent or main.failed or (ending is not None and ending.reason))
+    return Phase.SUCCEEDED if ended_well else Phase.FAILED
 
 
 def _next(

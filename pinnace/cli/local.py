@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from pinnace.bench.errors import BenchError
 from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.reaching import configuration
 from pinnace.cli.settings import Settings
 from pinnace.client import config
 from pinnace.cluster import errors
@@ -48,13 +50,26 @@ data_dir_option = click.option(
 
 
 def present_data_dir(settings: Settings, named: Path | None) -> Path:
-    """The folder of the cluster that commands talk to, unless another is named."""
-    if named is not None:
+    """The folder of the local cluster that is meant: what --data-dir says, that of --context, $PINNACE_DATA_DIR, that of the
+    cluster that commands talk to, or the default one. Raises Failure when --context names no local cluster."""
+    if named is not None and not (settings.context and _by_environment()):
         return named
+    if settings.context:
+        found = configuration(settings).data_dir
+        if found is None:
+            message = f'the cluster of context "{settings.context}" is no local one'
+            raise Failure(message, hint="if it is, name its folder with --data-dir", code=ExitCode.NOT_FOUND)
+        return found
     with suppress(config.ConfigError):
-        if found := config.load(settings.server, context=settings.context).data_dir:
+        if found := config.load(settings.server).data_dir:
             return found
     return default_data_dir()
+
+
+def _by_environment() -> bool:
+    """Whether it is a variable that has named the folder."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
 
 
 def write_context(found: config.ClientConfig) -> str:

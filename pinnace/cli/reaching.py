@@ -4,8 +4,8 @@ import asyncio
 import os
 import re
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
@@ -44,16 +44,21 @@ async def reach(config: ClientConfig) -> None:
             task.cancel()
     met = [trouble for task in attempts if (trouble := task.result()) is not None]
     tried = ", ".join(f"{endpoint} ({trouble.what})" for endpoint, trouble in zip(endpoints, met, strict=True))
-    hint = CERTIFICATES if all(trouble.distrust for trouble in met) else _way_out(config.data_dir)
+    hint = CERTIFICATES if all(trouble.distrust for trouble in met) else _way_out(config)
     raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
-def _way_out(data_dir: Path | None) -> str:
-    """When no API server answers. `data_dir`: of the local cluster that is configured."""
-    from pinnace.cluster.spec import default_data_dir  # only now: what works must be quick
-    from pinnace.cluster.state import FILE
+def _way_out(config: ClientConfig) -> str:
+    """When no API server answers."""
+    from pinnace.cluster.errors import FolderError  # only now: what works must be quick
+    from pinnace.cluster.folder import Folder
+    from pinnace.cluster.spec import default_data_dir
 
-    if data_dir is None or not (data_dir / FILE).exists():
+    data_dir, state = config.data_dir, None
+    if data_dir is not None:
+        with suppress(FolderError):
+            state = Folder(data_dir).read()
+    if state is None or set(config.endpoints).isdisjoint(state.endpoints):
         return HINT
     where = "" if data_dir == default_data_dir() else f" --data-dir {data_dir}"
     return f"start its processes again with `pinnace restart{where}`; `pinnace status{where}` shows which run"

@@ -1,9 +1,10 @@
 """Where the API servers are, and how one shows them who one is: the client's configuration, in the kubeconfig format.
 
-The servers are looked for in this order: the argument (`--server`), $PINNACE_SERVER, and the file: the argument
-(`--kubeconfig`), $PINNACE_CONFIG, or the user's ($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config).
-`server` of a cluster may name several API servers, separated by commas. The certificates are those of the file's context also
-for servers that are named otherwise; with the scheme http:// there is no TLS.
+The servers are looked for in this order: the argument (`--server`), a context that is named (`--context`), $PINNACE_SERVER,
+and the current context. The file is the argument (`--kubeconfig`), $PINNACE_CONFIG, or the user's
+($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config). Servers that are named replace only those of the
+context: all else is as the context has it, as with kubectl. `server` of a cluster may name several API servers, separated by
+commas; with the scheme http:// there is no TLS.
 
     apiVersion: v1
     kind: Config
@@ -63,20 +64,18 @@ def load(
     environ: Mapping[str, str] = os.environ,
 ) -> ClientConfig:
     """Raises ConfigError."""
-    named = server or environ.get("PINNACE_SERVER", "")
+    named = server or ("" if context else environ.get("PINNACE_SERVER", ""))
     path = file or config_path(environ)
-    if not named:
-        return _in_context(_read(path), context, path)
-    endpoints = parse_endpoints(named)
-    if named.startswith(_PLAIN) or not (file or context or path.exists()):
-        return ClientConfig(endpoints)
+    if named and not (file or context or path.exists()):
+        return ClientConfig(parse_endpoints(named))
     document = _read(path)
-    if not (context or document.get("current-context")):
-        return ClientConfig(endpoints)
-    return ClientConfig(endpoints, tls=_in_context(document, context, path).tls)
+    if named and not (context or document.get("current-context")):
+        return ClientConfig(parse_endpoints(named))
+    return _in_context(document, context, path, named)
 
 
-def _in_context(document: Mapping[str, Any], context: str | None, path: Path) -> ClientConfig:
+def _in_context(document: Mapping[str, Any], context: str | None, path: Path, named: str) -> ClientConfig:
+    """`named`: the servers instead of the context's, or ""."""
     name = context or document.get("current-context", "")
     if not name:
         known = [str(each.get("name")) for each in _entries(document, "contexts")]
@@ -85,7 +84,7 @@ def _in_context(document: Mapping[str, Any], context: str | None, path: Path) ->
         raise ConfigError(f"{path}: there is no current-context", f"choose one with --context: {', '.join(known)}")
     entry = _named(document, "contexts", "context", name, path)
     cluster = _named(document, "clusters", "cluster", entry.get("cluster", ""), path)
-    servers = cluster.get("server")
+    servers = named or cluster.get("server")
     if not isinstance(servers, str):
         raise ConfigError(f'{path}: cluster "{entry.get("cluster")}" has no server')
     tls = None

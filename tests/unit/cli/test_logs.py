@@ -67,14 +67,12 @@ def test_the_name_of_a_component_is_not_mistaken_for_a_pod(local_cluster: Path) 
     look_elsewhere(None, "scheduler-0")
 
 
-def test_components_that_are_not_there(
-    local_cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_components_that_are_not_there(local_cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["logs", "component/schedular-0"]) == 3
     error, hint = capsys.readouterr().err.splitlines()
     assert 'did you mean "scheduler-0"?' in error and hint == "hint: there are scheduler-0"
     assert run(["logs", "component/../config"]) == 2
     capsys.readouterr()
-    monkeypatch.setenv("PINNACE_SERVER", "127.0.0.1:1")
+    write_context("far", ClientConfig(("127.0.0.1:1",)))
     assert run(["logs", "component/scheduler-0"]) == 3
     assert "no local cluster" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Where the client looks for its servers, and what it says when it finds none."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ current-context: far
 
 TLS = TlsFiles(Path("/pki/ca.crt"), Path("/pki/me.crt"), Path("/pki/me.key"))
 ONE, TWO = ClientConfig(("127.0.0.1:1",)), ClientConfig(("127.0.0.1:2",))
+LOCAL = ClientConfig(("127.0.0.1:3",), data_dir=Path("/data"), tls=TLS)
 
 
 @pytest.fixture
@@ -187,10 +189,19 @@ def test_certificates_are_found_beside_the_file(file: Path, environ: dict[str, s
     assert load(environ=environ).tls == TlsFiles(folder / "ca.crt", folder / "me.crt", folder / "keys" / "me.key")
 
 
-def test_servers_that_are_named_are_shown_the_certificates_of_the_context(file: Path, environ: dict[str, str]) -> None:
+def test_servers_that_are_named_replace_only_the_addresses_of_the_context(file: Path, environ: dict[str, str]) -> None:
+    environ["PINNACE_CONFIG"] = str(write_context("local", LOCAL, file=file))
     for named in ("other:1", "https://other:1"):
-        assert load(named, environ=environ) == ClientConfig(("other:1",), tls=load(environ=environ).tls)
-    assert load("http://other:1", environ=environ) == ClientConfig(("other:1",))
+        assert load(named, environ=environ) == replace(LOCAL, endpoints=("other:1",))
+        assert load(environ=environ | {"PINNACE_SERVER": named}) == replace(LOCAL, endpoints=("other:1",))
+        assert load(named, context="far", environ=environ).namespace == "work"
+    assert load("http://other:1", environ=environ) == replace(LOCAL, endpoints=("other:1",), tls=None)
+
+
+def test_a_context_that_is_named_goes_before_a_server_of_the_environment(file: Path, environ: dict[str, str]) -> None:
+    environ["PINNACE_SERVER"] = "env:1"
+    assert load(context="far", environ=environ).endpoints == ("far.example:7443",)
+    assert load("arg:1", context="far", environ=environ).endpoints == ("arg:1",)
 
 
 def test_a_file_that_is_named_goes_before_the_environment(file: Path, tmp_path: Path) -> None:

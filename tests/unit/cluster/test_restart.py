@@ -62,14 +62,19 @@ async def test_up_names_both_ways_out_of_a_cluster_that_runs_in_part(cluster: Cl
     assert "`pinnace restart --data-dir" in refused.value.hint and "`pinnace down --data-dir" in refused.value.hint
 
 
-def test_no_answer_from_a_local_cluster_names_restart(cluster: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(Failure) as refused:
-        asyncio.run(reach(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path)))
-    assert f"`pinnace restart --data-dir {tmp_path}`" in refused.value.report.hint
+def test_no_answer_from_a_local_cluster_names_restart(tmp_path: Path) -> None:
+    server = Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:1", ("sh",))
+    Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [server], [], 0.0))
+
+    def hint(*servers: str) -> str:
+        with pytest.raises(Failure) as refused:
+            asyncio.run(reach(ClientConfig(servers, data_dir=tmp_path)))
+        return refused.value.report.hint
+
+    assert f"`pinnace restart --data-dir {tmp_path}`" in hint("127.0.0.1:1")
+    assert "`pinnace up`" in hint("127.0.0.1:2"), "none of its API servers was asked"
     Folder(tmp_path).remove()
-    with pytest.raises(Failure) as refused:
-        asyncio.run(reach(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path)))
-    assert "`pinnace up`" in refused.value.report.hint
+    assert "`pinnace up`" in hint("127.0.0.1:1")
 
 
 async def test_what_was_started_is_found_though_it_could_not_be_written_down(

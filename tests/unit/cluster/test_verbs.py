@@ -8,6 +8,7 @@ from rich.table import Table
 
 from pinnace.bench.errors import BenchError
 from pinnace.cli import local
+from pinnace.cli.main import run
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.status import table as status_table
@@ -21,7 +22,7 @@ from pinnace.cluster.view import ProcessStatus
 
 @pytest.fixture(autouse=True)
 def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("PINNACE_SERVER", "PINNACE_CONFIG"):
+    for name in ("PINNACE_SERVER", "PINNACE_CONFIG", "PINNACE_DATA_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -98,6 +99,31 @@ def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None
     assert local.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
     local.remove_context(tmp_path / "big")
     assert local.present_data_dir(settings, None) == default_data_dir()
+
+
+def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    local.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "present"))
+    big = f"local:{tmp_path / 'big'}"
+    for name in ("PINNACE_SERVER", "PINNACE_DATA_DIR"):
+        monkeypatch.setenv(name, "127.0.0.1:9")
+        for words in (["--context", big, "down"], ["down", "--context", big, "--server", "127.0.0.1:8"]):
+            assert local.present_data_dir(Settings(context=big), None) == tmp_path / "big"
+            assert run(words) == ExitCode.OK
+            assert capsys.readouterr().out == f"there is no cluster in {tmp_path / 'big'}: nothing to do\n"
+            local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+
+
+@pytest.mark.parametrize("verb", ["down", "restart", "status"])
+@pytest.mark.parametrize(("context", "code"), [("far", ExitCode.NOT_FOUND), ("nowhere", ExitCode.USAGE)])
+def test_a_context_without_a_folder_is_not_taken_for_the_default_cluster(
+    verb: str, context: str, code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_context("far", ClientConfig(("far.example:1",)))
+    assert run([verb, "--context", context]) == code
+    assert context in capsys.readouterr().err
 
 
 def test_two_folders_have_two_contexts(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import LabelSelector
 from pinnace.api.pods_pb2 import LogOptions, LogsRequest
-from pinnace.api.resources import PODS
+from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICES, Resource
 from pinnace.api.selectors import from_message
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli.console import note
@@ -18,6 +18,10 @@ from pinnace.cli.targets import parse_resource
 from pinnace.client.errors import ApiError
 
 Print = Callable[[bytes], None]
+
+SELECTING: tuple[Resource[Any], ...] = (DEPLOYMENTS, REPLICA_SETS, JOBS, SERVICES)
+"""Whose selector says which pods are theirs. Those of claims and budgets are for something else."""
+ELSEWHERE = "name a pod: `pinnace get pods` lists them"
 
 
 class Source(NamedTuple):
@@ -30,8 +34,8 @@ class Source(NamedTuple):
 
 
 async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
-    """The pod of that name; all that carry the labels; or one of a workload ("deployment/web"), as kubectl chooses it: one that
-    runs, if any does. Raises ApiError and Failure."""
+    """The pod of that name; all that carry the labels; or one of a workload or service ("deployment/web"), as kubectl chooses
+    it: one that runs, if any does. Raises ApiError and Failure."""
     pods = session.client.pods
     if not what:
         return (await pods.list(session.namespace, labels=labels)).items
@@ -39,11 +43,14 @@ async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
     resource = parse_resource(kind) if kind else PODS
     if resource is PODS:
         return [await pods.get(name, session.namespace)]
-    owner = await session.client.of(resource).get(name, session.namespace)
-    selector = getattr(getattr(owner, "spec", None), "selector", None)
-    if not isinstance(selector, LabelSelector):
-        raise usage(f'"{what}" has no pods of its own', hint="name a pod, or select pods with -l")
-    found = (await pods.list(session.namespace, labels=str(from_message(selector)))).items
+    if resource not in SELECTING:
+        raise usage(f'"{what}" has no pods of its own', hint=ELSEWHERE)
+    spec = (await session.client.of(resource).get(name, session.namespace)).spec
+    selector = LabelSelector(matchLabels=spec.selector) if resource is SERVICES else spec.selector
+    selected = str(from_message(selector))
+    if not selected:  # for the server this is every pod
+        raise usage(f'"{what}" selects no pods: its selector is empty', hint=ELSEWHERE)
+    found = (await pods.list(session.namespace, labels=selected)).items
     if not found:
         raise Failure(f'"{what}" has no pods', hint=f"`pinnace describe {what}` says why")
     chosen = min(found, key=lambda pod: (pod.status.phase != "Running", pod.metadata.name))

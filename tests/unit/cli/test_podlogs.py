@@ -6,8 +6,17 @@ from typing import Any, cast
 import pytest
 
 from pinnace.api.apps_v1_pb2 import Deployment
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import DEPLOYMENTS, NODES, PODS
+from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, Service
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.resources import (
+    DEPLOYMENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli import podlogs
 from pinnace.cli.outcomes import Failure
@@ -38,6 +47,18 @@ async def session() -> Session:
         deployment.spec.selector.matchLabels["app"] = app
         await api.of(DEPLOYMENTS).create(deployment)
     await api.of(NODES).create(make_node("n").build())
+    for kind, message in (
+        (SERVICES, Service()),
+        (PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim()),
+        (POD_DISRUPTION_BUDGETS, PodDisruptionBudget()),
+    ):
+        for name in ("web", "empty"):
+            made = cast(Any, type(message)())
+            made.metadata.name, made.metadata.namespace = name, "default"
+            selector = made.spec.selector if kind is SERVICES else made.spec.selector.matchLabels
+            selector.update({"app": "web"} if name == "web" else {})
+            await api.of(kind).create(made)
+    await api.of(DEPLOYMENTS).create(Deployment(metadata=ObjectMeta(name="empty", namespace="default")))
     client = SimpleNamespace(pods=api.of(PODS), of=api.of)
     return cast(Session, SimpleNamespace(client=client, namespace="default"))
 
@@ -51,12 +72,23 @@ async def test_a_pod_is_named_or_selected(session: Session) -> None:
     assert await names(session, "", "app=web") == ["web-0", "web-1", "web-2"]
 
 
-async def test_of_a_deployment_a_pod_that_runs_is_chosen(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await names(session, "deployment/web") == ["web-1"]
+@pytest.mark.parametrize("kind", ["deployment", "service"])
+async def test_of_a_workload_a_pod_that_runs_is_chosen(session: Session, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await names(session, f"{kind}/web") == ["web-1"]
     assert capsys.readouterr().err == "note: found 3 pods, using pod/web-1\n"
 
 
-@pytest.mark.parametrize(("what", "message"), [("deploy/idle", "has no pods"), ("node/n", "has no pods of its own")])
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("deploy/idle", "has no pods"),
+        ("node/n", "has no pods of its own"),
+        ("pvc/web", "has no pods of its own"),
+        ("pdb/web", "has no pods of its own"),
+        ("deploy/empty", "selects no pods"),
+        ("svc/empty", "selects no pods"),
+    ],
+)
 async def test_what_has_no_pods_is_refused(session: Session, what: str, message: str) -> None:
     with pytest.raises(Failure, match=message):
         await names(session, what)

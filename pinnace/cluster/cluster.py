@@ -118,6 +118,8 @@ class Cluster:
             with self.folder.locked():
                 await self._claim(binary, made, progress)
                 try:
+                    with self.folder.usable():
+                        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec))
                     async with self._deadline(timeout):
                         await self._start_all(progress, with_etcd)
                 except BaseException:
@@ -259,10 +261,8 @@ class Cluster:
             raise _run_on(self.folder.path, [str(process.pid) for process in left])
         made = made or (stale.made if stale else ())
         plans = plan(self.spec, binary, self._ports.next, self._fittings)
-        state = planned(self.spec, plans, made, time.time())
-        self.folder.claim(state)
-        self._state = state
-        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec))
+        self._state = planned(self.spec, plans, made, time.time())
+        self.folder.claim(self._state)
 
     async def _start_all(self, progress: Progress, with_etcd: Hook | None) -> None:
         etcd, *others = STAGES

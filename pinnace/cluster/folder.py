@@ -36,22 +36,26 @@ class Folder:
         self.logs = path / "logs"
         self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), self.logs)
 
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        """Turns an OSError, such as that of a full disk, into a FolderError."""
+        try:
+            yield
+        except OSError as error:
+            raise self._unusable(error) from error
+
     def create(self) -> list[Path]:
         """Makes sure that it is there and can be written to; the folders that had to be made, outermost first."""
         missing = [folder for folder in (*reversed(self.path.parents), self.path) if not folder.exists()]
-        try:
+        with self.usable():
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise self._unusable(error) from error
         return missing
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keeps every other `up` and `down` out of the folder, which exists. Raises Busy at once when one is at work."""
-        try:
+        with self.usable():
             handles = self._acquire()
-        except OSError as error:
-            raise self._unusable(error) from error
         try:
             yield
         finally:
@@ -132,24 +136,27 @@ class Folder:
 
     def write(self, state: ClusterState) -> None:
         """All or nothing: a reader sees the state before or after."""
-        try:
+        with self.usable():
             self._draft.write_text(states.encode(state))
             self._draft.replace(self._state)
-        except OSError as error:
-            raise self._unusable(error) from error
 
     def claim(self, state: ClusterState) -> None:
-        """Writes the first state of a cluster, and makes what it needs. Raises FolderError when data is there already that
-        no state accounts for: it is not ours to remove."""
+        """Writes the first state of a cluster, and makes what it needs. Raises FolderError, and leaves nothing; also when data
+        is there already that no state accounts for: it is not ours to remove."""
         for folder in self._folders:
             if folder.exists():
                 raise FolderError(
                     f"{folder} is there already, and belongs to no cluster that pinnace knows",
                     hint="choose another folder with --data-dir, or remove it",
                 )
-        self.write(state)
-        for folder in self._folders:
-            folder.mkdir(mode=0o700)
+        try:
+            self.write(state)
+            with self.usable():
+                for folder in self._folders:
+                    folder.mkdir(mode=0o700)
+        except BaseException:
+            self.remove()
+            raise
 
     def remove(self) -> None:
         """Removes all that a cluster has left here. The folder itself stays: it holds the lock. Raises FolderError; then the

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -124,19 +123,17 @@ def _moment(text: str) -> int:
 def show_component(settings: Settings, name: str, follow: bool, tail: int | None) -> None:
     path = find(settings, name)
     stdout = sys.stdout.buffer
-    data, offset = logfile.tail(path, tail)
-    stdout.write(data)
-    stdout.flush()
 
-    async def print_additions() -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(settings.timeout):
-                async for more in logfile.follow(path, offset):
-                    stdout.write(more)
-                    stdout.flush()
+    async def show() -> None:
+        async for data in logfile.read(path, tail, follow=follow):
+            stdout.write(data)
+            stdout.flush()
 
-    if follow:
-        asyncio.run(print_additions())
+    try:
+        asyncio.run(asyncio.wait_for(show(), settings.timeout))
+    except TimeoutError:
+        if not follow:
+            raise TimeoutError(f"timed out after {settings.timeout:g} s") from None
 
 
 def find(settings: Settings, name: str) -> Path:

@@ -1,6 +1,8 @@
 """The logs of a local cluster: found through the client configuration, whole or their end, and followed."""
 
 import asyncio
+import io
+import tracemalloc
 from contextlib import aclosing
 from pathlib import Path
 
@@ -15,29 +17,42 @@ from pinnace.client.config import ClientConfig, write_context
 PATIENCE = 5.0
 
 
-@pytest.mark.parametrize(("lines", "wanted"), [(None, b"1\n2\n3"), (0, b""), (1, b"3"), (2, b"2\n3"), (99, b"1\n2\n3")])
-def test_tail(tmp_path: Path, lines: int | None, wanted: bytes) -> None:
+async def read(path: Path, lines: int | None) -> list[bytes]:
+    return [data async for data in logfile.read(path, lines, follow=False)]
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"1", b"1\n", b"\n\n", b"1\n2\n3", b"1\n2\n3\n", b"1\r2\n\n3\n"])
+@pytest.mark.parametrize("lines", [None, 0, 1, 2, 99])
+@pytest.mark.parametrize("chunk", [1, 2, 1 << 16])
+async def test_the_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, lines: int | None, chunk: int
+) -> None:
+    monkeypatch.setattr(logfile, "CHUNK", chunk)
     path = tmp_path / "x.log"
-    path.write_bytes(b"1\n2\n3")
-    assert logfile.tail(path, lines) == (wanted, 5)
+    path.write_bytes(text)
+    last = io.BytesIO(text).readlines()[0 if lines is None else -lines if lines else len(text) :]
+    assert b"".join(await read(path, lines)) == b"".join(last)
 
 
-def test_tail_of_a_long_file(tmp_path: Path) -> None:
+async def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(b"".join(b"%08d\n" % number for number in range(50_000)))
-    assert logfile.tail(path, 10_000)[0].splitlines()[0] == b"00040000"
+    pieces = await read(path, None)
+    assert b"".join(pieces) == path.read_bytes() and max(map(len, pieces)) == logfile.CHUNK
+    assert b"".join(await read(path, 40_000)).splitlines()[0] == b"00010000"
 
 
 async def test_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logfile, "POLL", 0.001)
     path = tmp_path / "x.log"
     path.write_bytes(b"old\n")
-    async with asyncio.timeout(PATIENCE), aclosing(logfile.follow(path, 4)) as additions:
+    async with asyncio.timeout(PATIENCE), aclosing(logfile.read(path, None, follow=True)) as pieces:
+        assert await anext(pieces) == b"old\n"
         with path.open("ab") as file:
             file.write(b"new\n")
-        assert await anext(additions) == b"new\n"
+        assert await anext(pieces) == b"new\n"
         path.write_bytes(b"anew\n")  # shorter: begun again
-        assert await anext(additions) == b"anew\n"
+        assert await anext(pieces) == b"anew\n"
 
 
 @pytest.fixture
@@ -57,6 +72,24 @@ def test_the_log_of_a_component(local_cluster: Path, capfd: pytest.CaptureFixtur
     assert capfd.readouterr().out == "two\n"
     assert run(["logs", "component/scheduler-0", "-f", "--timeout", "10ms"]) == 0
     assert capfd.readouterr().out == "one\ntwo\n"
+
+
+def test_a_log_that_is_long_is_not_kept_and_has_a_deadline(
+    local_cluster: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was put together from pieces, each time from the first: minutes for a few hundred MB, whatever --timeout said."""
+    log = local_cluster / "scheduler-0.log"
+    log.write_bytes(b"line\n" * 1_000_000)
+    tracemalloc.start()
+    try:
+        assert run(["logs", "component/scheduler-0"]) == 0
+        assert tracemalloc.get_traced_memory()[1] < log.stat().st_size / 2
+    finally:
+        tracemalloc.stop()
+    assert len(capfd.readouterr().out) == log.stat().st_size
+    monkeypatch.setattr(logfile, "CHUNK", 10)
+    assert run(["logs", "component/scheduler-0", "--timeout", "10ms"]) == 6
+    assert capfd.readouterr().err.startswith("error: timed out after 0.01 s\n")
 
 
 def test_the_name_of_a_component_is_not_mistaken_for_a_pod(local_cluster: Path) -> None:

@@ -2,6 +2,7 @@
 
     to_dict(pod)          {"apiVersion": "v1", "kind": "Pod", "metadata": {...}, "spec": {...}, "status": {...}}
     from_dict(PODS, data) the pod; or CodecError with *everything* that is wrong with the data, each with its field's path
+    as_written(pod, data) the data as JSON has them, with all that they say explicitly, zeros and nulls included
 
 The forms are Kubernetes': quantities, times and int-or-strings are scalars, 64-bit integers are numbers, bytes are base64, null
 means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. What is absent is left out, and so is
@@ -114,6 +115,13 @@ def from_dict(target: Any, data: object, path: Path = (), *, ignore_unknown: boo
     return message
 
 
+def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the data say of the object that was read from them, in the forms of `to_dict`: what they say is zero, empty or null
+    is there as well, and what they leave out is not. Fields that are not known are left out."""
+    said = {name: data[name] for name in ("apiVersion", "kind") if name in data}
+    return said | _written(cast(Message, obj), data)
+
+
 def readable(resource: Resource[T], data: object) -> T:
     """What can be read of the object that the data describes: its values that are wrong are left out, wherever they are."""
     message: T = _read(resource, data, (), False)[0]
@@ -153,6 +161,31 @@ def write_value(field: FieldDescriptor, value: Any) -> Any:
         return write_primitive(value)
     scalar = SCALARS.get(field.message_type.full_name)
     return scalar.write(value) if scalar else _write(value)
+
+
+def _written(message: Message, data: Mapping[str, Any]) -> dict[str, Any]:
+    fields = fields_of(message.DESCRIPTOR)
+    return {name: _field_written(message, fields[name], value) for name, value in data.items() if name in fields}
+
+
+def _field_written(message: Message, field: Field, data: Any) -> Any:
+    if data is None:
+        return None
+    for parent in field.parents:
+        message = getattr(message, parent)
+    descriptor = field.descriptor
+    value = getattr(message, descriptor.name)
+    if field.value is not None:
+        return {key: _value_written(field.value, value[key], item) for key, item in data.items()}
+    if descriptor.is_repeated:
+        return [_value_written(descriptor, item, each) for item, each in zip(value, data, strict=True)]
+    return _value_written(descriptor, value, data)
+
+
+def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
+    if of.message_type is None or of.message_type.full_name in SCALARS:
+        return write_value(of, value)
+    return _written(value, data)
 
 
 class _Reader:

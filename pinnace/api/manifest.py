@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pinnace.api.codec import CodecError, Path, from_dict
+from pinnace.api.codec import CodecError, Path, as_written, from_dict
 from pinnace.api.documents import Document, DocumentError, line_of, parse
 from pinnace.api.resources import ALL, Object, Resource, by_kind
 
@@ -21,6 +21,8 @@ class Manifest:
 
     resource: Resource[Any]
     obj: Object
+    written: Mapping[str, Any]
+    """What was written of it, see codec.as_written: the object does not show which zeros were."""
     source: str
     line: int
 
@@ -79,7 +81,7 @@ class _Loader:
             if not obj.metadata.name and not obj.metadata.generateName:
                 where = line_of(document.data, (*path, "metadata"), document.line)
                 self.problem(where, "metadata.name: required, or metadata.generateName")
-            self.manifests.append(Manifest(resource, obj, self._source, line))
+            self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line))
 
 
 class _UnknownKind(ValueError):

@@ -46,7 +46,7 @@ _UNIONS = frozenset({"strategy", "volumes"})
 """What is one of several kinds, each with fields of its own: Kubernetes' retainKeys. The defaults of the kind that it was
 exclude the kind that it is to be."""
 _DEFAULTS = {"protocol": "TCP"}
-"""Values of identity fields that are left out."""
+"""Values of identity fields that are left out, or empty."""
 
 Data = Mapping[str, Any]
 Key = tuple[str, ...]
@@ -56,7 +56,7 @@ def key_of(name: str, item: Any) -> Key | None:
     """What tells an item of the list `name` from the others; None: nothing does."""
     if name not in _IDENTITY or not isinstance(item, Mapping):
         return None
-    return tuple(str(item.get(field, _DEFAULTS.get(field))) for field in _IDENTITY[name])
+    return tuple(str(item.get(field) or _DEFAULTS.get(field)) for field in _IDENTITY[name])
 
 
 class Merge:

@@ -31,6 +31,8 @@ _FIRST = (
     PERSISTENT_VOLUME_CLAIMS, NODES,
 )  # fmt: skip
 """What others need, or are bounded by, is applied before them, whatever the order of the files."""
+_SHARED = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
+"""The metadata that are not the server's own."""
 
 
 def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
@@ -75,7 +77,11 @@ def merged(manifest: Manifest, live: Object) -> Any | None:
 
 
 def _wanted(manifest: Manifest) -> dict[str, Any]:
-    """What is applied, and remembered: all but status, which a create may set, and an update does not touch."""
-    data = to_dict(manifest.obj)
+    """What is applied, and remembered: what was written, zeros and nulls included, but for status, which a create may set, and
+    an update does not touch. `creationTimestamp: null`, as in manifests that programs write, is no wish."""
+    data = dict(manifest.written)
     data.pop("status", None)
-    return data
+    metadata = {name: value for name, value in data["metadata"].items() if value or name in _SHARED}
+    if manifest.obj.metadata.namespace:  # which may be the session's
+        metadata["namespace"] = manifest.obj.metadata.namespace
+    return {**data, "metadata": metadata}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pinnace.api.resources import DEPLOYMENTS
 from pinnace.client.client import Client
 from tests.builders import make_pod
 from tests.conftest import free_port
@@ -44,6 +45,45 @@ async def test_the_examples_go_together(pinnace: Commands) -> None:
     again = await pinnace("apply", "-f", str(EXAMPLES))
     assert (again.code, len(again.lines)) == (0, len(first.lines)), again.err
     assert {line.rpartition(" ")[2] for line in again.lines} == {"unchanged"}
+
+
+NOTHING = """
+apiVersion: v1
+kind: Service
+metadata: {name: web, creationTimestamp: null}
+spec: {type: NodePort, clusterIP: "", selector: {}, ports: [{port: 80, nodePort: 0, protocol: ""}], sessionAffinity: ""}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: null, generation: 0}
+spec:
+  paused: false
+  minReadySeconds: 0
+  strategy: null
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      restartPolicy: ""
+      hostNetwork: false
+      volumes: [{name: v, emptyDir: {medium: ""}}]
+      tolerations: []
+      containers: [{name: main, image: app, imagePullPolicy: "", args: [], ports: [{containerPort: 80, hostPort: 0}]}]
+"""
+
+
+async def test_what_is_nothing_already_is_unchanged(pinnace: Commands, client: Client) -> None:
+    first = await pinnace("apply", "-f", "-", stdin=NOTHING)
+    assert first.lines == ["service/web created", "deployment.apps/web created"], first.err
+    unchanged = ["service/web unchanged", "deployment.apps/web unchanged"]
+    assert (await pinnace("apply", "-f", "-", stdin=NOTHING)).lines == unchanged
+    dry = await pinnace("apply", "-f", "-", "--dry-run=server", stdin=NOTHING)
+    assert dry.lines == [f"{line} (server dry run)" for line in unchanged]
+    deployments = client.of(DEPLOYMENTS)
+    await deployments.patch("web", "default", {"spec": {"paused": True}})
+    unchanged[1] = "deployment.apps/web configured"
+    assert (await pinnace("apply", "-f", "-", stdin=NOTHING)).lines == unchanged
+    assert not (await deployments.get("web", "default")).spec.paused
 
 
 async def test_dry_run(pinnace: Commands, client: Client) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.api import core_v1_pb2, meta_v1_pb2
-from pinnace.api.codec import MAX_HINTS, CodecError, Problem, from_dict, to_dict
+from pinnace.api.codec import MAX_HINTS, CodecError, Problem, as_written, from_dict, to_dict
 from pinnace.api.coordination_v1_pb2 import LeaseSpec
 from pinnace.api.core_v1_pb2 import (
     ConfigMapEnvSource,
@@ -162,6 +162,32 @@ def test_every_reference_by_name_is_inlined() -> None:
 def test_null_is_absent() -> None:
     meta = from_dict(ObjectMeta, {"name": "a", "creationTimestamp": None, "labels": None, "finalizers": None})
     assert meta == ObjectMeta(name="a")
+
+
+@every_resource
+@given(data=st.data())
+@settings(max_examples=30)
+def test_what_shows_all_of_an_object_is_as_written(resource: Resource[Any], data: st.DataObject) -> None:
+    obj = data.draw(messages(resource.message))
+    document = to_dict(obj)
+    assert as_written(obj, document) == document
+
+
+def test_what_was_written_has_the_forms_of_json_and_what_is_nothing() -> None:
+    spec = {
+        "nodeName": None,
+        "hostNetwork": False,
+        "tolerations": [],
+        "nodeSelector": {},
+        "overhead": {"cpu": 1},
+        "containers": [{"name": "c", "args": ["a"], "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": ""}}}]}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c", "readOnly": False}, "emptyDir": None}],
+    }
+    data = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": ""}}, "spec": spec}
+    expected = {**data, "spec": {**spec, "overhead": {"cpu": "1"}}}
+    assert as_written(from_dict(PODS, data), data) == expected
+    unknown = {**data, "spec": {**spec, "paused": False}, "more": 1}
+    assert as_written(from_dict(PODS, unknown, ignore_unknown=True), unknown) == expected
 
 
 def test_zero_is_shown_where_it_says_something() -> None:

@@ -37,6 +37,21 @@ def test_one_pod() -> None:
     assert manifest.obj.metadata.name == "web"
 
 
+def test_what_was_written_is_kept_as_json() -> None:
+    (manifest,) = load(POD.replace("cpu: 100m", "cpu: 1") + "  hostNetwork: false\n", "pods.yaml")
+    assert manifest.written == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {
+            "containers": [
+                {"name": "web", "image": "nginx:1.27", "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}},
+            ],
+            "hostNetwork": False,
+        },
+    }
+
+
 def test_several_documents_in_their_order() -> None:
     text = POD + "---\n# a comment\n---\n" + POD.replace("web", "b")
     assert [(m.obj.metadata.name, m.line) for m in load(text, "x")] == [("web", 1), ("b", 14)]

@@ -59,6 +59,13 @@ Data = dict[str, Any]
         ),
         pytest.param(
             None,
+            {"ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}]},
+            {"ports": [{"port": 80, "protocol": ""}, {"port": 81, "protocol": None}]},
+            {"ports": [{"port": 80, "protocol": "", "nodePort": 30080}, {"port": 81}]},
+            id="an empty protocol is none",
+        ),
+        pytest.param(
+            None,
             {"volumeMounts": [{"mountPath": "/a", "name": "v", "readOnly": True}]},
             {"volumeMounts": [{"mountPath": "/a", "name": "w"}]},
             {"volumeMounts": [{"mountPath": "/a", "name": "w", "readOnly": True}]},

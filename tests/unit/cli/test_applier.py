@@ -1,14 +1,16 @@
 """What `apply` does with objects that are there, that are not, and that others change meanwhile."""
 
+import copy
 from typing import Any
 
 import pytest
 
 from pinnace.api import wire
+from pinnace.api.codec import to_dict
 from pinnace.api.manifest import Manifest, load
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.portions import MAX_BYTES
-from pinnace.api.resources import NAMESPACES, NODES, PODS
+from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from pinnace.api.status import Code
 from pinnace.api.unmodelled import says_more
 from pinnace.cli.applier import Applier
@@ -31,13 +33,11 @@ def pod(text: str = POD) -> list[Manifest]:
 
 
 def pods(*names: str) -> list[Manifest]:
-    return [Manifest(PODS, make_pod(name).uid("").req(cpu="1").build(), "pods.yaml", 1) for name in names]
+    return [manifest(PODS, make_pod(name).req(cpu="1").new()) for name in names]
 
 
-def unversioned(manifests: list[Manifest]) -> list[Manifest]:
-    for manifest in manifests:
-        manifest.obj.metadata.resourceVersion = ""
-    return manifests
+def manifest(resource: Any, obj: Any) -> Manifest:
+    return Manifest(resource, obj, to_dict(obj), "x.yaml", 1)
 
 
 async def applied(api: FakeApi, manifests: list[Manifest], *, dry_run: bool = False) -> list[str | ApiError]:
@@ -75,6 +75,74 @@ async def test_what_an_earlier_apply_set_goes_and_what_others_set_stays() -> Non
     assert await applied(api, pod(POD.replace("app: web", "tier: front"))) == ["configured"]
     (stored,) = api.of(PODS).stored.values()
     assert dict(stored.metadata.labels) == {"tier": "front", "theirs": "1"}
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default, creationTimestamp: null}
+spec:
+  replicas: 0
+  paused: false
+  minReadySeconds: 0
+  progressDeadlineSeconds: null
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}, creationTimestamp: null}
+    spec:
+      hostNetwork: false
+      priorityClassName: ""
+      nodeSelector: {}
+      tolerations: []
+      containers:
+      - {name: main, image: app, env: [{name: A, value: ""}], ports: [{containerPort: 80, hostPort: 0, protocol: ""}]}
+status: {}
+"""
+
+
+def drift(deployment: Any) -> None:
+    """What others set where the manifest says that there is nothing."""
+    spec = deployment.spec
+    spec.replicas, spec.paused, spec.minReadySeconds, spec.progressDeadlineSeconds = 4, True, 9, 60
+    pod = spec.template.spec
+    pod.hostNetwork, pod.priorityClassName = True, "high"
+    pod.tolerations.add(operator="Exists")
+    pod.containers[0].env[0].value = "changed"
+    pod.containers[0].ports[0].hostPort = 80
+
+
+async def test_what_is_wanted_to_be_nothing_is_taken_back() -> None:
+    api = FakeApi()
+    manifest = load(DEPLOYMENT, "web.yaml")
+    assert await applied(api, manifest) == ["created"]
+    (stored,) = api.of(DEPLOYMENTS).stored.values()
+    wanted = copy.deepcopy(stored.spec)
+    drift(stored)
+    await api.of(DEPLOYMENTS).put(stored)
+    assert await applied(api, manifest, dry_run=True) == ["configured"]
+    assert await applied(api, manifest) == ["configured"]
+    (stored,) = api.of(DEPLOYMENTS).stored.values()
+    assert stored.spec == wanted
+
+
+async def test_what_is_wanted_to_be_nothing_and_is_nothing_is_unchanged() -> None:
+    api = FakeApi()
+    for expected in ("created", "unchanged"):
+        assert await applied(api, load(DEPLOYMENT, "web.yaml")) == [expected]
+    assert "update deployments" not in api.calls
+
+
+async def test_a_cordon_and_a_taint_by_hand_are_taken_back() -> None:
+    api = FakeApi()
+    node = load("{apiVersion: v1, kind: Node, metadata: {name: n}, spec: {unschedulable: false, taints: []}}", "node.yaml")
+    await applied(api, node)
+    (stored,) = api.of(NODES).stored.values()
+    stored.spec.unschedulable = True
+    stored.spec.taints.add(key="mine", effect="NoSchedule")
+    await api.of(NODES).put(stored)
+    assert await applied(api, node) == ["configured"]
+    (stored,) = api.of(NODES).stored.values()
+    assert not stored.spec.unschedulable and not stored.spec.taints
 
 
 async def test_status_is_not_ours_to_change() -> None:
@@ -121,7 +189,7 @@ async def test_what_the_server_completes_as_before_is_unchanged(dry_run: bool) -
 
 async def test_many_are_created_in_one_call_and_fail_alone() -> None:
     api = FakeApi()
-    a, bad, b = await applied(api, unversioned(pods("a", "_bad", "b")))
+    a, bad, b = await applied(api, pods("a", "_bad", "b"))
     assert (a, b) == ("created", "created") and isinstance(bad, Invalid)
     assert api.calls == ["list pods", "create_batch pods"]
 
@@ -167,7 +235,7 @@ async def test_deleted_between_reading_and_updating() -> None:
 async def test_a_lost_answer_is_resolved_by_reading(happened: bool, names: tuple[str, ...]) -> None:
     api = FakeApi()
     api.of(PODS).fail("create" if len(names) == 1 else "create_batch", LOST, after=happened)
-    assert await applied(api, unversioned(pods(*names))) == ["created"] * len(names)
+    assert await applied(api, pods(*names)) == ["created"] * len(names)
     assert len(api.of(PODS).stored) == len(names)
 
 
@@ -189,7 +257,7 @@ async def test_answers_that_are_lost_for_ever() -> None:
 async def test_no_server_is_each_objects_error() -> None:
     api = FakeApi()
     api.of(PODS).fail("create_batch", DOWN)
-    outcomes = await applied(api, unversioned(pods("a", "b")))
+    outcomes = await applied(api, pods("a", "b"))
     assert outcomes == [DOWN, DOWN]
 
 
@@ -198,10 +266,6 @@ async def test_a_missing_namespace_is_final() -> None:
     api.of(PODS).fail("create", refusal(Code.NOT_FOUND, "NamespaceNotFound"))
     (outcome,) = await applied(api, pod())
     assert isinstance(outcome, NotFound)
-
-
-def manifest(resource: Any, obj: Any) -> Manifest:
-    return Manifest(resource, obj, "x.yaml", 1)
 
 
 def test_what_others_need_comes_first() -> None:

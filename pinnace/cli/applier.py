@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pinnace.api import names
-from pinnace.api.manifest import Manifest
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.selectors import one_of
-from pinnace.cli.applying import CONFIGURED, CREATED, UNCHANGED, merged, new_object
+from pinnace.cli.applying import CONFIGURED, CREATED, UNCHANGED, Desired, merged
 from pinnace.cli.query import AT_ONCE
 from pinnace.client.client import Client
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown, from_status
@@ -29,8 +28,8 @@ Outcome = str | ApiError
 class Item:
     """One object on its way. `live` is what is there, as far as is known; None: nothing."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        self.manifest = manifest
+    def __init__(self, desired: Desired) -> None:
+        self.desired = desired
         self.live: Any = None
         self.perhaps = UNCHANGED
         """What an attempt whose answer was lost has perhaps done already."""
@@ -50,7 +49,7 @@ class Item:
                 pass
             case NotFound() if did == CONFIGURED:  # somebody has deleted it meanwhile
                 pass
-            case Conflict() if not self.manifest.obj.metadata.resourceVersion:
+            case Conflict() if not self.desired.obj.metadata.resourceVersion:
                 pass
             case _:
                 self.outcome = error
@@ -62,9 +61,9 @@ class Applier:
         self._dry_run = dry_run
         self._limit = asyncio.Semaphore(AT_ONCE)
 
-    async def apply(self, chunk: Sequence[Manifest]) -> list[Outcome]:
+    async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
         """The outcome of each, in order; see `applying.chunks`. Raises ApiError when what is there cannot be read."""
-        items = [Item(manifest) for manifest in chunk]
+        items = [Item(desired) for desired in chunk]
         open_ = items
         for _ in range(ROUNDS):
             await self._read(open_)
@@ -80,22 +79,22 @@ class Applier:
         by_namespace: defaultdict[str, list[Item]] = defaultdict(list)
         for item in items:
             item.live = None
-            if not names.path_segment(item.manifest.obj.metadata.name):  # what no kind takes as a name will be refused
-                by_namespace[item.manifest.obj.metadata.namespace].append(item)
+            if not names.path_segment(item.desired.obj.metadata.name):  # what no kind takes as a name will be refused
+                by_namespace[item.desired.obj.metadata.namespace].append(item)
         for namespace, group in by_namespace.items():
-            wanted = one_of("metadata.name", (item.manifest.obj.metadata.name for item in group))
-            client = self._client.of(group[0].manifest.resource)
+            wanted = one_of("metadata.name", (item.desired.obj.metadata.name for item in group))
+            client = self._client.of(group[0].desired.resource)
             found = {obj.metadata.name: obj for obj in (await client.list(namespace, fields=wanted)).items}
             for item in group:
-                item.live = found.get(item.manifest.obj.metadata.name)
+                item.live = found.get(item.desired.obj.metadata.name)
 
     async def _create(self, items: Sequence[Item]) -> None:
-        if len(items) < 2 or self._dry_run or items[0].manifest.resource not in BATCHED:
+        if len(items) < 2 or self._dry_run or items[0].desired.resource not in BATCHED:
             await asyncio.gather(*map(self._create_one, items))
             return
-        client = self._client.of(items[0].manifest.resource)
+        client = self._client.of(items[0].desired.resource)
         try:
-            results = await client.create_batch([new_object(item.manifest) for item in items])
+            results = await client.create_batch([item.desired.obj for item in items])
         except ApiError as error:
             for item in items:
                 item.settle(CREATED, error)
@@ -104,21 +103,21 @@ class Applier:
             item.settle(CREATED, from_status(result.error) if result.HasField("error") else None)
 
     async def _create_one(self, item: Item) -> None:
-        client = self._client.of(item.manifest.resource)
+        client = self._client.of(item.desired.resource)
         async with self._limit:
             try:
-                await client.create(new_object(item.manifest), dry_run=self._dry_run)
+                await client.create(item.desired.obj, dry_run=self._dry_run)
             except ApiError as error:
                 item.settle(CREATED, error)
             else:
                 item.settle(CREATED, None)
 
     async def _update(self, item: Item) -> None:
-        new = merged(item.manifest, item.live)
+        new = merged(item.desired, item.live)
         if new is None:
             item.settle(item.perhaps, None)
             return
-        client = self._client.of(item.manifest.resource)
+        client = self._client.of(item.desired.resource)
         async with self._limit:
             try:
                 updated = await client.update(new, dry_run=self._dry_run)

@@ -1,6 +1,7 @@
 """What `apply` decides, as values: what to do with each object, given what is there; and which objects go together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pinnace.api import merge
@@ -19,6 +20,7 @@ from pinnace.api.resources import (
     ROLES,
     STORAGE_CLASSES,
     Object,
+    Resource,
 )
 from pinnace.api.unmodelled import revised
 
@@ -35,14 +37,29 @@ _SHARED = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
 """The metadata that are not the server's own."""
 
 
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a manifest wants to be there."""
+
+    manifest: Manifest
+    form: Mapping[str, Any]
+    """What to merge into an object that is there: what was written, and the memory of that."""
+    obj: Object
+    """What to create where there is none."""
+
+    @property
+    def resource(self) -> Resource[Any]:
+        return self.manifest.resource
+
+
 def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
     return sorted(manifests, key=lambda each: _FIRST.index(each.resource) if each.resource in _FIRST else len(_FIRST))
 
 
-def chunks(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
+def chunks(manifests: Iterable[Manifest]) -> Iterator[list[Desired]]:
     """Neighbours of one resource, few and small enough for one request, and no object twice."""
     for group in _groups(manifests):
-        yield from portions(group, CHUNK, size=lambda each: each.obj.ByteSize())
+        yield from portions(map(desired, group), CHUNK, size=lambda each: each.obj.ByteSize())
 
 
 def _groups(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
@@ -59,20 +76,19 @@ def _groups(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
         yield group
 
 
-def new_object(manifest: Manifest) -> Any:
-    """What to create: the manifest's object, which remembers that it was applied."""
-    return from_dict(manifest.resource, {**to_dict(manifest.obj), **merge.with_last_applied(_wanted(manifest))})
+def desired(manifest: Manifest) -> Desired:
+    form = merge.with_last_applied(_wanted(manifest))
+    return Desired(manifest, form, from_dict(manifest.resource, {**to_dict(manifest.obj), **form}))
 
 
-def merged(manifest: Manifest, live: Object) -> Any | None:
-    """What to update the live object to; None when it is already as the manifest wants it.
+def merged(desired: Desired, live: Object) -> Any | None:
+    """What to update the live object to; None when it is already as desired.
 
     It carries the live resourceVersion, unless the manifest names one: then that is what must be there.
     """
     now = to_dict(live)
-    data = merge.apply(merge.last_applied(now), now, merge.with_last_applied(_wanted(manifest)))
-    result = revised(manifest.resource, live, now, data)
-    result.metadata.resourceVersion = manifest.obj.metadata.resourceVersion or live.metadata.resourceVersion
+    result = revised(desired.resource, live, now, merge.apply(merge.last_applied(now), now, desired.form))
+    result.metadata.resourceVersion = desired.obj.metadata.resourceVersion or live.metadata.resourceVersion
     return None if to_dict(result) == now else result
 
 

@@ -65,7 +65,7 @@ async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bo
     with session.progress("applying", len(manifests)) as advance:
         for chunk in chunks(manifests):
             outcomes = await applier.apply(chunk)
-            for manifest, outcome in zip(chunk, outcomes, strict=True):
+            for manifest, outcome in zip((desired.manifest for desired in chunk), outcomes, strict=True):
                 if isinstance(outcome, Exception):
                     session.failed(outcome, where(manifest))
                 else:

@@ -14,7 +14,7 @@ from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from pinnace.api.status import Code
 from pinnace.api.unmodelled import says_more
 from pinnace.cli.applier import Applier
-from pinnace.cli.applying import CHUNK, chunks, in_order
+from pinnace.cli.applying import CHUNK, chunks, desired, in_order
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, OutcomeUnknown
 from tests.builders import make_node, make_pod
 from tests.unit.cli.fakes import DOWN, LOST, STALE, FakeApi, refusal
@@ -41,7 +41,7 @@ def manifest(resource: Any, obj: Any) -> Manifest:
 
 
 async def applied(api: FakeApi, manifests: list[Manifest], *, dry_run: bool = False) -> list[str | ApiError]:
-    return await Applier(api.client(), dry_run=dry_run).apply(manifests)
+    return await Applier(api.client(), dry_run=dry_run).apply([desired(each) for each in manifests])
 
 
 async def test_created_then_unchanged_then_configured() -> None:
@@ -277,12 +277,24 @@ def test_what_others_need_comes_first() -> None:
 
 def test_chunks_are_of_one_resource_and_bounded() -> None:
     many = pods(*(f"p{i}" for i in range(CHUNK + 1)))
+    half = "y" * (MAX_BYTES // 2)
     found = [len(chunk) for chunk in chunks([*many, manifest(NODES, make_node("n").build())])]
     assert found == [CHUNK, 1, 1]
-    large = pods("a", "b", "c")
-    for each in large:
-        each.obj.metadata.annotations["x"] = "y" * (MAX_BYTES // 2)
+    large = [each for name in "abc" for each in pod(POD.replace("name: a,", f"name: {name}, annotations: {{x: {half}}},"))]
     assert [len(chunk) for chunk in chunks(large)] == [1, 1, 1]
+
+
+async def test_what_is_sent_together_is_small_with_what_it_remembers() -> None:
+    """What was applied is remembered as JSON, which is larger than the message: most of all where that has many numbers."""
+    ports = ", ".join(f"{{containerPort: {port}}}" for port in range(10_000, 11_500))
+    text = POD.replace('image: "app:1"', f'image: "app:1", ports: [{ports}]')
+    many = [each for i in range(60) for each in pod(text.replace("name: a,", f"name: p{i},"))]
+    api = FakeApi()
+    for chunk in chunks(many):
+        before = len(api.of(PODS).stored)
+        await Applier(api.client(), dry_run=False).apply(chunk)
+        assert sum(each.ByteSize() for each in list(api.of(PODS).stored.values())[before:]) < 1.1 * MAX_BYTES
+    assert len(api.of(PODS).stored) == len(many)
 
 
 def test_an_object_that_is_given_twice_is_applied_twice_in_order() -> None:

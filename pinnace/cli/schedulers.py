@@ -1,9 +1,10 @@
 """What schedulers say of themselves, at the address of their status."""
 
 import json
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 from pinnace.cli.console import note
@@ -61,9 +62,9 @@ def _read(address: str, path: str) -> dict[str, Any]:
         with error:
             message = f"{address} answers {path} with {error.code} {error.reason}"
         raise Failure(message, hint="is it a scheduler's --http address?", code=ExitCode.UNAVAILABLE) from None
-    except (ValueError, KeyError, TypeError):
-        raise Failure(f"{address} does not answer as a scheduler does", hint="is it a scheduler's --http address?") from None
-    except (URLError, OSError) as error:
+    except OSError as error:
         reason = getattr(error, "reason", error)
         message = f"no scheduler answers at {address}: {getattr(reason, 'strerror', None) or reason}".lower()
         raise Failure(message, hint="`pinnace status` shows which run", code=ExitCode.UNAVAILABLE) from None
+    except (HTTPException, ValueError, RecursionError, KeyError, TypeError):
+        raise Failure(f"{address} does not answer as a scheduler does", hint="is it a scheduler's --http address?") from None

@@ -28,6 +28,25 @@ async def scheduler(name: str, *, leading: bool) -> AsyncIterator[str]:
         server.stop()
 
 
+@asynccontextmanager
+async def says(answer: bytes) -> AsyncIterator[str]:
+    """Something else than a scheduler."""
+
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(tell, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+
+
+def http(body: bytes) -> bytes:
+    return b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
 async def ask(http: str, data_dir: Path, path: str = "/debug/queue") -> dict[str, Any]:
     return await asyncio.to_thread(page, path, http, data_dir)
 
@@ -64,3 +83,22 @@ async def test_what_cannot_be_asked(tmp_path: Path) -> None:
     async with scheduler("apiserver-0", leading=True) as other:
         missing = f"{other} answers /debug/cache with 404 Not Found"
         assert await failure(other, "/debug/cache") == (missing, ExitCode.UNAVAILABLE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 500\r\n\r\n{}",
+        http(b"\xff"),
+        http(b"ok"),
+        http(b"[]"),
+        http(b"[" * 100_000),
+    ],
+    ids=["gRPC", "cut off", "no text", "no JSON", "a list", "too deep"],
+)
+async def test_what_is_no_scheduler(answer: bytes, tmp_path: Path) -> None:
+    async with says(answer) as other:
+        with pytest.raises(Failure) as failed:
+            await ask(other, tmp_path)
+    assert failed.value.report.lines[0].startswith(f"{other} does not answer as a scheduler does")

@@ -68,12 +68,12 @@ def main(
         servers = load(server, context=context)
         found = asyncio.run(_answer(namespace, name, node, servers, _configuration(file), timeout))
         said: dict[str, Any] = {"explanation": asdict(found)}
-    except (config.ConfigurationError, ConfigError, OSError) as error:
-        said = {"error": f"{file}: {error}" if file else str(error), "kind": "usage"}
     except NotFound as error:
         said = {"error": error.message, "kind": "not found"}
-    except (ApiError, TimeoutError) as error:
+    except (ApiError, TimeoutError) as error:  # a TimeoutError is an OSError, too
         said = {"error": str(error) or f"the API servers took more than {timeout:g} s", "kind": "unavailable"}
+    except (config.ConfigurationError, ConfigError, OSError) as error:
+        said = {"error": f"{file}: {error}" if file else str(error), "kind": "usage"}
     json.dump(said, sys.stdout)
     gc.freeze()  # as in pinnace.cli.command: what was imported is not searched for garbage at the end
 

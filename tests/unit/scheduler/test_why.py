@@ -1,6 +1,9 @@
 """Questions of each kind, and the exact words of the answers: from the objects of a cluster to what `pinnace why` prints."""
 
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from textwrap import dedent
@@ -523,3 +526,11 @@ def test_the_cluster_is_as_before(bound: bool) -> None:
     if bound:
         pod.node("n0")
     assert why(pod, THREE, BUSY) == why(pod, THREE, BUSY)
+
+
+def test_servers_that_are_too_slow() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "scheduler.explaining", "--server", server, "--timeout", "0.2", "default", "a"]
+        said = subprocess.run(command, capture_output=True, check=True).stdout
+    assert json.loads(said) == {"error": "the API servers took more than 0.2 s", "kind": "unavailable"}

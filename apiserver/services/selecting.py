@@ -16,7 +16,7 @@ from pinnace.api.selectors import SelectorError
 MAX_LENGTH = 64 << 10
 """Characters of a field selector: `pinnace apply` asks for 200 objects by name."""
 MAX_WATCHED = 1000
-"""Values in the field selector of a watch."""
+"""Values in the selectors of a watch, of fields and of labels together."""
 _HINT = "ask for fewer at once, or for all and choose among them"
 
 
@@ -28,6 +28,7 @@ def selected(resource: Resource[Any], namespace: str, options: ListOptions, user
     selection = Selection.parse(resource, namespace, options.labelSelector, options.fieldSelector)
     if bounded and watched:
         values = sum(len(requirement.values) for requirement in selection.fields.requirements)
+        values += sum(len(requirement.values or ()) for requirement in selection.labels.requirements)
         if values > MAX_WATCHED:
-            raise SelectorError(f"field selector of {values:,} values: only fleets may watch more than {MAX_WATCHED:,}", _HINT)
+            raise SelectorError(f"selectors of {values:,} values: only fleets may watch more than {MAX_WATCHED:,}", _HINT)
     return selection

@@ -37,10 +37,20 @@ def test_others_may_not(person: str) -> None:
         selected(PODS, "", options(MAX_LENGTH // 8), user)
 
 
-def test_values_of_several_requirements_add_up() -> None:
+@pytest.mark.parametrize(("fields", "labels"), [(",metadata.name!=x", ""), ("", "app notin (x)")])
+def test_values_of_several_requirements_add_up(fields: str, labels: str) -> None:
     asked = options(MAX_WATCHED)
-    asked.fieldSelector += ",metadata.name!=x"
+    asked.fieldSelector += fields
+    asked.labelSelector = labels
     with pytest.raises(SelectorError, match="1,001 values"):
+        selected(PODS, "", asked, PEOPLE["viewer"], watched=True)
+
+
+def test_values_of_labels_count_as_well() -> None:
+    """Each is kept with the watch, too."""
+    asked = ListOptions(labelSelector=f"app in ({','.join(f'v{number}' for number in range(MAX_WATCHED + 1))}),!old")
+    selected(PODS, "", asked, PEOPLE["viewer"])
+    with pytest.raises(SelectorError, match="selectors of 1,001 values"):
         selected(PODS, "", asked, PEOPLE["viewer"], watched=True)
 
 

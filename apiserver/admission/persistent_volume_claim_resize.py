@@ -13,7 +13,7 @@ from apiserver.registry.validation.persistentvolumeclaims import size_of
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.api.wellknown import CLASS_ANNOTATION
+from pinnace.api.storageclass import class_of
 
 _REFUSED = (
     "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "
@@ -30,11 +30,7 @@ class PersistentVolumeClaimResize:
     def validate(self, request: Request, operation: Operation, obj: PersistentVolumeClaim, old: PersistentVolumeClaim) -> None:
         if size_of(obj.spec.resources.requests) <= size_of(old.spec.resources.requests):
             return
-        entry = self._classes.get(STORAGE_CLASSES.key("", _class(old)))
-        if entry is None or not entry.obj.allowVolumeExpansion:
+        entry = self._classes.get(STORAGE_CLASSES.key("", class_of(old)))
+        if class_of(obj) != class_of(old) or entry is None or not entry.obj.allowVolumeExpansion:
             what = f'{PERSISTENT_VOLUME_CLAIMS.plural} "{obj.metadata.name}" is forbidden'
             raise Rejected(errors.forbidden(f"{what}: {_REFUSED}"))
-
-
-def _class(claim: PersistentVolumeClaim) -> str:
-    return claim.metadata.annotations.get(CLASS_ANNOTATION) or claim.spec.storageClassName

@@ -17,7 +17,7 @@ from pinnace.api.qos import qos_class
 from pinnace.api.quantity import amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
-from pinnace.api.wellknown import CLASS_ANNOTATION
+from pinnace.api.storageclass import class_of
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)
@@ -151,7 +151,7 @@ def _terms(spec: PodSpec) -> list[PodAffinityTerm]:
 
 def _claim(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
     """Beside that it is there: its size, and both again for its class."""
-    storage_class = claim.metadata.annotations.get(CLASS_ANNOTATION, claim.spec.storageClassName)
+    storage_class = class_of(claim)
     size = _storage(claim.spec.resources.requests)
     found = [("requests.storage", size)]
     if storage_class:

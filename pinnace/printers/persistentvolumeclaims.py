@@ -4,6 +4,7 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printPersistentVol
 """
 
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
+from pinnace.api.storageclass import class_of
 from pinnace.printers.ages import since
 from pinnace.printers.columns import Columns
 from pinnace.printers.volumes import UNSET, access_modes, phase, size
@@ -18,7 +19,7 @@ def row(claim: PersistentVolumeClaim, now: float) -> tuple[str, ...]:
         spec.volumeName,
         size(status.capacity) if bound else "",
         access_modes(status.accessModes) if bound else "",
-        spec.storageClassName,
+        class_of(claim),
         spec.volumeAttributesClassName or UNSET,
         since(claim.metadata.creationTimestamp, now),
         spec.volumeMode or UNSET,

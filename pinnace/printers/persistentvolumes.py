@@ -4,6 +4,7 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printPersistentVol
 """
 
 from pinnace.api.core_v1_pb2 import PersistentVolume
+from pinnace.api.storageclass import class_of
 from pinnace.printers.ages import since
 from pinnace.printers.columns import Columns
 from pinnace.printers.volumes import UNSET, access_modes, phase, size
@@ -18,7 +19,7 @@ def row(volume: PersistentVolume, now: float) -> tuple[str, ...]:
         spec.persistentVolumeReclaimPolicy,
         phase(volume.metadata, volume.status.phase),
         f"{claim.namespace}/{claim.name}" if claim.name else "",
-        spec.storageClassName,
+        class_of(volume),
         spec.volumeAttributesClassName or UNSET,
         volume.status.reason,
         since(volume.metadata.creationTimestamp, now),

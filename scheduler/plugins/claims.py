@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.api.wellknown import CLASS_ANNOTATION
+from pinnace.api.storageclass import class_of
 from scheduler.framework import ClusterEvent, PodInfo
 from scheduler.plugins.listers import Objects
 
@@ -49,11 +49,6 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
     """Both sides know of each other: whoever bound them has said so."""
     completed = claim.status.phase == "Bound" or BIND_COMPLETED in claim.metadata.annotations
     return bool(claim.spec.volumeName) and completed
-
-
-def class_of(claim: PersistentVolumeClaim | PersistentVolume) -> str:
-    """The name of its storage class; empty for none."""
-    return claim.metadata.annotations.get(CLASS_ANNOTATION) or claim.spec.storageClassName
 
 
 def key_of(claim: PersistentVolumeClaim) -> str:

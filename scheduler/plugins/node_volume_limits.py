@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import CSINode
+from pinnace.api.storageclass import class_of
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
-from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims
+from scheduler.plugins.claims import Volumes, claims_of, is_about_claims
 from scheduler.plugins.listers import Objects
 
 REASON = "node(s) exceed max volume count"

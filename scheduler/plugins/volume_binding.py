@@ -18,6 +18,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
+from pinnace.api.storageclass import class_of
 from pinnace.client.client import Client
 from scheduler.framework import (
     SKIP,
@@ -34,7 +35,7 @@ from scheduler.framework import (
     Verdicts,
 )
 from scheduler.plugins import volume_writes
-from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims, is_bound, key_of, may_be_claim_of
+from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, is_bound, key_of, may_be_claim_of
 from scheduler.plugins.listers import Objects
 from scheduler.plugins.volume_matching import NONE, Candidate, Catalogue, in_order, match, reachable
 from scheduler.plugins.volume_writes import SELECTED_NODE

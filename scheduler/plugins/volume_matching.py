@@ -16,8 +16,9 @@ from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.quantity import parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.selectors import from_message
+from pinnace.api.storageclass import class_of
 from scheduler.framework import BoolArray, IntArray, NodeTable
-from scheduler.plugins.claims import class_of, key_of
+from scheduler.plugins.claims import key_of
 from scheduler.plugins.node_affinity import selected
 
 NONE = -1

@@ -9,6 +9,7 @@ import numpy as np
 
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.storageclass import class_of
 from scheduler.framework import (
     SKIP,
     BoolArray,
@@ -21,7 +22,7 @@ from scheduler.framework import (
     Sees,
     Status,
 )
-from scheduler.plugins.claims import Volumes, claims_of, class_of, is_about_claims
+from scheduler.plugins.claims import Volumes, claims_of, is_about_claims
 from scheduler.plugins.listers import Objects
 
 REASON = "node(s) had no available volume zone"

@@ -17,7 +17,7 @@ from apiserver.registry.validation.storage import (
     validate_size,
     validate_volume_mode,
 )
-from apiserver.registry.validation.violations import forbidden, required, unsupported
+from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required, unsupported
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from pinnace.api.names import MAX_KEY
 from pinnace.api.quantity import QuantityError, parse
@@ -59,6 +59,9 @@ def validate_claim_update(new: PersistentVolumeClaim, old: PersistentVolumeClaim
     """Everything that is wrong with the change, and with the claim as it would be."""
     out: list[Violation] = []
     validate_metadata_update(new.metadata, old.metadata, out, namespaced=True)
+    said = new.metadata.annotations.get(CLASS_ANNOTATION, "")
+    if said != old.metadata.annotations.get(CLASS_ANNOTATION, "") and not _moves_class(new, old):
+        out.append(invalid(f"metadata.annotations.{CLASS_ANNOTATION}", said, IMMUTABLE))
     if new.spec == old.spec:
         return out
     validate_claim_spec(new.spec, "spec", out)
@@ -84,10 +87,10 @@ def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Persis
     """The new spec with everything put back that may change: it must be the old one."""
     fixed = PersistentVolumeClaimSpec()
     fixed.CopyFrom(new.spec)
+    if _moves_class(new, old) or _takes_class(new, old):
+        fixed.ClearField("storageClassName")
     if not old.spec.volumeName:
         fixed.volumeName = ""
-        if _takes_class(new, old):
-            fixed.ClearField("storageClassName")
     if old.status.phase == "Bound":
         if STORAGE in old.spec.resources.requests and STORAGE in fixed.resources.requests:
             fixed.resources.requests[STORAGE].CopyFrom(old.spec.resources.requests[STORAGE])
@@ -97,10 +100,20 @@ def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Persis
     return fixed
 
 
+def _moves_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
+    """Does the field say from now on what only the annotation said, which may then go?"""
+    if old.spec.HasField("storageClassName") or CLASS_ANNOTATION not in old.metadata.annotations:
+        return False
+    said = old.metadata.annotations[CLASS_ANNOTATION]
+    moved = new.spec.HasField("storageClassName") and new.spec.storageClassName == said
+    return moved and new.metadata.annotations.get(CLASS_ANNOTATION, said) == said
+
+
 def _takes_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
-    """Is the class the first that the claim gets? Nobody has said that it is of none: "" would say so."""
-    by_annotation = old.metadata.annotations.get(CLASS_ANNOTATION)
-    return not old.spec.HasField("storageClassName") and by_annotation in (None, new.spec.storageClassName)
+    """Is the class the first that the claim gets, before it has a volume? Nobody has said that it is of none: "" would say
+    so."""
+    named = old.spec.HasField("storageClassName") or CLASS_ANNOTATION in old.metadata.annotations
+    return not named and not old.spec.volumeName
 
 
 def size_of(amounts: Mapping[str, Quantity]) -> Decimal:

@@ -34,6 +34,13 @@ def claim(size: str, class_name: str = "", annotation: str = "") -> PersistentVo
     return made
 
 
+def plugin() -> PersistentVolumeClaimResize:
+    cacher = Cacher(MemoryStorage())
+    stored = [(STORAGE_CLASSES.key("", each.metadata.name), each.SerializeToString()) for each in CLASSES]
+    cacher.install(5, [KeyValue(key, value, 1, 1, 1) for key, value in stored])
+    return PersistentVolumeClaimResize(cacher.of(STORAGE_CLASSES))
+
+
 @pytest.mark.parametrize(
     ("class_name", "annotation", "size", "allowed"),
     [
@@ -48,13 +55,9 @@ def claim(size: str, class_name: str = "", annotation: str = "") -> PersistentVo
     ],
 )
 def test_its_class_says_whether_it_may_grow(class_name: str, annotation: str, size: str, allowed: bool) -> None:
-    cacher = Cacher(MemoryStorage())
-    stored = [(STORAGE_CLASSES.key("", each.metadata.name), each.SerializeToString()) for each in CLASSES]
-    cacher.install(5, [KeyValue(key, value, 1, 1, 1) for key, value in stored])
-    plugin = PersistentVolumeClaimResize(cacher.of(STORAGE_CLASSES))
     old, new = claim("1Gi", class_name, annotation), claim(size, class_name, annotation)
     try:
-        plugin.validate(Request(UNSECURED), Operation.UPDATE, new, old)
+        plugin().validate(Request(UNSECURED), Operation.UPDATE, new, old)
     except Rejected as rejected:
         assert not allowed
         assert rejected.refusal.message == (
@@ -63,6 +66,12 @@ def test_its_class_says_whether_it_may_grow(class_name: str, annotation: str, si
         )
     else:
         assert allowed
+
+
+@pytest.mark.parametrize(("before", "after"), [("fixed", "grows"), ("grows", "fixed")])
+def test_it_grows_in_the_class_that_it_has(before: str, after: str) -> None:
+    with pytest.raises(Rejected, match="must support resize"):
+        plugin().validate(Request(UNSECURED), Operation.UPDATE, claim("2Gi", after), claim("1Gi", before))
 
 
 async def test_a_bound_claim_of_a_class_that_does_not_grow_stays_as_it_is() -> None:

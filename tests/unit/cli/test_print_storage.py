@@ -12,6 +12,7 @@ from pinnace.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
+from pinnace.api.wellknown import CLASS_ANNOTATION
 from pinnace.cli.sheet import Sheet
 from pinnace.printers.columns import View
 
@@ -46,8 +47,9 @@ def test_a_claim_shows_what_it_got() -> None:
     status = {"phase": "Bound", "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOncePod"]}
     shown = cells(PERSISTENT_VOLUME_CLAIMS, {"spec": spec, "status": status})
     assert shown == ["a", "Bound", "v", "5Gi", "RWOP", "fast", "<unset>", "5s", "<unset>"]
-    waiting = cells(PERSISTENT_VOLUME_CLAIMS, {"status": {"phase": "Pending"}})
-    assert waiting == ["a", "Pending", "", "", "", "", "<unset>", "5s", "<unset>"]
+    meta = META | {"annotations": {CLASS_ANNOTATION: "old"}}
+    waiting = cells(PERSISTENT_VOLUME_CLAIMS, {"metadata": meta, "status": {"phase": "Pending"}})
+    assert waiting == ["a", "Pending", "", "", "", "old", "<unset>", "5s", "<unset>"]
 
 
 def test_what_ends_is_terminating() -> None:

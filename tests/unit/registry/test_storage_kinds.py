@@ -203,7 +203,43 @@ class TestClaims:
             old.metadata.annotations[CLASS_ANNOTATION] = annotation
         assert created(PERSISTENT_VOLUME_CLAIMS, old) == []
         new = claim(**before | {"storageClassName": "fast"})
+        if annotation:
+            new.metadata.annotations[CLASS_ANNOTATION] = annotation
         assert changed(PERSISTENT_VOLUME_CLAIMS, new, old) == expected
+
+    @pytest.mark.parametrize(
+        ("before", "after", "allowed"),
+        [
+            (("slow", "fast"), ("slow", "fast"), True),
+            (("slow", "fast"), ("grows", "fast"), False),
+            (("slow", "fast"), (None, "fast"), False),
+            ((None, "fast"), ("grows", "fast"), False),
+            (("slow", None), ("grows", None), False),
+            (("slow", None), (None, None), False),
+            (("slow", None), (None, "slow"), True),
+            (("slow", None), ("slow", "slow"), True),
+            (("slow", None), ("grows", "slow"), False),
+            (("slow", None), (None, "grows"), False),
+            (("", None), (None, ""), True),
+            (("", None), (None, None), True),  # as in Kubernetes, which compares the values
+        ],
+    )
+    def test_the_class_of_the_annotation_stays_or_moves_into_the_field(
+        self, before: tuple[str | None, str | None], after: tuple[str | None, str | None], allowed: bool
+    ) -> None:
+        """Also of a claim that has a volume."""
+        old, new = (claim(volumeName="v") for _ in range(2))
+        for obj, (annotation, field) in ((old, before), (new, after)):
+            obj.spec.ClearField("storageClassName")
+            if field is not None:
+                obj.spec.storageClassName = field
+            if annotation is not None:
+                obj.metadata.annotations[CLASS_ANNOTATION] = annotation
+        assert created(PERSISTENT_VOLUME_CLAIMS, old) == []
+        old.status.phase = "Bound"
+        found = changed(PERSISTENT_VOLUME_CLAIMS, new, old)
+        immutable = f'metadata.annotations.{CLASS_ANNOTATION}: Invalid value: "{after[0] or ""}": field is immutable'
+        assert found == [] if allowed else immutable in found
 
     def test_status(self) -> None:
         old, new = claim(), claim(volumeName="other")

@@ -1,0 +1,22 @@
+"""Which class a claim or a volume is of."""
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
+from pinnace.api.storageclass import class_of
+from pinnace.api.wellknown import CLASS_ANNOTATION
+
+
+@pytest.mark.parametrize("kind", [PersistentVolume, PersistentVolumeClaim])
+@pytest.mark.parametrize(
+    ("annotation", "field", "expected"), [(None, "", ""), (None, "fast", "fast"), ("slow", "fast", "slow"), ("", "fast", "")]
+)
+def test_the_annotation_counts_before_the_field(
+    kind: type[PersistentVolume | PersistentVolumeClaim], annotation: str | None, field: str, expected: str
+) -> None:
+    obj = kind()
+    obj.spec.storageClassName = field
+    if annotation is not None:
+        obj.metadata.annotations[CLASS_ANNOTATION] = annotation
+    assert class_of(obj) == expected
+    assert (CLASS_ANNOTATION in obj.metadata.annotations) is (annotation is not None), "to look changes nothing"

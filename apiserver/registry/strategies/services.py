@@ -14,7 +14,6 @@ _Field = Literal[
     "externalTrafficPolicy",
     "allocateLoadBalancerNodePorts",
     "loadBalancerClass",
-    "healthCheckNodePort",
     "clusterIP",
     "clusterIPs",
     "ipFamilies",
@@ -26,7 +25,7 @@ _WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 _OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
     (_WITH_ADDRESS, ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")),
     (_WITH_NODE_PORTS, ("externalTrafficPolicy",)),
-    (("LoadBalancer",), ("allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort")),
+    (("LoadBalancer",), ("allocateLoadBalancerNodePorts", "loadBalancerClass")),
 )
 """What only services of these types may say."""
 
@@ -44,6 +43,7 @@ class ServiceStrategy:
         _set_defaults(obj)
         _drop_what_was_of_the_type(obj.spec, old.spec)
         _keep_address(obj.spec, old.spec)
+        _keep_node_ports(obj.spec, old.spec)
         carry_over(obj, old, "status")
 
     def validate_update(self, obj: Service, old: Service) -> list[Violation]:
@@ -68,6 +68,8 @@ def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
         for port in spec.ports:
             if port.nodePort in before:
                 port.nodePort = 0
+    if _has_health_check(old) and not _has_health_check(spec) and spec.healthCheckNodePort == old.healthCheckNodePort:
+        spec.healthCheckNodePort = 0
 
 
 def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
@@ -77,6 +79,22 @@ def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
     spec.clusterIP = spec.clusterIP or old.clusterIP
     if not spec.clusterIPs and spec.clusterIP == old.clusterIP:
         spec.clusterIPs.extend(old.clusterIPs)
+
+
+def _keep_node_ports(spec: ServiceSpec, old: ServiceSpec) -> None:
+    """The same of each port, by its name, unless another port has taken the number over; and of the health check."""
+    if spec.type in _WITH_NODE_PORTS and old.type in _WITH_NODE_PORTS:
+        before = {port.name: port.nodePort for port in old.ports}
+        taken = {port.nodePort for port in spec.ports}
+        for port in spec.ports:
+            if not port.nodePort and (kept := before.get(port.name, 0)) not in taken:
+                port.nodePort = kept
+    if _has_health_check(spec) and _has_health_check(old):
+        spec.healthCheckNodePort = spec.healthCheckNodePort or old.healthCheckNodePort
+
+
+def _has_health_check(spec: ServiceSpec) -> bool:
+    return spec.type == "LoadBalancer" and spec.externalTrafficPolicy == "Local"
 
 
 def _set_defaults(service: Service) -> None:

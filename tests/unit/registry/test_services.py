@@ -198,6 +198,56 @@ class TestServices:
         assert changed(SERVICES, new, old) == []
         assert (new.spec.clusterIP, list(new.spec.clusterIPs)) == ("10.0.0.1", ["10.0.0.1"])
 
+    @pytest.mark.parametrize(
+        ("ports", "expected"),
+        [
+            ([{"port": 81, "name": "a"}, {"port": 53, "name": "b", "protocol": "UDP"}], [30080, 30053]),
+            ([{"port": 53, "name": "b", "protocol": "UDP"}, {"port": 80, "name": "a"}], [30053, 30080]),
+            ([{"port": 80, "name": "a"}, {"port": 81, "name": "c"}], [30080, 0]),
+            ([{"port": 80, "name": "a"}, {"port": 81, "name": "c", "nodePort": 30080}], [0, 30080]),
+            ([{"port": 80, "name": "a", "nodePort": 30081}], [30081]),
+        ],
+    )
+    @pytest.mark.parametrize("after", ["NodePort", "LoadBalancer"])
+    def test_ports_of_nodes_stay_with_the_names_of_ports(self, after: str, ports: list[Data], expected: list[int]) -> None:
+        """What a manifest does not repeat is kept, unless it gives the number to another port."""
+        before: list[Data] = [
+            {"port": 80, "name": "a", "nodePort": 30080},
+            {"port": 53, "name": "b", "protocol": "UDP", "nodePort": 30053},
+        ]
+        old = service(type="NodePort", ports=before)
+        assert created(SERVICES, old) == []
+        new = service(type=after, ports=ports)
+        assert changed(SERVICES, new, old) == []
+        assert [port.nodePort for port in new.spec.ports] == expected
+
+    def test_a_port_that_two_protocols_share_stays_with_both(self) -> None:
+        ports: list[Data] = [{"port": 53, "name": "a"}, {"port": 53, "name": "b", "protocol": "UDP"}]
+        old = service(type="NodePort", ports=[port | {"nodePort": 30053} for port in ports])
+        assert created(SERVICES, old) == []
+        new = service(type="NodePort", ports=ports)
+        assert changed(SERVICES, new, old) == []
+        assert [port.nodePort for port in new.spec.ports] == [30053, 30053]
+
+    @pytest.mark.parametrize(
+        ("policy", "asked", "expected", "violations"),
+        [
+            ("Local", 0, 31000, []),
+            ("Local", 31001, 31001, []),
+            ("Cluster", 31000, 0, []),
+            ("Cluster", 31001, 31001, ["healthCheckNodePort"]),
+        ],
+    )
+    def test_the_port_of_the_health_check_goes_and_stays_with_local_traffic(
+        self, policy: str, asked: int, expected: int, violations: list[str]
+    ) -> None:
+        old = service(type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=31000)
+        assert created(SERVICES, old) == []
+        new = service(type="LoadBalancer", externalTrafficPolicy=policy, healthCheckNodePort=asked)
+        found = changed(SERVICES, new, old)
+        assert new.spec.healthCheckNodePort == expected
+        assert [each.partition(":")[0] for each in found] == [f"spec.{field}" for field in violations]
+
     def test_without_affinity_there_is_nothing_to_configure(self) -> None:
         old = service(sessionAffinity="ClientIP")
         assert created(SERVICES, old) == []

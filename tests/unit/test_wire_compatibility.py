@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import StatusStrategy
 from pinnace.api import (
     apps_v1_pb2,
     batch_v1_pb2,
@@ -166,7 +166,7 @@ class TestServicesHaveOneShape:
         verbs = set(service.methods_by_name)
         assert verbs >= {"Create", "Get", "List", "Watch", "Update", "Patch", "Delete"}
         assert ("DeleteCollection" in verbs) != (resource is NAMESPACES)
-        assert ("UpdateStatus" in verbs) != isinstance(STRATEGIES[resource.plural], WithoutStatus)
+        assert ("UpdateStatus" in verbs) == isinstance(STRATEGIES[resource.plural], StatusStrategy)
 
 
 def test_event_types_are_numbered_as_the_wire_writes_them() -> None:

@@ -1,6 +1,6 @@
-"""The strategies of all resources: what is special about each kind (`apiserver.registry.strategy`)."""
+"""The strategies of all resources: a file for each kind, with all that is particular to it (`apiserver.registry.strategy`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apiserver.registry.strategies.csinodes import CSINodeStrategy
@@ -39,7 +39,6 @@ from pinnace.api.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
-    PODS,
     PRIORITY_CLASSES,
     REPLICA_SETS,
     RESOURCE_QUOTAS,
@@ -49,28 +48,29 @@ from pinnace.api.resources import (
     STORAGE_CLASSES,
 )
 
-STRATEGIES: Mapping[str, Strategy[Any]] = {
-    PODS.plural: PodStrategy(),
-    NODES.plural: NodeStrategy(),
-    NAMESPACES.plural: NamespaceStrategy(),
-    EVENTS.plural: EventStrategy(),
-    PRIORITY_CLASSES.plural: PriorityClassStrategy(),
-    LEASES.plural: LeaseStrategy(),
-    PERSISTENT_VOLUMES.plural: PersistentVolumeStrategy(),
-    PERSISTENT_VOLUME_CLAIMS.plural: PersistentVolumeClaimStrategy(),
-    STORAGE_CLASSES.plural: StorageClassStrategy(),
-    CSI_NODES.plural: CSINodeStrategy(),
-    SERVICES.plural: ServiceStrategy(),
-    POD_DISRUPTION_BUDGETS.plural: PodDisruptionBudgetStrategy(),
-    RESOURCE_QUOTAS.plural: ResourceQuotaStrategy(),
-    LIMIT_RANGES.plural: LimitRangeStrategy(),
-    ROLES.plural: RoleStrategy(),
-    CLUSTER_ROLES.plural: RoleStrategy(),
-    ROLE_BINDINGS.plural: RoleBindingStrategy(),
-    CLUSTER_ROLE_BINDINGS.plural: RoleBindingStrategy(),
-    REPLICA_SETS.plural: ReplicaSetStrategy(),
-    DEPLOYMENTS.plural: DeploymentStrategy(),
-    JOBS.plural: JobStrategy(),
-    ENDPOINT_SLICES.plural: EndpointSliceStrategy(),
-}
+_ALL: Sequence[Strategy[Any]] = (
+    PodStrategy(),
+    NodeStrategy(NODES),
+    NamespaceStrategy(NAMESPACES),
+    EventStrategy(EVENTS),
+    PriorityClassStrategy(PRIORITY_CLASSES),
+    LeaseStrategy(LEASES),
+    PersistentVolumeStrategy(PERSISTENT_VOLUMES),
+    PersistentVolumeClaimStrategy(PERSISTENT_VOLUME_CLAIMS),
+    StorageClassStrategy(STORAGE_CLASSES),
+    CSINodeStrategy(CSI_NODES),
+    ServiceStrategy(SERVICES),
+    PodDisruptionBudgetStrategy(POD_DISRUPTION_BUDGETS),
+    ResourceQuotaStrategy(RESOURCE_QUOTAS),
+    LimitRangeStrategy(LIMIT_RANGES),
+    RoleStrategy(ROLES),
+    RoleStrategy(CLUSTER_ROLES),
+    RoleBindingStrategy(ROLE_BINDINGS),
+    RoleBindingStrategy(CLUSTER_ROLE_BINDINGS),
+    ReplicaSetStrategy(REPLICA_SETS),
+    DeploymentStrategy(DEPLOYMENTS),
+    JobStrategy(JOBS),
+    EndpointSliceStrategy(ENDPOINT_SLICES),
+)
+STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """By plural of the resource."""

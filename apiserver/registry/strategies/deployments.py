@@ -1,7 +1,7 @@
 """Deployments: rolled out a quarter at a time unless they say otherwise; the status is whoever's who rolls them out."""
 
-from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.deployments import (
     validate_deployment,
     validate_deployment_status,
@@ -17,7 +17,7 @@ PROGRESS_SECONDS = 600
 QUARTER = IntOrString(type=STRING, strVal="25%")
 
 
-class DeploymentStrategy:
+class DeploymentStrategy(StatusStrategy[Deployment]):
     def prepare_create(self, obj: Deployment) -> None:
         _set_defaults(obj)
         obj.ClearField("status")

@@ -1,12 +1,12 @@
 """Slices of endpoints: kept as they come."""
 
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import Strategy
 from apiserver.registry.validation.endpointslices import validate_slice, validate_slice_update
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.status import Violation
 
 
-class EndpointSliceStrategy(WithoutStatus):
+class EndpointSliceStrategy(Strategy[EndpointSlice]):
     def prepare_create(self, obj: EndpointSlice) -> None:
         _set_defaults(obj)
 

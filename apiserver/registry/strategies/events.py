@@ -1,12 +1,12 @@
 """Events: one that does not say otherwise is normal, and happened once."""
 
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import Strategy
 from apiserver.registry.validation.events import validate_event, validate_event_update
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.status import Violation
 
 
-class EventStrategy(WithoutStatus):
+class EventStrategy(Strategy[Event]):
     def prepare_create(self, obj: Event) -> None:
         self._set_defaults(obj)
 

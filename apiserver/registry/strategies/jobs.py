@@ -1,7 +1,7 @@
 """Jobs: find their pods by labels that the server makes up from the job's uid, so that no two jobs share a pod."""
 
-from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.jobs import (
     CONTROLLER_UID_LABEL,
     JOB_NAME_LABEL,
@@ -17,7 +17,7 @@ from pinnace.api.status import Violation
 BACKOFF_LIMIT = 6
 
 
-class JobStrategy:
+class JobStrategy(StatusStrategy[Job]):
     def prepare_create(self, obj: Job) -> None:
         _set_defaults(obj)
         obj.ClearField("status")

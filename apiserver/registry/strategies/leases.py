@@ -1,20 +1,17 @@
-"""Leases: kept as they come."""
+"""Leases: durations that make sense."""
 
-from apiserver.registry.strategies.without_status import WithoutStatus
-from apiserver.registry.validation.leases import validate_lease, validate_lease_update
+from apiserver.registry.strategy import Strategy
+from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.status import Violation
 
 
-class LeaseStrategy(WithoutStatus):
-    def prepare_create(self, obj: Lease) -> None:
-        """No defaults."""
-
-    def validate(self, obj: Lease) -> list[Violation]:
-        return validate_lease(obj)
-
-    def prepare_update(self, obj: Lease, old: Lease) -> None:
-        """No defaults."""
-
-    def validate_update(self, obj: Lease, old: Lease) -> list[Violation]:
-        return validate_lease_update(obj, old)
+class LeaseStrategy(Strategy[Lease]):
+    def check(self, obj: Lease, out: list[Violation]) -> None:
+        spec = obj.spec
+        if spec.HasField("leaseDurationSeconds") and spec.leaseDurationSeconds <= 0:
+            out.append(invalid("spec.leaseDurationSeconds", spec.leaseDurationSeconds, "must be greater than 0"))
+        if spec.leaseTransitions < 0:
+            out.append(invalid("spec.leaseTransitions", spec.leaseTransitions, NEGATIVE))
+        if spec.preferredHolder and not spec.strategy:
+            out.append(forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"))

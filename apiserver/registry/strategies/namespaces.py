@@ -1,7 +1,6 @@
 """Namespaces: begin as Active, and carry a finalizer of the system that keeps them until they are empty."""
 
-from apiserver.registry.strategies.carry import carry_over
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import Strategy, carry_over
 from apiserver.registry.validation.namespaces import validate_namespace, validate_namespace_update
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.status import Violation
@@ -11,7 +10,7 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 """So that selectors of namespaces can name one."""
 
 
-class NamespaceStrategy(WithoutStatus):
+class NamespaceStrategy(Strategy[Namespace]):
     def prepare_create(self, obj: Namespace) -> None:
         obj.ClearField("status")
         obj.status.phase = "Active"

@@ -1,12 +1,12 @@
 """Nodes: register with their status; later the kubelet writes status, everybody else metadata and spec."""
 
-from apiserver.registry.strategies.carry import carry_over
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.nodes import networks, validate_node, validate_node_status, validate_node_update
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.status import Violation
 
 
-class NodeStrategy:
+class NodeStrategy(StatusStrategy[Node]):
     def prepare_create(self, obj: Node) -> None:
         _default_allocatable(obj)
         _default_networks(obj)

@@ -1,7 +1,7 @@
 """Claims of volumes: pending until they are bound; what they ask for does not change."""
 
-from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import default_claim
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.persistentvolumeclaims import (
     validate_claim,
     validate_claim_status,
@@ -11,7 +11,7 @@ from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.status import Violation
 
 
-class PersistentVolumeClaimStrategy:
+class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
     def prepare_create(self, obj: PersistentVolumeClaim) -> None:
         default_claim(obj.spec)
         obj.ClearField("status")

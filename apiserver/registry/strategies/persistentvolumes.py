@@ -4,8 +4,8 @@ In Kubernetes a volume is born Pending, and its volume controller makes it Avail
 controller here, nothing would.
 """
 
-from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import default_source
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.persistentvolumes import (
     validate_persistent_volume,
     validate_persistent_volume_status,
@@ -15,7 +15,7 @@ from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.status import Violation
 
 
-class PersistentVolumeStrategy:
+class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
     def prepare_create(self, obj: PersistentVolume) -> None:
         _set_defaults(obj)
         obj.ClearField("status")

@@ -1,12 +1,12 @@
 """Disruption budgets: born without a status, which is whoever's who counts the pods."""
 
-from apiserver.registry.strategies.carry import carry_over
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.poddisruptionbudgets import validate_budget, validate_budget_status, validate_budget_update
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.status import Violation
 
 
-class PodDisruptionBudgetStrategy:
+class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
     def prepare_create(self, obj: PodDisruptionBudget) -> None:
         obj.ClearField("status")
 

@@ -4,23 +4,25 @@ What a pod says of the leader that bound it is the binding's to write (apiserver
 goes by it. In what a client sends it is passed over, not refused: it may well be a copy of a pod that was bound.
 """
 
-from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.templates import Templates
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.metadata import validate_metadata
 from apiserver.registry.validation.pod_status import validate_pod_status
 from apiserver.registry.validation.pod_update import validate_pod_update
 from apiserver.registry.validation.pods import validate_new_spec
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.qos import qos_class
+from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
-class PodStrategy:
+class PodStrategy(StatusStrategy[Pod]):
     def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
         """`tolerations`: those that every pod gets; None: the usual ones."""
+        super().__init__(PODS)
         self._tolerations = tolerations or DefaultTolerations()
         self._completed = Templates(self._complete)
         self._judged = Templates(validate_new_spec)

@@ -1,12 +1,12 @@
 """Priority classes: preempt, unless they say otherwise."""
 
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import Strategy
 from apiserver.registry.validation.priorityclasses import validate_priority_class, validate_priority_class_update
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Violation
 
 
-class PriorityClassStrategy(WithoutStatus):
+class PriorityClassStrategy(Strategy[PriorityClass]):
     def prepare_create(self, obj: PriorityClass) -> None:
         if not obj.HasField("preemptionPolicy"):
             obj.preemptionPolicy = "PreemptLowerPriority"

@@ -1,7 +1,7 @@
 """Replica sets: one pod unless they say more; the status is whoever's who makes the pods."""
 
-from apiserver.registry.strategies.carry import carry_over
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.replicasets import (
     validate_replica_set,
     validate_replica_set_status,
@@ -11,7 +11,7 @@ from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.status import Violation
 
 
-class ReplicaSetStrategy:
+class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
     def prepare_create(self, obj: ReplicaSet) -> None:
         _set_defaults(obj)
         obj.ClearField("status")

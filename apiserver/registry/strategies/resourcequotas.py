@@ -1,12 +1,12 @@
 """Quotas: born without a status, which is whoever's who counts."""
 
-from apiserver.registry.strategies.carry import carry_over
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.resourcequotas import validate_quota, validate_quota_status, validate_quota_update
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.status import Violation
 
 
-class ResourceQuotaStrategy:
+class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
     def prepare_create(self, obj: ResourceQuota) -> None:
         obj.ClearField("status")
 

@@ -1,11 +1,11 @@
 """Bindings of roles, in a namespace and in the cluster: the API group of RBAC need not be written out."""
 
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import Strategy
 from apiserver.registry.validation.rolebindings import GROUP, AnyBinding, validate_binding, validate_binding_update
 from pinnace.api.status import Violation
 
 
-class RoleBindingStrategy(WithoutStatus):
+class RoleBindingStrategy(Strategy[AnyBinding]):
     def prepare_create(self, obj: AnyBinding) -> None:
         _set_defaults(obj)
 

@@ -1,11 +1,11 @@
 """Roles and cluster roles: kept as they come."""
 
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import Strategy
 from apiserver.registry.validation.roles import AnyRole, validate_role, validate_role_update
 from pinnace.api.status import Violation
 
 
-class RoleStrategy(WithoutStatus):
+class RoleStrategy(Strategy[AnyRole]):
     def prepare_create(self, obj: AnyRole) -> None:
         """No defaults."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from apiserver.registry.strategies.carry import carry_over
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.services import validate_service, validate_service_status, validate_service_update
 from pinnace.api.core_v1_pb2 import Service, ServiceSpec
 from pinnace.api.intstr_v1_pb2 import IntOrString
@@ -30,7 +30,7 @@ _OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
 """What only services of these types may say."""
 
 
-class ServiceStrategy:
+class ServiceStrategy(StatusStrategy[Service]):
     def prepare_create(self, obj: Service) -> None:
         _set_defaults(obj)
         obj.ClearField("status")

@@ -1,12 +1,12 @@
 """Storage classes: volumes are deleted with their claims, and bound at once, unless they say otherwise."""
 
-from apiserver.registry.strategies.without_status import WithoutStatus
+from apiserver.registry.strategy import Strategy
 from apiserver.registry.validation.storageclasses import validate_storage_class, validate_storage_class_update
 from pinnace.api.status import Violation
 from pinnace.api.storage_v1_pb2 import StorageClass
 
 
-class StorageClassStrategy(WithoutStatus):
+class StorageClassStrategy(Strategy[StorageClass]):
     def prepare_create(self, obj: StorageClass) -> None:
         _set_defaults(obj)
 

@@ -11,7 +11,7 @@ from apiserver.cacher.selection import Selection
 from apiserver.registry import errors
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
-from apiserver.registry.validation.priorityclasses import SYSTEM_CLASSES
+from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass

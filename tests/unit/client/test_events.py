@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from apiserver.registry.validation.events import validate_event
+from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.resources import EVENTS
@@ -114,7 +114,7 @@ async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, r
     await recorder.flush()
     whole, cut = sink.received
     for event in sink.received:
-        assert validate_event(event) == []
+        assert STRATEGIES[EVENTS.plural].validate(event) == []
     assert whole.message == letter * MAX_MESSAGE
     assert cut.message == letter * (MAX_MESSAGE - 4) + " ..."
 

@@ -1,76 +1,175 @@
-"""Jobs: find their pods by labels that the server makes up from the job's uid, so that no two jobs share a pod."""
+"""Jobs: pods that end, found by labels that the server makes up from the job's uid, so that no two jobs share a pod; what has
+begun does not change.
+
+Source: pkg/apis/batch/validation of Kubernetes 1.36. Left out are the placement of suspended jobs, which Kubernetes lets others
+change, and policies about failure and success.
+"""
+
+from collections.abc import Iterable
 
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
-from apiserver.registry.strategy import StatusStrategy, carry_over
-from apiserver.registry.validation.jobs import (
-    CONTROLLER_UID_LABEL,
-    JOB_NAME_LABEL,
-    OLD_CONTROLLER_UID_LABEL,
-    OLD_JOB_NAME_LABEL,
-    validate_job,
-    validate_job_status,
-    validate_job_update,
-)
-from pinnace.api.batch_v1_pb2 import Job
+from apiserver.registry.strategy import StatusStrategy
+from apiserver.registry.validation.numbers import not_negative
+from apiserver.registry.validation.pod_templates import validate_selection, validate_selector_update, validate_template
+from apiserver.registry.validation.violations import IMMUTABLE, MAX_SHOWN, forbidden, invalid, required, unsupported
+from pinnace.api import names
+from pinnace.api.batch_v1_pb2 import Job, JobSpec
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.naturals import natural
 from pinnace.api.status import Violation
 
+CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+OLD_CONTROLLER_UID_LABEL = "controller-uid"
+OLD_JOB_NAME_LABEL = "job-name"
 BACKOFF_LIMIT = 6
+INDEXED = "Indexed"
+_MODES = ("NonIndexed", INDEXED)
+_REPLACEMENTS = ("Failed", "TerminatingOrFailed")
+_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+_PODS = ("active", "succeeded", "failed", "ready", "terminating")
+_MAX_INDEXED = 100_000
+_INDEXES = "status.completedIndexes"
+_RESTART = "spec.template.spec.restartPolicy"
 
 
 class JobStrategy(StatusStrategy[Job]):
-    def prepare_create(self, obj: Job) -> None:
-        _set_defaults(obj)
-        obj.ClearField("status")
+    def set_defaults(self, obj: Job) -> None:
+        """Who sends the manifest again need not repeat the labels that the server made up; Kubernetes wants it.
+        Source: pkg/apis/batch/v1/defaults.go of Kubernetes 1.36."""
+        spec = obj.spec
+        set_template_defaults(spec.template.spec)
+        if not spec.HasField("parallelism"):
+            spec.parallelism = 1
+            if not spec.HasField("completions"):
+                spec.completions = 1
+        if not spec.HasField("backoffLimit"):
+            spec.backoffLimit = BACKOFF_LIMIT
+        spec.completionMode = spec.completionMode or "NonIndexed"
+        spec.podReplacementPolicy = spec.podReplacementPolicy or "TerminatingOrFailed"
+        for field in ("suspend", "manualSelector"):
+            if not spec.HasField(field):
+                setattr(spec, field, False)
+        if not spec.manualSelector:
+            _generate_selector(obj)
+        if not obj.metadata.labels:
+            obj.metadata.labels.update(spec.template.metadata.labels)
 
-    def validate(self, obj: Job) -> list[Violation]:
-        return validate_job(obj)
+    def check(self, obj: Job, out: list[Violation]) -> None:
+        spec = obj.spec
+        not_negative(spec, "spec", _COUNTS, out)
+        if spec.completionMode not in _MODES:
+            out.append(unsupported("spec.completionMode", spec.completionMode, _MODES))
+        if spec.podReplacementPolicy not in _REPLACEMENTS:
+            out.append(unsupported("spec.podReplacementPolicy", spec.podReplacementPolicy, _REPLACEMENTS))
+        if spec.completionMode == INDEXED:
+            if not spec.HasField("completions"):
+                out.append(required("spec.completions", f"when completion mode is {INDEXED}"))
+            if spec.parallelism > _MAX_INDEXED:
+                detail = f"must be less than or equal to {_MAX_INDEXED} when completion mode is {INDEXED}"
+                out.append(invalid("spec.parallelism", spec.parallelism, detail))
+        validate_selection(spec, out)
+        validate_template(spec.template, out)
+        if spec.template.spec.restartPolicy == "Always":
+            out.append(required(_RESTART, 'valid values: "OnFailure", "Never"'))
 
-    def prepare_update(self, obj: Job, old: Job) -> None:
-        """Who sends the manifest again need not repeat what the server made up; Kubernetes wants it."""
-        _set_defaults(obj)
-        carry_over(obj, old, "status")
+    def check_new(self, obj: Job, out: list[Violation]) -> None:
+        self.check(obj, out)
+        _validate_hostnames(obj, out)
+        if not obj.spec.manualSelector:
+            _validate_generated(obj, out)
 
-    def validate_update(self, obj: Job, old: Job) -> list[Violation]:
-        return validate_job_update(obj, old)
+    def check_change(self, new: Job, old: Job, out: list[Violation]) -> None:
+        self.check(new, out)
+        validate_selector_update(new.spec, old.spec, out)
+        _validate_completions(new.spec, old.spec, out)
+        if new.spec.template != old.spec.template:
+            out.append(forbidden("spec.template", IMMUTABLE))
+        if new.spec.completionMode != old.spec.completionMode:
+            out.append(invalid("spec.completionMode", new.spec.completionMode, IMMUTABLE))
 
-    def prepare_status_update(self, obj: Job, old: Job) -> None:
-        carry_over(obj, old, "metadata", "spec")
+    def check_status(self, new: Job, old: Job, out: list[Violation]) -> None:
+        """Indexes that stay need not be right: a job that shrinks keeps what it had."""
+        status, indexes = new.status, new.status.completedIndexes
+        not_negative(status, "status", _PODS, out)
+        if indexes and indexes != old.status.completedIndexes:
+            if new.spec.completionMode != INDEXED:
+                detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
+                out.append(invalid(_INDEXES, indexes, detail))
+            elif problem := _indexes_problem(indexes, new.spec.completions):
+                out.append(invalid(_INDEXES, indexes, f"error parsing completedIndexes: {problem}"))
+        said = {condition.type for condition in status.conditions if condition.status == "True"}
+        if said >= {"Complete", "Failed"}:
+            out.append(forbidden("status.conditions", "cannot set Complete=True and Failed=true conditions"))
+        if status.HasField("completionTime") and "Complete" not in said:
+            out.append(forbidden("status.completionTime", "cannot set completionTime when there is no Complete=True condition"))
 
-    def validate_status_update(self, obj: Job, old: Job) -> list[Violation]:
-        return validate_job_status(obj, old)
 
-
-def _set_defaults(job: Job) -> None:
-    """Source: pkg/apis/batch/v1/defaults.go of Kubernetes 1.36."""
-    spec = job.spec
-    set_template_defaults(spec.template.spec)
-    if not spec.HasField("parallelism"):
-        spec.parallelism = 1
-        if not spec.HasField("completions"):
-            spec.completions = 1
-    if not spec.HasField("backoffLimit"):
-        spec.backoffLimit = BACKOFF_LIMIT
-    spec.completionMode = spec.completionMode or "NonIndexed"
-    spec.podReplacementPolicy = spec.podReplacementPolicy or "TerminatingOrFailed"
-    for field in ("suspend", "manualSelector"):
-        if not spec.HasField(field):
-            setattr(spec, field, False)
-    if not spec.manualSelector:
-        _generate_selector(job)
-    if not job.metadata.labels:
-        job.metadata.labels.update(spec.template.metadata.labels)
+def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
+    """The labels that a job's pods have from the server, unless the job selects them by labels of its own."""
+    return (
+        (CONTROLLER_UID_LABEL, metadata.uid),
+        (OLD_CONTROLLER_UID_LABEL, metadata.uid),
+        (JOB_NAME_LABEL, metadata.name),
+        (OLD_JOB_NAME_LABEL, metadata.name),
+    )
 
 
 def _generate_selector(job: Job) -> None:
-    """What a client has set stays, for validation to refuse. Source: pkg/registry/batch/job/strategy.go."""
-    labels, metadata = job.spec.template.metadata.labels, job.metadata
-    for label, value in (
-        (JOB_NAME_LABEL, metadata.name),
-        (OLD_JOB_NAME_LABEL, metadata.name),
-        (CONTROLLER_UID_LABEL, metadata.uid),
-        (OLD_CONTROLLER_UID_LABEL, metadata.uid),
-    ):
+    """What a client has set stays, for the check to refuse. Source: pkg/registry/batch/job/strategy.go."""
+    labels = job.spec.template.metadata.labels
+    for label, value in _generated(job.metadata):
         if label not in labels:
             labels[label] = value
     if CONTROLLER_UID_LABEL not in job.spec.selector.matchLabels:
-        job.spec.selector.matchLabels[CONTROLLER_UID_LABEL] = metadata.uid
+        job.spec.selector.matchLabels[CONTROLLER_UID_LABEL] = job.metadata.uid
+
+
+def _indexes_problem(text: str, completions: int) -> str:
+    """What is wrong with intervals such as "1,3-5,7"; empty: they increase, and stay below the completions."""
+    before = -1
+    for interval in text.split(","):
+        ends = interval.split("-")
+        if len(ends) > 2:
+            return (
+                f"the fragment {interval[:MAX_SHOWN]!r} violates the requirement that an index interval can have at most two "
+                "parts separated by '-'"
+            )
+        for end in ends:
+            index = natural(end)
+            if index is None:
+                return f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
+            if index >= completions:
+                return f'too large index: "{end}"'
+            if index <= before:
+                return f"non-increasing order, previous: {before}, current: {index}"
+            before = index
+    return ""
+
+
+def _validate_hostnames(job: Job, out: list[Violation]) -> None:
+    """A pod of an indexed job has its index behind the job's name for a host name; the last one's is the longest."""
+    name, completions = job.metadata.name, job.spec.completions
+    longest = f"{name}-{completions - 1}"
+    if job.spec.completionMode == INDEXED and completions > 0 and names.dns_label(longest):
+        detail = f"will not able to create pod with invalid DNS label: {longest[:MAX_SHOWN]}"
+        out.append(invalid("metadata.name", name, detail))
+
+
+def _validate_generated(job: Job, out: list[Violation]) -> None:
+    """Labels that are the server's to set say what they would have said."""
+    labels = job.spec.template.metadata.labels
+    for label, expected in _generated(job.metadata):
+        if (found := labels.get(label, "")) != expected:
+            out.append(invalid(f"spec.template.metadata.labels[{label}]", found, f"must be '{expected}'"))
+
+
+def _validate_completions(new: JobSpec, old: JobSpec, out: list[Violation]) -> None:
+    """An indexed job can grow and shrink, when as many pods may run as must succeed."""
+    if new.HasField("completions") == old.HasField("completions") and new.completions == old.completions:
+        return
+    if new.completionMode != INDEXED:
+        out.append(invalid("spec.completions", new.completions, IMMUTABLE))
+    elif new.completions != new.parallelism:
+        detail = "can only be modified in tandem with spec.parallelism"
+        out.append(invalid("spec.completions", new.completions, detail))

@@ -1,33 +1,51 @@
-"""Nodes: register with their status; later the kubelet writes status, everybody else metadata and spec."""
+"""Nodes: taints, amounts, and what an update may not change. They register with their status; later the kubelet writes status,
+everybody else metadata and spec."""
 
-from apiserver.registry.strategy import StatusStrategy, carry_over
-from apiserver.registry.validation.nodes import networks, validate_node, validate_node_status, validate_node_update
-from pinnace.api.core_v1_pb2 import Node
+from collections.abc import Sequence
+
+from apiserver.registry.strategy import StatusStrategy
+from apiserver.registry.validation.addresses import validate_network
+from apiserver.registry.validation.resources import validate_capacity
+from apiserver.registry.validation.taints import validate_taints
+from apiserver.registry.validation.violations import duplicate, forbidden, invalid
+from pinnace.api.core_v1_pb2 import Node, NodeSpec, NodeStatus
 from pinnace.api.status import Violation
 
 
 class NodeStrategy(StatusStrategy[Node]):
     def prepare_create(self, obj: Node) -> None:
+        """The status stays: nodes register with theirs."""
         _default_allocatable(obj)
         _default_networks(obj)
 
-    def validate(self, obj: Node) -> list[Violation]:
-        return validate_node(obj)
-
     def prepare_update(self, obj: Node, old: Node) -> None:
-        if networks(obj.spec) != networks(old.spec):
+        super().prepare_update(obj, old)
+        if _networks(obj.spec) != _networks(old.spec):
             _default_networks(obj)
-        carry_over(obj, old, "status")
-
-    def validate_update(self, obj: Node, old: Node) -> list[Violation]:
-        return validate_node_update(obj, old)
 
     def prepare_status_update(self, obj: Node, old: Node) -> None:
-        carry_over(obj, old, "metadata", "spec")
+        super().prepare_status_update(obj, old)
         _default_allocatable(obj)
 
-    def validate_status_update(self, obj: Node, old: Node) -> list[Violation]:
-        return validate_node_status(obj)
+    def check(self, obj: Node, out: list[Violation]) -> None:
+        validate_taints(obj.spec.taints, "spec.taints", out)
+
+    def check_new(self, obj: Node, out: list[Violation]) -> None:
+        self.check(obj, out)
+        _validate_networks(obj.spec, out)
+        _validate_status(obj.status, out)
+
+    def check_change(self, new: Node, old: Node, out: list[Violation]) -> None:
+        self.check(new, out)
+        if _networks(new.spec) != _networks(old.spec):  # what is there, and can never be changed, must not be in the way
+            _validate_networks(new.spec, out)
+        for field in ("podCIDR", "podCIDRs", "providerID"):
+            before = getattr(old.spec, field)
+            if before and getattr(new.spec, field) != before:
+                out.append(forbidden(f"spec.{field}", f'node updates may not change {field} except from "" to valid'))
+
+    def check_status(self, new: Node, old: Node, out: list[Violation]) -> None:
+        _validate_status(new.status, out)
 
 
 def _default_allocatable(node: Node) -> None:
@@ -44,3 +62,33 @@ def _default_networks(node: Node) -> None:
         spec.podCIDRs.append(spec.podCIDR)
     elif spec.podCIDRs and not spec.podCIDR:
         spec.podCIDR = spec.podCIDRs[0]
+
+
+def _networks(spec: NodeSpec) -> tuple[str, Sequence[str]]:
+    """Of a node's pods: the first, and all of them."""
+    return spec.podCIDR, list(spec.podCIDRs)
+
+
+def _validate_networks(spec: NodeSpec, out: list[Violation]) -> None:
+    """After defaults, so that all are among podCIDRs."""
+    if spec.podCIDRs and spec.podCIDR != spec.podCIDRs[0]:
+        out.append(invalid("spec.podCIDR", spec.podCIDR, "must be the same as spec.podCIDRs[0]"))
+    seen, versions = set[str](), list[int]()
+    for index, network in enumerate(spec.podCIDRs):
+        versions.append(validate_network(network, f"spec.podCIDRs[{index}]", out))
+        if network in seen:
+            out.append(duplicate(f"spec.podCIDRs[{index}]", network))
+        seen.add(network)
+    if len(versions) > 1 and 0 not in versions and sorted(versions) != [4, 6]:
+        out.append(invalid("spec.podCIDRs", spec.podCIDRs, "may specify no more than one CIDR for each IP family"))
+
+
+def _validate_status(status: NodeStatus, out: list[Violation]) -> None:
+    validate_capacity(status.capacity, "status.capacity", out)
+    validate_capacity(status.allocatable, "status.allocatable", out)
+    seen: set[tuple[str, str]] = set()
+    for index, address in enumerate(status.addresses):
+        pair = (address.type, address.address)
+        if pair in seen:
+            out.append(duplicate(f"status.addresses[{index}]", f"{address.type}: {address.address}"))
+        seen.add(pair)

@@ -1,15 +1,28 @@
-"""Services: names for sets of pods. Addresses are kept as they come: none are allocated."""
+"""Services: names for sets of pods; their ports, types and addresses. These are kept as they come: none are allocated.
+
+Source: pkg/apis/core/validation of Kubernetes 1.36.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
 
-from apiserver.registry.strategy import StatusStrategy, carry_over
-from apiserver.registry.validation.services import validate_service, validate_service_status, validate_service_update
-from pinnace.api.core_v1_pb2 import Service, ServiceSpec
+from apiserver.registry.strategy import StatusStrategy
+from apiserver.registry.validation.addresses import validate_ip, validate_port, validate_port_or_name
+from apiserver.registry.validation.labels import validate_labels
+from apiserver.registry.validation.service_traffic import validate_traffic
+from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, too_many, unsupported
+from pinnace.api import names
+from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
 from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
 
+HEADLESS = "None"
+_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_AFFINITIES = ("ClientIP", "None")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
 AFFINITY_SECONDS = 10800
+_MAX_AFFINITY_SECONDS = 86400
 _Field = Literal[
     "externalTrafficPolicy",
     "allocateLoadBalancerNodePorts",
@@ -31,29 +44,71 @@ _OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
 
 
 class ServiceStrategy(StatusStrategy[Service]):
+    check_name = staticmethod(names.dns_1035_label)
+
+    def set_defaults(self, obj: Service) -> None:
+        spec = obj.spec
+        spec.type = spec.type or "ClusterIP"
+        spec.sessionAffinity = spec.sessionAffinity or "None"
+        if spec.sessionAffinity == "None":
+            spec.ClearField("sessionAffinityConfig")
+        if spec.sessionAffinity == "ClientIP" and not spec.sessionAffinityConfig.clientIP.HasField("timeoutSeconds"):
+            spec.sessionAffinityConfig.clientIP.timeoutSeconds = AFFINITY_SECONDS
+        for port in spec.ports:
+            port.protocol = port.protocol or "TCP"
+            if not port.HasField("targetPort") or port.targetPort == IntOrString():
+                port.targetPort.intVal = port.port
+                port.targetPort.SetInParent()
+        if spec.type in _WITH_NODE_PORTS and not spec.externalTrafficPolicy:
+            spec.externalTrafficPolicy = "Cluster"
+        if spec.type != "ExternalName" and not spec.HasField("internalTrafficPolicy"):
+            spec.internalTrafficPolicy = "Cluster"
+        if spec.type == "LoadBalancer" and not spec.HasField("allocateLoadBalancerNodePorts"):
+            spec.allocateLoadBalancerNodePorts = True
+
     def prepare_create(self, obj: Service) -> None:
-        _set_defaults(obj)
-        obj.ClearField("status")
+        super().prepare_create(obj)
         obj.status.loadBalancer.SetInParent()
 
-    def validate(self, obj: Service) -> list[Violation]:
-        return validate_service(obj)
-
     def prepare_update(self, obj: Service, old: Service) -> None:
-        _set_defaults(obj)
+        super().prepare_update(obj, old)
         _drop_what_was_of_the_type(obj.spec, old.spec)
         _keep_address(obj.spec, old.spec)
         _keep_node_ports(obj.spec, old.spec)
-        carry_over(obj, old, "status")
 
-    def validate_update(self, obj: Service, old: Service) -> list[Violation]:
-        return validate_service_update(obj, old)
+    def check(self, obj: Service, out: list[Violation]) -> None:
+        spec = obj.spec
+        _validate_type(spec, out)
+        if not spec.ports and spec.clusterIP != HEADLESS and spec.type != "ExternalName":
+            out.append(required("spec.ports"))
+        _validate_ports(spec.ports, out)
+        if len(spec.selector) > MAX_REQUIREMENTS:
+            out.append(too_many("spec.selector", len(spec.selector), MAX_REQUIREMENTS))
+        validate_labels(spec.selector, "spec.selector", out)
+        if spec.sessionAffinity not in _AFFINITIES:
+            out.append(unsupported("spec.sessionAffinity", spec.sessionAffinity, _AFFINITIES))
+        elif spec.sessionAffinity == "ClientIP":
+            seconds = spec.sessionAffinityConfig.clientIP.timeoutSeconds
+            if not 1 <= seconds <= _MAX_AFFINITY_SECONDS:
+                path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+                out.append(invalid(path, seconds, between(1, _MAX_AFFINITY_SECONDS)))
+        for index, address in enumerate(spec.externalIPs):
+            validate_ip(address, f"spec.externalIPs[{index}]", out)
+        validate_traffic(spec, out)
 
-    def prepare_status_update(self, obj: Service, old: Service) -> None:
-        carry_over(obj, old, "metadata", "spec")
+    def check_change(self, new: Service, old: Service, out: list[Violation]) -> None:
+        self.check(new, out)
+        kept = old.spec.clusterIP and "ExternalName" not in (new.spec.type, old.spec.type)
+        if kept and new.spec.clusterIP != old.spec.clusterIP:
+            out.append(invalid("spec.clusterIP", new.spec.clusterIP, "may not change once set"))
 
-    def validate_status_update(self, obj: Service, old: Service) -> list[Violation]:
-        return validate_service_status(obj)
+    def check_status(self, new: Service, old: Service, out: list[Violation]) -> None:
+        for index, ingress in enumerate(new.status.loadBalancer.ingress):
+            path = f"status.loadBalancer.ingress[{index}]"
+            if ingress.ip:
+                validate_ip(ingress.ip, f"{path}.ip", out)
+            if name := ingress.hostname:
+                out.extend(invalid(f"{path}.hostname", name, problem) for problem in names.dns_subdomain(name))
 
 
 def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
@@ -97,22 +152,42 @@ def _has_health_check(spec: ServiceSpec) -> bool:
     return spec.type == "LoadBalancer" and spec.externalTrafficPolicy == "Local"
 
 
-def _set_defaults(service: Service) -> None:
-    spec = service.spec
-    spec.type = spec.type or "ClusterIP"
-    spec.sessionAffinity = spec.sessionAffinity or "None"
-    if spec.sessionAffinity == "None":
-        spec.ClearField("sessionAffinityConfig")
-    if spec.sessionAffinity == "ClientIP" and not spec.sessionAffinityConfig.clientIP.HasField("timeoutSeconds"):
-        spec.sessionAffinityConfig.clientIP.timeoutSeconds = AFFINITY_SECONDS
-    for port in spec.ports:
-        port.protocol = port.protocol or "TCP"
-        if not port.HasField("targetPort") or port.targetPort == IntOrString():
-            port.targetPort.intVal = port.port
-            port.targetPort.SetInParent()
-    if spec.type in _WITH_NODE_PORTS and not spec.externalTrafficPolicy:
-        spec.externalTrafficPolicy = "Cluster"
-    if spec.type != "ExternalName" and not spec.HasField("internalTrafficPolicy"):
-        spec.internalTrafficPolicy = "Cluster"
-    if spec.type == "LoadBalancer" and not spec.HasField("allocateLoadBalancerNodePorts"):
-        spec.allocateLoadBalancerNodePorts = True
+def _validate_type(spec: ServiceSpec, out: list[Violation]) -> None:
+    kind, address = spec.type, spec.clusterIP
+    if kind not in _TYPES:
+        out.append(unsupported("spec.type", kind, _TYPES))
+    if kind == "ExternalName":
+        if address:
+            out.append(forbidden("spec.clusterIP", "may not be set when `type` is 'ExternalName'"))
+        if spec.externalName:
+            problems = names.dns_subdomain(spec.externalName)
+            out.extend(invalid("spec.externalName", spec.externalName, problem) for problem in problems)
+        else:
+            out.append(required("spec.externalName"))
+    elif address == HEADLESS:
+        if kind in ("NodePort", "LoadBalancer"):
+            out.append(invalid("spec.clusterIP", address, f"may not be set to 'None' for {kind} services"))
+    elif address:
+        validate_ip(address, "spec.clusterIP", out)
+
+
+def _validate_ports(ports: Sequence[ServicePort], out: list[Violation]) -> None:
+    names_seen: set[str] = set()
+    seen: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        path = f"spec.ports[{index}]"
+        if not port.name:
+            if len(ports) > 1:
+                out.append(required(f"{path}.name"))
+        elif problems := names.dns_label(port.name):
+            out.extend(invalid(f"{path}.name", port.name, problem) for problem in problems)
+        elif port.name in names_seen:
+            out.append(duplicate(f"{path}.name", port.name))
+        names_seen.add(port.name)
+        validate_port(port.port, f"{path}.port", out)
+        if port.protocol not in _PROTOCOLS:
+            out.append(unsupported(f"{path}.protocol", port.protocol, _PROTOCOLS))
+        validate_port_or_name(port.targetPort, f"{path}.targetPort", out)
+        if (port.protocol, port.port) in seen:
+            out.append(duplicate(path, f"{port.protocol}/{port.port}"))
+        seen.add((port.protocol, port.port))

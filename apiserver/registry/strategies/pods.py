@@ -7,10 +7,9 @@ goes by it. In what a client sends it is passed over, not refused: it may well b
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.templates import Templates
-from apiserver.registry.strategy import StatusStrategy, carry_over
-from apiserver.registry.validation.metadata import validate_metadata
+from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.pod_status import validate_pod_status
-from apiserver.registry.validation.pod_update import validate_pod_update
+from apiserver.registry.validation.pod_update import validate_spec_update
 from apiserver.registry.validation.pods import validate_new_spec
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.qos import qos_class
@@ -27,16 +26,15 @@ class PodStrategy(StatusStrategy[Pod]):
         self._completed = Templates(self._complete)
         self._judged = Templates(validate_new_spec)
 
+    def set_defaults(self, obj: Pod) -> None:
+        set_defaults(obj.spec)
+        self._tolerations.complete(obj.spec)
+
     def prepare_create(self, obj: Pod) -> None:
         complete = self._completed(obj.spec)
         obj.spec.CopyFrom(complete.spec)
         obj.status.CopyFrom(complete.status)
         _set_fence(obj, None)
-
-    def validate(self, obj: Pod) -> list[Violation]:
-        out: list[Violation] = []
-        validate_metadata(obj.metadata, out, namespaced=True)
-        return out + self._judged(obj.spec)
 
     def prepare_update(self, obj: Pod, old: Pod) -> None:
         """What admission resolved when the pod was created need not be repeated by who updates it."""
@@ -47,38 +45,36 @@ class PodStrategy(StatusStrategy[Pod]):
             spec.priorityClassName = before.priorityClassName
         if not spec.HasField("preemptionPolicy") and before.HasField("preemptionPolicy"):
             spec.preemptionPolicy = before.preemptionPolicy
-        self._set_defaults(spec)
-        carry_over(obj, old, "status")
+        super().prepare_update(obj, old)
         _set_fence(obj, old.metadata.annotations.get(FENCE_ANNOTATION))
 
-    def validate_update(self, obj: Pod, old: Pod) -> list[Violation]:
-        return validate_pod_update(obj, old)
-
     def prepare_status_update(self, obj: Pod, old: Pod) -> None:
-        carry_over(obj, old, "metadata", "spec")
+        super().prepare_status_update(obj, old)
         status, before = obj.status, old.status
         if not status.phase:
             status.phase = before.phase
         if not status.qosClass:
             status.qosClass = before.qosClass
 
-    def validate_status_update(self, obj: Pod, old: Pod) -> list[Violation]:
-        return validate_pod_status(obj, old)
+    def check_new(self, obj: Pod, out: list[Violation]) -> None:
+        out.extend(self._judged(obj.spec))
+
+    def check_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
+        validate_spec_update(new.spec, old.spec, out)
+
+    def check_status(self, new: Pod, old: Pod, out: list[Violation]) -> None:
+        validate_pod_status(new, old, out)
 
     def _complete(self, spec: PodSpec) -> Pod:
         """A new pod of this spec: with all defaults, and the status that it is born with."""
         pod = Pod(spec=spec)
-        self._set_defaults(pod.spec)
+        self.set_defaults(pod)
         pod.status.phase = "Pending"
         pod.status.qosClass = qos_class(pod.spec)
         if spec.schedulingGates:
             message = "Scheduling is blocked due to non-empty scheduling gates"
             pod.status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
         return pod
-
-    def _set_defaults(self, spec: PodSpec) -> None:
-        set_defaults(spec)
-        self._tolerations.complete(spec)
 
 
 def _set_fence(pod: Pod, fence: str | None) -> None:

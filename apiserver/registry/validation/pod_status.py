@@ -28,9 +28,8 @@ _STATUSES = ("True", "False", "Unknown")
 _SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
 
 
-def validate_pod_status(new: Pod, old: Pod) -> list[Violation]:
-    """Everything that is wrong with the new status and with the step to it. Only the statuses are looked at."""
-    out: list[Violation] = []
+def validate_pod_status(new: Pod, old: Pod, out: list[Violation]) -> None:
+    """The new status, and the step to it. Only the statuses are looked at."""
     status, before = new.status, old.status
     _validate_phase(status.phase, before.phase, out)
     if status.qosClass != before.qosClass:
@@ -47,7 +46,6 @@ def validate_pod_status(new: Pod, old: Pod) -> list[Violation]:
         _validate_containers(
             status.initContainerStatuses, had_init, old.spec.restartPolicy, "status.initContainerStatuses", out
         )
-    return out
 
 
 def _validate_phase(new: str, old: str, out: list[Violation]) -> None:

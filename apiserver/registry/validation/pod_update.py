@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from apiserver.registry.validation.metadata import validate_metadata_update
 from apiserver.registry.validation.pods import validate_spec
 from apiserver.registry.validation.violations import forbidden, invalid
-from pinnace.api.core_v1_pb2 import Container, NodeAffinity, NodeSelectorTerm, Pod, PodSchedulingGate, PodSpec, Toleration
+from pinnace.api.core_v1_pb2 import Container, NodeAffinity, NodeSelectorTerm, PodSchedulingGate, PodSpec, Toleration
 from pinnace.api.status import Violation
 
 _UPDATABLE = ",".join((
@@ -23,25 +22,22 @@ _UPDATABLE = ",".join((
 ))  # fmt: skip
 
 
-def validate_pod_update(new: Pod, old: Pod) -> list[Violation]:
-    """Everything that is wrong with the change, and with the pod as it would be."""
-    out: list[Violation] = []
-    validate_metadata_update(new.metadata, old.metadata, out, namespaced=True)
-    if new.spec == old.spec:
-        return out
-    validate_spec(new.spec, out)
+def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
+    """The change, and the spec as it would be."""
+    if new == old:
+        return
+    validate_spec(new, out)
     for field in ("containers", "initContainers"):
-        if len(getattr(new.spec, field)) != len(getattr(old.spec, field)):
+        if len(getattr(new, field)) != len(getattr(old, field)):
             out.append(forbidden(f"spec.{field}", "pod updates may not add or remove containers"))
-            return out
-    _validate_deadline(new.spec, old.spec, out)
-    _validate_tolerations(new.spec.tolerations, old.spec.tolerations, out)
-    _validate_gates(new.spec.schedulingGates, old.spec.schedulingGates, out)
-    fixed = _as_before(new.spec, old.spec, out)
-    if fixed != old.spec:
-        detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(_changed(fixed, old.spec))}"
+            return
+    _validate_deadline(new, old, out)
+    _validate_tolerations(new.tolerations, old.tolerations, out)
+    _validate_gates(new.schedulingGates, old.schedulingGates, out)
+    fixed = _as_before(new, old, out)
+    if fixed != old:
+        detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(_changed(fixed, old))}"
         out.append(forbidden("spec", detail))
-    return out
 
 
 def _as_before(new: PodSpec, old: PodSpec, out: list[Violation]) -> PodSpec:

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from apiserver.registry.validation.pod_status import validate_pod_status
+from apiserver.registry.strategies import STRATEGIES
 from kubelet.behaviour import Behaviour
 from kubelet.fake import NO_STAGES, FakeRuntime
 from kubelet.lifecycle import Phase
 from kubelet.pods import Pods
 from kubelet.stages import Stages
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
@@ -186,7 +187,7 @@ class FakeApi:
             return refusal(Code.NOT_FOUND)
         if obj.metadata.resourceVersion != pod.metadata.resourceVersion:
             return refusal(Code.ABORTED)
-        violations = validate_pod_status(obj, pod)
+        violations = STRATEGIES[PODS.plural].validate_status_update(obj, pod)
         assert not violations, violations
         pod.status.CopyFrom(obj.status)
         self.history.append((pod.metadata.name, pod.status.phase))

@@ -17,12 +17,13 @@ from controllers.controller import Shared, Watch
 from controllers.nodelifecycle.conditions import ready
 from controllers.places import finished, node_of
 from controllers.writes import in_batches, unless_refused
-from pinnace.api import disruption
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import status_of
 from pinnace.api.resources import NAMESPACES, NODES, PODS
-from pinnace.api.times import to_seconds, to_time
+from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import MODIFIED
+from pinnace.api.wellknown import DISRUPTION_TARGET
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
@@ -80,7 +81,7 @@ def leaving(pod: Pod) -> str:
 def failed(pod: Pod, why: str, now: float) -> Pod:
     """As it is left behind: ended, by nothing that it did. `now` is Unix time."""
     changed = status_of(pod)
-    disruption.say(changed.status, "DeletionByPodGC", why, to_time(now))
+    conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
     if not finished(pod):
         changed.status.phase = "Failed"
     return changed

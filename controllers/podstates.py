@@ -3,7 +3,8 @@
 Source: pkg/controller/controller_utils.go and pkg/api/v1/pod/util.go of Kubernetes.
 """
 
-from pinnace.api.core_v1_pb2 import Pod, PodCondition
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.times import to_seconds
 
 ENDED = ("Succeeded", "Failed")
@@ -20,13 +21,12 @@ def terminating(pod: Pod) -> bool:
 
 
 def ready(pod: Pod) -> bool:
-    condition = _ready_condition(pod)
-    return condition is not None and condition.status == "True"
+    return conditions.is_true(pod.status.conditions, "Ready")
 
 
 def ready_since(pod: Pod) -> float | None:
     """None: it is not ready, or nobody has said since when."""
-    condition = _ready_condition(pod)
+    condition = conditions.find(pod.status.conditions, "Ready")
     if condition is None or condition.status != "True" or not condition.HasField("lastTransitionTime"):
         return None
     return to_seconds(condition.lastTransitionTime)
@@ -36,7 +36,3 @@ def restarts(pod: Pod) -> int:
     """Of the container that was restarted most often; sidecars count."""
     statuses = (*pod.status.containerStatuses, *pod.status.initContainerStatuses)
     return max((status.restartCount for status in statuses), default=0)
-
-
-def _ready_condition(pod: Pod) -> PodCondition | None:
-    return next((each for each in pod.status.conditions if each.type == "Ready"), None)

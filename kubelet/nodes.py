@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from kubelet.addresses import host_ip, pod_cidr
 from kubelet.eviction import CONDITIONS, Kind
-from pinnace.api.core_v1_pb2 import Node, NodeCondition
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
@@ -56,8 +57,8 @@ def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
 
 def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ()) -> bool:
     """`pressures`: what it is short of."""
-    status, ready = node.status, _condition(node, "Ready")
-    if ready is None or ready.status != "True" or not status.allocatable:
+    status = node.status
+    if not conditions.is_true(status.conditions, "Ready") or not status.allocatable:
         return True
     if any(_is_outdated(node, kind, kind in pressures) for kind in Kind):
         return True
@@ -103,18 +104,14 @@ def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
 
 
 def _set_status(node: Node, machine: Machine, now: float) -> None:
-    status, stamp, capacity = node.status, to_time(now), machine.capacity
+    status, capacity = node.status, machine.capacity
     for amounts, fallback in ((status.capacity, capacity), (status.allocatable, status.capacity or capacity)):
         if not amounts:
             for resource, amount in fallback.items():
                 amounts[resource].CopyFrom(amount)
-    ready = _condition(node, "Ready")
-    if ready is None:
-        ready = status.conditions.add(type="Ready")
-    if ready.status != "True":
-        ready.lastTransitionTime.CopyFrom(stamp)
-    ready.status, ready.reason, ready.message = "True", "KubeletReady", "the fleet holds the lease of this node"
-    ready.lastHeartbeatTime.CopyFrom(stamp)
+    text = "the fleet holds the lease of this node"
+    ready = conditions.say(status.conditions, "Ready", "True", "KubeletReady", text, now)
+    ready.lastHeartbeatTime.CopyFrom(to_time(now))
     del status.addresses[:]
     for kind, address in _addresses(node, machine):
         status.addresses.add(type=kind, address=address)
@@ -148,16 +145,14 @@ def _port(machine: Machine) -> int:
 def _is_outdated(node: Node, kind: Kind, holds: bool) -> bool:
     """A condition is reported once there is pressure, and from then on: most nodes never have any. That of a node that was
     silent has become Unknown."""
-    found = _condition(node, CONDITIONS[kind])
+    found = conditions.find(node.status.conditions, CONDITIONS[kind])
     return holds if found is None else found.status != str(holds)
 
 
 def _set_pressure(node: Node, kind: Kind, holds: bool, now: float) -> None:
     """Reasons and messages are Kubernetes'."""
-    found = _condition(node, CONDITIONS[kind]) or node.status.conditions.add(type=CONDITIONS[kind])
-    found.status, (found.reason, found.message) = str(holds), _PRESSURE_WORDS[kind, holds]
-    found.lastTransitionTime.CopyFrom(to_time(now))
-    found.lastHeartbeatTime.CopyFrom(to_time(now))
+    said = conditions.say(node.status.conditions, CONDITIONS[kind], str(holds), *_PRESSURE_WORDS[kind, holds], now)
+    said.lastHeartbeatTime.CopyFrom(to_time(now))
 
 
 _PRESSURE_WORDS = {
@@ -168,7 +163,3 @@ _PRESSURE_WORDS = {
     (Kind.PID, True): ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
     (Kind.PID, False): ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
-
-
-def _condition(node: Node, type_: str) -> NodeCondition | None:
-    return next((condition for condition in node.status.conditions if condition.type == type_), None)

@@ -8,6 +8,7 @@ from kubelet.lifecycle import Phase, PodState, Wanted, accepted, deadline_of, pl
 from kubelet.runtime import ContainerState, ContainerView
 from kubelet.status import render
 from kubelet.template import Template, template_of
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
 
 FINAL = tuple(phase for phase in Phase if phase.final)
@@ -68,7 +69,8 @@ class Record:
             return False
         if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
             return False
-        return any(each.type == "Ready" and each.status != "True" for each in self.pod.status.conditions)
+        said = conditions.find(self.pod.status.conditions, "Ready")
+        return said is not None and said.status != "True"
 
     @property
     def running(self) -> list[str]:

@@ -16,8 +16,8 @@ from kubelet.lifecycle import Phase, PodState
 from kubelet.runtime import ContainerView, Instant
 from kubelet.template import Template
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
-from pinnace.api.disruption import CONDITION
 from pinnace.api.times import to_time
+from pinnace.api.wellknown import DISRUPTION_TARGET
 
 OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"})
 
@@ -70,10 +70,10 @@ def render(
 def _disrupted(status: PodStatus, message: str, since: Instant) -> None:
     """The node ends the pod. That somebody else was about to do so does not count any more.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
-    kept = [each for each in status.conditions if each.type != CONDITION]
+    kept = [each for each in status.conditions if each.type != DISRUPTION_TARGET]
     del status.conditions[:]
     status.conditions.extend(kept)
-    told = status.conditions.add(type=CONDITION, status="True", lastTransitionTime=to_time(since.unix))
+    told = status.conditions.add(type=DISRUPTION_TARGET, status="True", lastTransitionTime=to_time(since.unix))
     told.reason, told.message = "TerminationByKubelet", message
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from pinnace.api.core_v1_pb2 import Node, Pod, PodCondition
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import status_of
 from pinnace.api.portions import portions
-from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Conflict, Fenced, Unavailable, from_status
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -116,21 +116,13 @@ class Reporter:
         pod = self._pods.get(key)
         if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
             return None
-        old = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+        old = conditions.find(pod.status.conditions, "PodScheduled")
         nominated = pod.status.nominatedNodeName if wanted.nominated is None else wanted.nominated
         told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
         if told and pod.status.nominatedNodeName == nominated:
             return None
         changed = status_of(pod)
         changed.status.nominatedNodeName = nominated
-        condition = next((each for each in changed.status.conditions if each.type == "PodScheduled"), None)
-        if condition is None:
-            condition = changed.status.conditions.add(type="PodScheduled")
-        _set(condition, wanted, self._clock.time())
+        said = changed.status.conditions
+        conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
         return changed
-
-
-def _set(condition: PodCondition, wanted: _Wanted, now: float) -> None:
-    if condition.status != "False":
-        condition.lastTransitionTime.CopyFrom(to_time(now))
-    condition.status, condition.reason, condition.message = "False", wanted.reason, wanted.message

@@ -7,6 +7,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 """
 
 from apiserver.registry.admission import Request
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.resources import NODES
 from pinnace.api.wellknown import NOT_READY_TAINT
@@ -18,7 +19,7 @@ class TaintNodesByCondition:
     resources = (NODES,)
 
     def admit(self, request: Request, obj: Node) -> None:
-        if any(condition.type == "Ready" and condition.status == "True" for condition in obj.status.conditions):
+        if conditions.is_true(obj.status.conditions, "Ready"):
             return
         if not any(taint.key == _TAINT.key and taint.effect == _TAINT.effect for taint in obj.spec.taints):
             obj.spec.taints.append(_TAINT)

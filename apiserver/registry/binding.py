@@ -15,14 +15,12 @@ from apiserver.registry.errors import Rejected
 from apiserver.registry.fencing import guards
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.storage.interface import Guard
-from pinnace.api import fences
+from pinnace.api import conditions, fences
 from pinnace.api.core_v1_pb2 import Binding, Pod
-from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
-from pinnace.api.times import to_time
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
@@ -30,8 +28,7 @@ def bind(bindings: Iterable[Binding], fence: Fence | None, now: float) -> list[M
     """The mutation for each binding, or what is wrong with it. `now` in Unix seconds. Raises Rejected as `guards` does."""
     guarded = guards(fence)
     by = fences.told(fence) if fence is not None else ""
-    scheduled = to_time(now)
-    return [_refusal(binding) or _mutation(binding, guarded, by, scheduled) for binding in bindings]
+    return [_refusal(binding) or _mutation(binding, guarded, by, now) for binding in bindings]
 
 
 def _refusal(binding: Binding) -> Refusal | None:
@@ -46,7 +43,7 @@ def _refusal(binding: Binding) -> Refusal | None:
     return None
 
 
-def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, scheduled: Time) -> Mutation[Pod]:
+def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, now: float) -> Mutation[Pod]:
     """`by`: under which fence, as the pod will say."""
     metadata, node = binding.metadata, binding.target.name
     name = metadata.name
@@ -67,7 +64,7 @@ def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, scheduled: 
         new.spec.nodeName = node
         if by:
             new.metadata.annotations[FENCE_ANNOTATION] = by
-        _set_scheduled(new, scheduled)
+        conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)
         return Put(new)
 
     return Mutation(PODS.key(metadata.namespace, name), name, step, guarded)
@@ -75,11 +72,3 @@ def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, scheduled: 
 
 def _conflict(reason: str, message: str) -> Refusal:
     return Refusal(Code.ABORTED, reason, message)
-
-
-def _set_scheduled(pod: Pod, now: Time) -> None:
-    condition = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
-    if condition is None:
-        condition = pod.status.conditions.add(type="PodScheduled")
-    condition.status, condition.reason, condition.message = "True", "", ""
-    condition.lastTransitionTime.CopyFrom(now)

@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Final, Put, Sign, Version
-from pinnace.api import disruption
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import COLLECTED, Object, Resource
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import Disruption
-from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from pinnace.api.wellknown import DISRUPTION_TARGET, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
 DEFAULT_GRACE = 30
@@ -73,7 +73,7 @@ def delete_step(
     if isinstance(new, Namespace):
         new.status.phase = "Terminating"
     if why is not None and isinstance(new, Pod):
-        disruption.say(new.status, why.reason, why.message, to_time(now))
+        conditions.say(new.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
     return Put(new)
 
 

@@ -18,8 +18,9 @@ from apiserver.registry import errors
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Next, Put, Version
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.meta_v1_pb2 import DeleteOptions, Time
+from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
@@ -63,7 +64,7 @@ def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudge
 
 def must_ask(pod: Pod, budget: PodDisruptionBudget) -> bool:
     """Of a guarded pod: a pod that is not ready is not missed, if the budget says so or enough others are."""
-    if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
+    if conditions.is_true(pod.status.conditions, "Ready"):
         return True
     status = budget.status
     enough = status.currentHealthy >= status.desiredHealthy > 0
@@ -87,7 +88,7 @@ def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], 
         for pod in taken:
             new.status.disruptedPods[pod].CopyFrom(to_time(now))
         if not new.status.disruptionsAllowed:
-            _say_that_none_is_left(new.status, to_time(now))
+            _say_that_none_is_left(new.status, now)
         return Put(new)
 
     return Mutation(POD_DISRUPTION_BUDGETS.key(budget.metadata.namespace, name), name, step)
@@ -133,9 +134,8 @@ def _check(budget: PodDisruptionBudget) -> None:
         raise Rejected(refused(budget))
 
 
-def _say_that_none_is_left(status: PodDisruptionBudgetStatus, now: Time) -> None:
-    for condition in status.conditions:
-        if condition.type == "DisruptionAllowed" and condition.status != "False":
-            condition.status, condition.reason, condition.message = "False", "InsufficientPods", ""
-            condition.observedGeneration = status.observedGeneration
-            condition.lastTransitionTime.CopyFrom(now)
+def _say_that_none_is_left(status: PodDisruptionBudgetStatus, now: float) -> None:
+    found = conditions.find(status.conditions, "DisruptionAllowed")
+    if found is not None and found.status != "False":
+        said = conditions.say(status.conditions, "DisruptionAllowed", "False", "InsufficientPods", "", now)
+        said.observedGeneration = status.observedGeneration

@@ -17,6 +17,7 @@ from apiserver.flow.seat import stand_up
 from apiserver.registry.errors import Rejected
 from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
 from apiserver.services.resource import ResourceService, patience
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -107,7 +108,8 @@ class Surveyor:
 
 
 def _is_unreachable(node: Node) -> bool:
-    return any(each.type == "Ready" and each.status == "Unknown" for each in node.status.conditions)
+    said = conditions.find(node.status.conditions, "Ready")
+    return said is not None and said.status == "Unknown"
 
 
 def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from controllers.amounts import amount
 from controllers.podfacts import Facts
+from pinnace.api import conditions
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.scalars import STRING
@@ -74,8 +75,5 @@ def _bounds(budget: PodDisruptionBudget, pods: int, scale: int) -> tuple[int, in
 
 
 def _say(status: PodDisruptionBudgetStatus, value: str, reason: str, message: str, now: float) -> None:
-    found = next((each for each in status.conditions if each.type == _ALLOWED), None) or status.conditions.add(type=_ALLOWED)
-    if found.status != value:
-        found.lastTransitionTime.CopyFrom(to_time(now))
-    found.status, found.reason, found.message = value, reason, message
-    found.observedGeneration = status.observedGeneration
+    said = conditions.say(status.conditions, _ALLOWED, value, reason, message, now)
+    said.observedGeneration = status.observedGeneration

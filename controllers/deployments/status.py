@@ -12,6 +12,7 @@ Source: pkg/controller/deployment/progress.go and util/deployment_util.go of Kub
 from collections.abc import Iterable, Sequence
 
 from controllers.deployments.rolling import bounds, total
+from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
 from pinnace.api.scalars import MAX_INT32
 from pinnace.api.times import to_seconds, to_time
@@ -21,7 +22,7 @@ COMPLETE, EXCEEDED, PAUSED = "NewReplicaSetAvailable", "ProgressDeadlineExceeded
 
 
 def condition(status: DeploymentStatus, type_: str) -> DeploymentCondition | None:
-    return next((each for each in status.conditions if each.type == type_), None)
+    return conditions.find(status.conditions, type_)
 
 
 def say(
@@ -31,17 +32,13 @@ def say(
     old = condition(status, type_)
     if old is not None and (old.status, old.reason) == (value, reason) and not renew:
         return
-    since = old.lastTransitionTime if old is not None and old.status == value else to_time(now)
-    said = DeploymentCondition(type=type_, status=value, reason=reason, message=message, lastTransitionTime=since)
+    said = conditions.say(status.conditions, type_, value, reason, message, now)
     said.lastUpdateTime.CopyFrom(to_time(now))
-    unsay(status, type_)
-    status.conditions.append(said)
 
 
 def unsay(status: DeploymentStatus, type_: str) -> None:
-    kept = [each for each in status.conditions if each.type != type_]
-    del status.conditions[:]
-    status.conditions.extend(kept)
+    if (said := condition(status, type_)) is not None:
+        status.conditions.remove(said)
 
 
 def counted(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: float) -> DeploymentStatus:
@@ -103,7 +100,7 @@ def progress(
         unsay(status, PROGRESSING)
     else:
         _progress(deployment, status, new, now)
-    failure = next((each for one in sets for each in one.status.conditions if each.type == FAILURE), None)
+    failure = conditions.find((each for one in sets for each in one.status.conditions), FAILURE)
     if failure is not None:
         say(status, FAILURE, failure.status, failure.reason, failure.message, now)
     else:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from controllers.jobs.counting import Count
 from controllers.podstates import active
+from pinnace.api import conditions
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.times import to_seconds, to_time
@@ -33,11 +34,10 @@ def condition(status: JobStatus, *types: str) -> JobCondition | None:
 
 def say(status: JobStatus, type_: str, value: str, verdict: Verdict, now: float) -> None:
     """A condition that says so already stays as it is."""
-    found = next((each for each in status.conditions if each.type == type_), None) or status.conditions.add(type=type_)
-    if found.status != value:
-        found.status, found.reason, found.message = value, verdict.reason, verdict.message
-        found.lastTransitionTime.CopyFrom(to_time(now))
-        found.lastProbeTime.CopyFrom(to_time(now))
+    found = conditions.find(status.conditions, type_)
+    if found is None or found.status != value:
+        said = conditions.say(status.conditions, type_, value, verdict.reason, verdict.message, now)
+        said.lastProbeTime.CopyFrom(to_time(now))
 
 
 def ended(job: Job) -> JobCondition | None:

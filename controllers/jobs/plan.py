@@ -11,6 +11,7 @@ from controllers.podfacts import facts_of
 from controllers.podstates import active
 from controllers.replicasets.scaling import BURST
 from controllers.replicasets.victims import victims
+from pinnace.api import conditions
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS
@@ -92,7 +93,7 @@ def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
         say(status, SUSPENDED, "True", Verdict("JobSuspended", "Job suspended"), now)
         status.ClearField("startTime")
         return
-    if any(each.type == SUSPENDED for each in status.conditions):
+    if conditions.find(status.conditions, SUSPENDED) is not None:
         say(status, SUSPENDED, "False", Verdict("JobResumed", "Job resumed"), now)
     if not status.HasField("startTime"):
         status.startTime.CopyFrom(to_time(now))

@@ -3,8 +3,8 @@
 Reasons and messages are Kubernetes'. Unlike there, conditions that no kubelet has reported are not made up, but for Ready.
 """
 
-from pinnace.api.core_v1_pb2 import Node, NodeCondition
-from pinnace.api.times import to_time
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Node
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 _OBSERVED = frozenset({"Ready", *PRESSURES})
@@ -13,12 +13,8 @@ _OBSERVED = frozenset({"Ready", *PRESSURES})
 
 def ready(node: Node) -> str:
     """The status of its condition Ready; empty: it has none."""
-    found = condition(node, "Ready")
+    found = conditions.find(node.status.conditions, "Ready")
     return found.status if found is not None else ""
-
-
-def condition(node: Node, type_: str) -> NodeCondition | None:
-    return next((each for each in node.status.conditions if each.type == type_), None)
 
 
 def left(node: Node, silent: float | None, grace: float, startup: float) -> float | None:
@@ -36,12 +32,9 @@ def unreachable(node: Node, now: float) -> Node | None:
         return None
     changed = Node()
     changed.CopyFrom(node)
-    for each in changed.status.conditions:
-        if each.type in known:
-            each.status, each.reason, each.message = "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status."
-            each.lastTransitionTime.CopyFrom(to_time(now))
+    told = changed.status.conditions
+    for type_ in known:
+        conditions.say(told, type_, "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", now)
     if not ready(node):
-        never = changed.status.conditions.add(type="Ready", status="Unknown", reason="NodeStatusNeverUpdated")
-        never.message = "Kubelet never posted node status."
-        never.lastTransitionTime.CopyFrom(to_time(now))
+        conditions.say(told, "Ready", "Unknown", "NodeStatusNeverUpdated", "Kubelet never posted node status.", now)
     return changed

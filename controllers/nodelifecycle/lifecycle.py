@@ -14,11 +14,11 @@ from controllers.nodelifecycle.taints import evicts, should_evict, tainted
 from controllers.nodelifecycle.zones import Rates, Zones, zone_of
 from controllers.places import node_of
 from controllers.writes import Batcher, in_batches, unless_refused
+from pinnace.api import conditions
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import status_of
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
-from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
@@ -133,13 +133,11 @@ class NodeLifecycle:
 
 def not_ready(pod: Pod, now: float) -> Pod | None:
     """The status of a pod whose node is unreachable; None: it is not Ready anyway. `now` is Unix time."""
-    if not any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions):
+    said = conditions.find(pod.status.conditions, "Ready")
+    if said is None or said.status != "True":
         return None
     changed = status_of(pod)
-    for each in changed.status.conditions:
-        if each.type == "Ready":
-            each.status = "False"
-            each.lastTransitionTime.CopyFrom(to_time(now))
+    conditions.say(changed.status.conditions, "Ready", "False", said.reason, said.message, now)
     return changed
 
 

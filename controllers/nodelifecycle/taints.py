@@ -6,7 +6,8 @@ once. A node that has never reported Ready keeps the not-ready taint that it was
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-nodes-by-condition
 """
 
-from controllers.nodelifecycle.conditions import condition, ready
+from controllers.nodelifecycle.conditions import ready
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
@@ -40,7 +41,7 @@ def tainted(node: Node, evict: bool, now: float) -> Node | None:
     wanted = {
         (key, "NoSchedule")
         for (type_, status), key in _BY_CONDITION.items()
-        if (found := condition(node, type_)) is not None and found.status == status
+        if (found := conditions.find(node.status.conditions, type_)) is not None and found.status == status
     }
     if node.spec.unschedulable:
         wanted.add((UNSCHEDULABLE_TAINT, "NoSchedule"))

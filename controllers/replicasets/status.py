@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controllers.podfacts import Facts
-from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetCondition, ReplicaSetStatus
-from pinnace.api.times import to_time
+from pinnace.api import conditions
+from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
 
 FAILURE = "ReplicaFailure"
 
@@ -35,22 +35,20 @@ def status_of(
     status.replicas, status.availableReplicas = len(there), available
     status.fullyLabeledReplicas = sum(labels <= each.labels for each in there)
     status.readyReplicas = sum(each.ready for each in there)
-    status.conditions.extend(each for each in replica_set.status.conditions if each.type != FAILURE)
-    if trouble is not None:
-        old = next((each for each in replica_set.status.conditions if each.type == FAILURE), None)
-        status.conditions.append(_failure(old, trouble, now))
+    status.conditions.extend(replica_set.status.conditions)
+    _tell(status, trouble, now)
     return status, min(waits, default=None)
 
 
-def _failure(old: ReplicaSetCondition | None, trouble: Trouble, now: float) -> ReplicaSetCondition:
+def _tell(status: ReplicaSetStatus, trouble: Trouble | None, now: float) -> None:
     """One that is said already stays as it is. Each refusal has another text, with a pod's name that was made up, and to write
     that would be a change of the replica set, after which it is looked at again at once: for ever, without a back-off."""
-    if old is not None and (old.status, old.reason) == ("True", trouble.reason):
-        return old
-    since = old.lastTransitionTime if old is not None and old.status == "True" else to_time(now)
-    return ReplicaSetCondition(
-        type=FAILURE, status="True", reason=trouble.reason, message=trouble.message, lastTransitionTime=since
-    )
+    said = conditions.find(status.conditions, FAILURE)
+    if trouble is None:
+        if said is not None:
+            status.conditions.remove(said)
+    elif said is None or (said.status, said.reason) != ("True", trouble.reason):
+        conditions.say(status.conditions, FAILURE, "True", trouble.reason, trouble.message, now)
 
 
 def _available_in(pod: Facts, patience: int, now: float) -> float | None:

@@ -3,6 +3,7 @@
 from kubelet.lifecycle.plan import PodPlan
 from kubelet.lifecycle.state import Care, Fact, Phase, PodState
 from kubelet.runtime import Instant, past
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
 from pinnace.api.times import to_seconds
 
@@ -43,10 +44,10 @@ def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:
 
 
 def _fact(status: PodStatus, kind: str, default: bool, since: Instant, now: Instant) -> Fact:
-    for condition in status.conditions:
-        if condition.type == kind:
-            return Fact(condition.status == "True", past(to_seconds(condition.lastTransitionTime), now))
-    return Fact(default, since)
+    said = conditions.find(status.conditions, kind)
+    if said is None:
+        return Fact(default, since)
+    return Fact(said.status == "True", past(to_seconds(said.lastTransitionTime), now))
 
 
 def _cares(status: PodStatus, plan: PodPlan, now: Instant) -> dict[str, Care]:

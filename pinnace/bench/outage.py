@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.api.verbs_pb2 import WatchEventType
@@ -90,7 +91,7 @@ class Outage:
 
 
 def is_ready(obj: Node | Pod) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in obj.status.conditions)
+    return conditions.is_true(obj.status.conditions, "Ready")
 
 
 class Observer:

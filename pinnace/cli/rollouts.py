@@ -6,6 +6,7 @@ Source: kubectl, pkg/polymorphichelpers: rollout_status.go, history.go, rollback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, bare, revision
 from pinnace.api.times import format_rfc3339, to_time
@@ -27,7 +28,8 @@ def progress(deployment: Deployment) -> Progress:
     name, wanted, status = deployment.metadata.name, deployment.spec.replicas, deployment.status
     if deployment.metadata.generation > status.observedGeneration:
         return Progress("Waiting for deployment spec update to be observed...", False)
-    if any(each.type == "Progressing" and each.reason == "ProgressDeadlineExceeded" for each in status.conditions):
+    said = conditions.find(status.conditions, "Progressing")
+    if said is not None and said.reason == "ProgressDeadlineExceeded":
         raise _late(name)
     waiting = f'Waiting for deployment "{name}" rollout to finish:'
     if status.updatedReplicas < wanted:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.elections_pb2 import Election
 from pinnace.client.client import Client
@@ -82,4 +83,4 @@ async def ready_nodes(client: Client) -> int:
 
 
 def is_ready(node: Node) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+    return conditions.is_true(node.status.conditions, "Ready")

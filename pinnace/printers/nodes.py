@@ -3,6 +3,7 @@
 Source: Kubernetes, pkg/printers/internalversion/printers.go, printNode.
 """
 
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.printers.ages import since
 from pinnace.printers.columns import NONE, Columns
@@ -34,8 +35,8 @@ COLUMNS = Columns(
 
 def status(node: Node) -> str:
     """ "Ready", "NotReady" or "Unknown", and whether it takes new pods."""
-    ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), None)
-    word = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    ready = conditions.find(node.status.conditions, "Ready")
+    word = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
     return f"{word},SchedulingDisabled" if node.spec.unschedulable else word
 
 

@@ -5,7 +5,8 @@ Source: Kubernetes, pkg/printers/internalversion/printers.go, printPod.
 
 from collections.abc import Iterable
 
-from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod, PodCondition
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod
 from pinnace.api.times import to_seconds
 from pinnace.printers.ages import human_duration, is_set, since
 from pinnace.printers.columns import NONE, Columns
@@ -66,12 +67,12 @@ def status(pod: Pod) -> str:
         if pod.status.phase not in ("Succeeded", "Failed"):
             return "Terminating"
     reason = pod.status.reason or pod.status.phase or "Unknown"
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = conditions.find(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason == "SchedulingGated":
         reason = scheduled.reason
     if init := _init_reason(pod):
         reason = init
-        if not _is_true(_condition(pod, "Initialized")):
+        if not conditions.is_true(pod.status.conditions, "Initialized"):
             return reason
     return _container_reason(pod, reason)
 
@@ -87,7 +88,7 @@ def _container_reason(pod: Pod, otherwise: str) -> str:
         elif container.ready and state.HasField("running"):
             running = True
     if reason == "Completed" and running:
-        return "Running" if _is_true(_condition(pod, "Ready")) else "NotReady"
+        return "Running" if conditions.is_true(pod.status.conditions, "Ready") else "NotReady"
     return reason
 
 
@@ -108,7 +109,7 @@ def _init_reason(pod: Pod) -> str:
 
 
 def _is_initializing(pod: Pod) -> bool:
-    return bool(_init_reason(pod)) and not _is_true(_condition(pod, "Initialized"))
+    return bool(_init_reason(pod)) and not conditions.is_true(pod.status.conditions, "Initialized")
 
 
 def _end(terminated: ContainerStateTerminated) -> str:
@@ -121,11 +122,3 @@ def _sidecars(pod: Pod) -> set[str]:
     """Names of the init containers that keep running."""
     containers: Iterable[Container] = pod.spec.initContainers
     return {container.name for container in containers if container.restartPolicy == "Always"}
-
-
-def _condition(pod: Pod, kind: str) -> PodCondition | None:
-    return next((condition for condition in pod.status.conditions if condition.type == kind), None)
-
-
-def _is_true(condition: PodCondition | None) -> bool:
-    return condition is not None and condition.status == "True"

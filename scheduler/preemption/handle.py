@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.disruption import CONDITION
+from pinnace.api.wellknown import DISRUPTION_TARGET
 from scheduler import metrics
 from scheduler.cache.cache import Cache
 from scheduler.cache.placed_pod import PlacedPod
@@ -38,5 +39,6 @@ class PreemptionHandle:
             current is not None
             and current.metadata.uid == pod.uid
             and current.metadata.HasField("deletionTimestamp")
-            and any(each.type == CONDITION and each.reason == REASON for each in current.status.conditions)
+            and (why := conditions.find(current.status.conditions, DISRUPTION_TARGET)) is not None
+            and why.reason == REASON
         )

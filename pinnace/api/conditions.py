@@ -1,0 +1,59 @@
+"""Conditions of an object's status, whatever its kind: one for each type, with since when it is what it is.
+
+What a kind's condition has besides (lastHeartbeatTime, observedGeneration) is set by whoever says it.
+Source: SetStatusCondition in k8s.io/apimachinery/pkg/api/meta/conditions.go of Kubernetes.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from pinnace.api.meta_v1_pb2 import Time
+from pinnace.api.times import to_time
+
+
+class Condition(Protocol):
+    """PodCondition, NodeCondition and the like."""
+
+    type: str
+    status: str
+    """True, False or Unknown."""
+    lastTransitionTime: Time  # noqa: N815 - the field's name
+    reason: str
+    message: str
+
+
+C = TypeVar("C", bound=Condition)
+C_co = TypeVar("C_co", bound=Condition, covariant=True)
+
+
+class Conditions(Protocol[C_co]):
+    """The repeated field of a status."""
+
+    def __iter__(self) -> Iterator[C_co]: ...
+
+    def add(self, *, type: str) -> C_co: ...  # noqa: A002 - the field's name
+
+
+def find(conditions: Iterable[C], type_: str) -> C | None:
+    for each in conditions:
+        if each.type == type_:
+            return each
+    return None
+
+
+def is_true(conditions: Iterable[Condition], type_: str) -> bool:
+    """False also where nothing is said."""
+    found = find(conditions, type_)
+    return found is not None and found.status == "True"
+
+
+def say(conditions: Conditions[C], type_: str, status: str, reason: str, message: str, now: float) -> C:
+    """The condition of that type, in place, new if there is none. lastTransitionTime moves to `now`, in Unix time, only when
+    `status` changes."""
+    said = find(conditions, type_)
+    if said is None:
+        said = conditions.add(type=type_)
+    if said.status != status:
+        said.lastTransitionTime.CopyFrom(to_time(now))
+    said.status, said.reason, said.message = status, reason, message
+    return said

@@ -1,0 +1,28 @@
+"""Conditions: found by their type, and said so that their time tells since when they are what they are."""
+
+from pinnace.api.conditions import find, is_true, say
+from pinnace.api.core_v1_pb2 import PodCondition, PodStatus
+from pinnace.api.meta_v1_pb2 import Time
+
+
+def test_one_that_is_not_there_is_added() -> None:
+    status = PodStatus(conditions=[PodCondition(type="Other", status="True")])
+    said = say(status.conditions, "Ready", "False", "Why", "text", 7.5)
+    expected = PodCondition(type="Ready", status="False", reason="Why", message="text", lastTransitionTime=Time(seconds=7))
+    assert said == expected == find(status.conditions, "Ready")
+    assert [each.type for each in status.conditions] == ["Other", "Ready"]
+
+
+def test_the_time_moves_with_the_status_only() -> None:
+    status = PodStatus()
+    for value, reason, now, since in (("True", "A", 10, 10), ("True", "B", 20, 10), ("False", "B", 30, 30)):
+        said = say(status.conditions, "Ready", value, reason, reason.lower(), now)
+        assert (said.status, said.reason, said.message) == (value, reason, reason.lower())
+        assert said.lastTransitionTime.seconds == since
+    assert len(status.conditions) == 1
+
+
+def test_what_nobody_says_is_not_true() -> None:
+    status = PodStatus(conditions=[PodCondition(type="A", status="True"), PodCondition(type="B", status="Unknown")])
+    assert [is_true(status.conditions, type_) for type_ in "ABC"] == [True, False, False]
+    assert find(status.conditions, "C") is None

@@ -15,6 +15,7 @@ from kubelet.eviction import EVICTED
 from kubelet.lifecycle import Phase, PodState
 from kubelet.runtime import ContainerView, Instant
 from kubelet.template import Template
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import DISRUPTION_TARGET
@@ -50,7 +51,8 @@ def render(
         status.podIPs.add(ip=addresses.pod)
     _clear(status, state.accepted)
     if state.ending is not None and state.ending.reason == EVICTED:
-        _disrupted(status, state.ending.message, state.ended or state.accepted)
+        message, since = state.ending.message, state.ending.since.unix
+        conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
     if state.ready.holds and (running := containerstatus.plainly(template, containers)) is not None:
         status.MergeFromString(
             _all_true(
@@ -67,28 +69,18 @@ def render(
     return report
 
 
-def _disrupted(status: PodStatus, message: str, since: Instant) -> None:
-    """The node ends the pod. That somebody else was about to do so does not count any more.
-    Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
-    kept = [each for each in status.conditions if each.type != DISRUPTION_TARGET]
-    del status.conditions[:]
-    status.conditions.extend(kept)
-    told = status.conditions.add(type=DISRUPTION_TARGET, status="True", lastTransitionTime=to_time(since.unix))
-    told.reason, told.message = "TerminationByKubelet", message
-
-
 def _clear(status: PodStatus, accepted: Instant) -> None:
     """Takes out what is going to be added anew. A pod that no scheduler has bound is scheduled all the same."""
     scheduled = False
-    conditions = status.conditions
-    for index in reversed(range(len(conditions))):
-        kind = conditions[index].type
+    told = status.conditions
+    for index in reversed(range(len(told))):
+        kind = told[index].type
         if kind in OWN_CONDITIONS:
-            del conditions[index]
+            del told[index]
         elif kind == "PodScheduled":
             scheduled = True
     if not scheduled:
-        conditions.add(type="PodScheduled", status="True", lastTransitionTime=to_time(accepted.unix))
+        told.add(type="PodScheduled", status="True", lastTransitionTime=to_time(accepted.unix))
     del status.containerStatuses[:]
     del status.initContainerStatuses[:]
 

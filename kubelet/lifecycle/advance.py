@@ -75,9 +75,9 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     done = not (main.alive or init.alive or (main.absent and ending is None and not init.failed))
     if init.sidecars and done:
         if ending is None:  # what was asked of the sidecars is void
-            return advance(want, state._replace(ending=Ending(now.monotonic, plan.grace)), containers, now)
+            return advance(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
         last, view = init.sidecars[-1]
-        stop(turn, last, view, ending.since, ending.grace)
+        stop(turn, last, view, ending.since.monotonic, ending.grace)
     phase = _phase(main, ending, done and not init.sidecars)
     if not mounted:
         turn.hold(want.mounted_at)
@@ -91,7 +91,7 @@ def evict(state: PodState, reason: str, message: str, now: Instant) -> PodState:
     """The state of a pod that its node ends, without a grace; of one that is over, or ends already, the same state."""
     if state.phase.final or state.ending is not None:
         return state
-    return state._replace(ending=Ending(now.monotonic, 0.0, reason, message))
+    return state._replace(ending=Ending(now, 0.0, reason, message))
 
 
 def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:
@@ -117,10 +117,10 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
 
 def _ending(want: Wanted, state: PodState, turn: Turn) -> Ending | None:
     """Of a pod that is being deleted, or that has a deadline. A grace is only ever shortened."""
-    ending, plan, now = state.ending, want.plan, turn.now.monotonic
+    ending, plan, now = state.ending, want.plan, turn.now
     if ending is None and plan.deadline is not None:
         at = state.accepted.monotonic + plan.deadline
-        if now >= at:
+        if now.monotonic >= at:
             turn.note("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
             ending = Ending(now, plan.grace, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         else:
@@ -129,7 +129,7 @@ def _ending(want: Wanted, state: PodState, turn: Turn) -> Ending | None:
         return ending
     if ending is None:
         return Ending(now, want.grace)
-    if now + want.grace < ending.since + ending.grace:
+    if now.monotonic + want.grace < ending.since.monotonic + ending.grace:
         return ending._replace(since=now, grace=want.grace)
     return ending
 
@@ -156,7 +156,7 @@ def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending:
         elif standing.alive:
             complete, alive = False, True
             if ending is not None:
-                stop(turn, plan, view, ending.since, ending.grace)
+                stop(turn, plan, view, ending.since.monotonic, ending.grace)
         elif view.exit is not None and view.exit.code != 0:
             complete, failed = False, True
     return Beginning(complete or state.initialized.holds, alive, failed, sidecars, ready)
@@ -182,7 +182,7 @@ def _main(plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending:
                 starting = True
                 may_start = may_start and plan.post_start is None
             if ending is not None:
-                stop(turn, plan, view, ending.since, ending.grace)
+                stop(turn, plan, view, ending.since.monotonic, ending.grace)
         elif view.exit is not None and view.exit.code != 0:
             failed = True
     return Mains(alive, absent, starting, failed, ready)

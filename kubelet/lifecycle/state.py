@@ -95,8 +95,7 @@ class Care(NamedTuple):
 class Ending(NamedTuple):
     """The containers are being stopped, for good."""
 
-    since: float
-    """Monotonic."""
+    since: Instant
     grace: float
     reason: str = ""
     """Why the pod will have failed, as status.reason; empty: its containers say how it went."""

@@ -3,11 +3,13 @@
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.lifecycle import Fact, Phase, PodPlan, PodState, accept, refuse
+from kubelet.eviction import EVICTED
+from kubelet.lifecycle import Fact, Phase, PodPlan, PodState, accept, evict, refuse
 from kubelet.runtime import ContainerState, ContainerView, Exit, Instant
 from kubelet.status import render
 from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
+from pinnace.api.meta_v1_pb2 import Time
 from tests.builders import make_pod
 
 EARLIER, NOW = Instant(50.0, 4_950.0), Instant(100.0, 5_000.0)
@@ -159,6 +161,27 @@ def test_a_pod_that_has_ended_has_no_place_for_containers_any_more() -> None:
     assert condition(status(pod, state(Phase.RUNNING)), "PodReadyToStartContainers").status == "True"
     ended = condition(status(pod, state(Phase.SUCCEEDED)), "PodReadyToStartContainers")
     assert (ended.status, ended.lastTransitionTime.seconds) == ("False", 5_000)
+
+
+def evicted() -> PodState:
+    return evict(state(Phase.RUNNING), EVICTED, "low on memory", NOW)
+
+
+def test_an_evicted_pod_says_since_when_it_is_disrupted() -> None:
+    """Not since it was accepted, nor since its last container has ended."""
+    pod = make_pod("a").req(cpu="1").req(cpu="1").build()
+    for each in (evicted(), evicted()._replace(phase=Phase.FAILED, ended=NOW.after(3.0))):
+        target = condition(status(pod, each), "DisruptionTarget")
+        assert (target.status, target.reason, target.message) == ("True", "TerminationByKubelet", "low on memory")
+        assert target.lastTransitionTime.seconds == 5_000
+
+
+def test_an_evicted_pod_that_was_disrupted_already_gets_another_reason_only() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    before = Time(seconds=4_000)
+    pod.status.conditions.add(type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI", lastTransitionTime=before)
+    target = condition(status(pod, evicted()), "DisruptionTarget")
+    assert (target.reason, target.lastTransitionTime) == ("TerminationByKubelet", before)
 
 
 def test_a_pod_that_nobody_scheduled_is_scheduled_all_the_same() -> None:

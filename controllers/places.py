@@ -11,7 +11,3 @@ def node_of(pod: Pod) -> str:
 
 def namespace_of(obj: Object) -> str:
     return obj.metadata.namespace
-
-
-def finished(pod: Pod) -> bool:
-    return pod.status.phase in ("Succeeded", "Failed")

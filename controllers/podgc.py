@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from controllers.controller import Shared, Watch
 from controllers.nodelifecycle.conditions import ready
-from controllers.places import finished, node_of
+from controllers.places import node_of
 from controllers.writes import in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import status_of
+from pinnace.api.podstatus import ended, status_of
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import MODIFIED
@@ -51,7 +51,7 @@ def doomed(
 ) -> list[Doomed]:
     """What is to be removed. `gone`: since when nodes have been missed, by name, and `now`, both in monotonic seconds."""
     found: list[Doomed] = []
-    ended: list[Pod] = []
+    over: list[Pod] = []
     for pod in pods:
         name, deleting = pod.spec.nodeName, pod.metadata.HasField("deletionTimestamp")
         node = nodes.get(name)
@@ -62,10 +62,10 @@ def doomed(
             found.append(Doomed(pod))
         elif deleting and node is not None and _out_of_service(node):
             found.append(Doomed(pod, "PodGC: node is out of service"))
-        elif finished(pod) and not deleting:
-            ended.append(pod)
-    ended.sort(key=lambda pod: (to_seconds(pod.metadata.creationTimestamp), pod.metadata.namespace, pod.metadata.name))
-    return found + [Doomed(pod) for pod in ended[: max(0, len(ended) - threshold)]]
+        elif ended(pod) and not deleting:
+            over.append(pod)
+    over.sort(key=lambda pod: (to_seconds(pod.metadata.creationTimestamp), pod.metadata.namespace, pod.metadata.name))
+    return found + [Doomed(pod) for pod in over[: max(0, len(over) - threshold)]]
 
 
 def missed(bound: Set[str], nodes: Mapping[str, Node], before: Mapping[str, float], now: float) -> dict[str, float]:
@@ -75,14 +75,14 @@ def missed(bound: Set[str], nodes: Mapping[str, Node], before: Mapping[str, floa
 
 def leaving(pod: Pod) -> str:
     """Whether it has ended, or is going to: few have, and only they need be looked at. For an index."""
-    return _LEAVING if finished(pod) or pod.metadata.HasField("deletionTimestamp") else ""
+    return _LEAVING if ended(pod) or pod.metadata.HasField("deletionTimestamp") else ""
 
 
 def failed(pod: Pod, why: str, now: float) -> Pod:
     """As it is left behind: ended, by nothing that it did. `now` is Unix time."""
     changed = status_of(pod)
     conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
-    if not finished(pod):
+    if not ended(pod):
         changed.status.phase = "Failed"
     return changed
 

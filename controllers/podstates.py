@@ -5,19 +5,18 @@ Source: pkg/controller/controller_utils.go and pkg/api/v1/pod/util.go of Kuberne
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.times import to_seconds
-
-ENDED = ("Succeeded", "Failed")
 
 
 def active(pod: Pod) -> bool:
     """It has not ended, and nobody ends it."""
-    return pod.status.phase not in ENDED and not pod.metadata.HasField("deletionTimestamp")
+    return not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
 
 
 def terminating(pod: Pod) -> bool:
     """Somebody ends it, and it has not ended yet."""
-    return pod.status.phase not in ENDED and pod.metadata.HasField("deletionTimestamp")
+    return not ended(pod) and pod.metadata.HasField("deletionTimestamp")
 
 
 def ready(pod: Pod) -> bool:

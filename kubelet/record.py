@@ -10,8 +10,7 @@ from kubelet.status import render
 from kubelet.template import Template, template_of
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
-
-FINAL = tuple(phase for phase in Phase if phase.final)
+from pinnace.api.podstatus import ended
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +53,7 @@ class Record:
         if self.state is None or not accepted(self.pod):
             return False
         status = self.pod.status
-        if status.phase in FINAL and status.phase != self.state.phase:
+        if ended(self.pod) and status.phase != self.state.phase:
             return True
         if self.acknowledged:
             return False

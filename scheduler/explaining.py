@@ -28,7 +28,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.explain import Explanation, explain
 from scheduler.extenders.interest import interested
 from scheduler.framework.handle import Offline
-from scheduler.informers import NOT_FINISHED
+from scheduler.informers import NOT_ENDED
 
 PAGE = 5000
 
@@ -140,7 +140,7 @@ async def _list(client: Client, needs: Sequence[Resource[Any]]) -> dict[Resource
     """All objects of these resources, pods and nodes among them, by the keys of informers."""
 
     async def one(resource: Resource[Any]) -> dict[str, Any]:
-        fields = NOT_FINISHED if resource is PODS else ""
+        fields = NOT_ENDED if resource is PODS else ""
         listed = await client.of(resource).list(fields=fields, page_size=PAGE)
         return {_key(resource, obj): obj for obj in listed.items}
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
-from pinnace.fit import is_terminal
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import Turn
 from scheduler.cache.cache import Cache
@@ -76,7 +76,7 @@ class Feed:
             pod, uid = delta.obj, delta.obj.metadata.uid
             if delta.kind == ADDED and delta.old is not None and delta.old.metadata.uid != uid:
                 self._gone(delta.old.metadata.uid, now)  # a namesake, whose deletion was missed
-            if delta.kind == DELETED or is_terminal(pod):
+            if delta.kind == DELETED or ended(pod):
                 self._gone(uid, now)
             elif node := pod.spec.nodeName:
                 assumed = self._cache.is_assumed(uid)

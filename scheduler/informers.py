@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import ENDED
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
 from pinnace.client.index import Index
@@ -12,8 +13,8 @@ from pinnace.client.informer import Informer, complaint
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.framework.handle import Preemption, Waiting
 
-NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-"""Finished pods take no room: they leave the informer's selection, which looks like a deletion."""
+NOT_ENDED = ",".join(f"status.phase!={phase}" for phase in ENDED)
+"""Pods that have ended take no room: they leave the informer's selection, which looks like a deletion."""
 
 
 class Informers:
@@ -27,7 +28,7 @@ class Informers:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.pods: Informer[Pod] = Informer(client.pods, fields=NOT_FINISHED, announced=True, clock=clock)
+        self.pods: Informer[Pod] = Informer(client.pods, fields=NOT_ENDED, announced=True, clock=clock)
         self.nodes: Informer[Node] = Informer(client.nodes, announced=NODES in writes, clock=clock)
         self.others: Mapping[Resource[Any], Informer[Any]] = {
             resource: Informer(client.of(resource), announced=resource in writes, clock=clock)

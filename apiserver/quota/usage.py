@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from apiserver.registry.validation.resource_names import CONTAINER, HUGE_PAGES
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, PodAffinityTerm, PodSpec, ResourceRequirements, Service
 from pinnace.api.names import is_extended_resource
+from pinnace.api.podstatus import ended
 from pinnace.api.qos import qos_class
 from pinnace.api.quantity import amounts
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -52,7 +53,7 @@ def use_of(obj: Object, now: float) -> Use:
     match obj:
         case Pod():
             known = _of(obj)
-            return known.spent if obj.status.phase in ("Succeeded", "Failed") or spent_at(obj) < now else known.whole
+            return known.spent if ended(obj) or spent_at(obj) < now else known.whole
         case PersistentVolumeClaim():
             return Use(_counts(PERSISTENT_VOLUME_CLAIMS) + _claim(obj), _claim_scopes(obj))
         case Service():

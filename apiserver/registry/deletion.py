@@ -24,6 +24,7 @@ from apiserver.registry.mutation import Final, Put, Sign, Version
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import COLLECTED, Object, Resource
 from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import Disruption
@@ -115,7 +116,7 @@ def _finalizers(resource: Resource[Any], present: Iterable[str], options: Delete
 
 def _grace(obj: Object, options: DeleteOptions) -> int:
     """Seconds that the object may take to end, MAX_GRACE at most. Only a pod that a kubelet may be running needs any."""
-    if not isinstance(obj, Pod) or not obj.spec.nodeName or obj.status.phase in ("Succeeded", "Failed"):
+    if not isinstance(obj, Pod) or not obj.spec.nodeName or ended(obj):
         return 0
     if options.HasField("gracePeriodSeconds"):
         grace = options.gracePeriodSeconds

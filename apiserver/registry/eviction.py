@@ -21,6 +21,7 @@ from apiserver.registry.mutation import Mutation, Next, Put, Version
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.podstatus import ended
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
@@ -38,7 +39,7 @@ _VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 
 def is_guarded(pod: Pod) -> bool:
     """Has its budget a say? Not about a pod that does not run, or that ends anyhow."""
-    return pod.status.phase not in ("Pending", "Succeeded", "Failed") and not pod.metadata.HasField("deletionTimestamp")
+    return pod.status.phase != "Pending" and not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
 
 
 class Protection(NamedTuple):

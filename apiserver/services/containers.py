@@ -5,6 +5,7 @@ Source: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus) and pkg/registr
 
 from apiserver.registry.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -28,19 +29,19 @@ def readable(pod: Pod, container: str, previous: bool) -> bool:
     While a container waits to be started again, its previous attempt is its latest: there has been no other since."""
     what = f'container "{container}" in pod "{pod.metadata.name}"'
     status = _status(pod, container)
-    ended = status.lastState.HasField("terminated")
+    before = status.lastState.HasField("terminated")
     if previous:
-        if not ended:
+        if not before:
             raise _refused(f"previous terminated {what} not found")
         return not status.state.HasField("waiting")
-    if ended or status.state.HasField("running") or status.state.HasField("terminated"):
+    if before or status.state.HasField("running") or status.state.HasField("terminated"):
         return False
     raise _refused(f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
 
 
 def executable(pod: Pod, container: str) -> None:
     """Raises Rejected when the container does not run."""
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if ended(pod):
         raise _refused(f"cannot exec into a container in a completed pod; current phase is {pod.status.phase}")
     if not _status(pod, container).state.HasField("running"):
         raise _refused(f'container "{container}" in pod "{pod.metadata.name}" is not running')

@@ -22,6 +22,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ListRequest
 
@@ -29,7 +30,6 @@ AT_ONCE = 32
 """Kubelets that a server asks at the same time, for whomever."""
 SHARE = 0.8
 """Of the time that is left, which kubelets are given: so that one of them does not cost the answers of the others."""
-_OVER = ("Succeeded", "Failed")
 
 
 class Question(NamedTuple):
@@ -147,7 +147,7 @@ class PodMetricsService:
         page = await self._pods.page(request, context)
         survey = Survey()
         for pod in page.items:
-            entry = self._nodes.get(NODES.key("", pod.spec.nodeName)) if pod.status.phase not in _OVER else None
+            entry = self._nodes.get(NODES.key("", pod.spec.nodeName)) if not ended(pod) else None
             if entry is not None and (asked := survey.about(entry.obj)) is not None:
                 asked.pods.append(pod.metadata.uid)
         answers, warnings = await self._surveyor.ask(survey, patience(context))

@@ -10,10 +10,10 @@ from controllers.deployments.revisions import split
 from controllers.deployments.status import PROGRESSING, deadline, has_deadline, say
 from controllers.expectations import Expectations
 from controllers.ownership import keeper, kept_by
-from controllers.places import finished
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from pinnace.api.rollouts import REVISION_ANNOTATION, bare
 from pinnace.api.selectors import from_message
@@ -141,7 +141,7 @@ class DeploymentController:
         if deployment.spec.strategy.type != "Recreate":
             return False
         _, old = split(deployment, sets)
-        return any(not finished(pod) for each in old for pod in self._pods.under(kept_by(each)).values())
+        return any(not ended(pod) for each in old for pod in self._pods.under(kept_by(each)).values())
 
     def _of_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
         """Its deployment, or those that would adopt it."""
@@ -155,7 +155,7 @@ class DeploymentController:
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """One that has gone or ended may be the last that a Recreate waits for."""
-        if delta.kind != DELETED and not finished(delta.obj):
+        if delta.kind != DELETED and not ended(delta.obj):
             return
         for key in its_controller(REPLICA_SETS)(delta):
             if (replica_set := self._sets.get(key)) is not None:

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from controllers.podstates import ENDED, ready
+from controllers.podstates import ready
 from pinnace.api.core_v1_pb2 import Pod, Service, ServicePort
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort
+from pinnace.api.podstatus import ended
 from pinnace.api.scalars import STRING
 
 
@@ -20,7 +21,7 @@ def grouped(service: Service, pods: Iterable[Pod], zone_of: Callable[[str], str]
     """`pods`: those that the service selects. `zone_of`: the zone of a node; empty: unknown."""
     groups: dict[Group, list[Endpoint]] = {}
     for pod in pods:
-        if pod.status.phase in ENDED or not pod.status.podIP:
+        if ended(pod) or not pod.status.podIP:
             continue
         group = Group("IPv6" if ":" in pod.status.podIP else "IPv4", tuple(_ports(service, pod)))
         groups.setdefault(group, []).append(endpoint(service, pod, zone_of(pod.spec.nodeName)))

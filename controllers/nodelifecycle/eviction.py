@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.controller import Shared, Watch, itself
-from controllers.places import finished, node_of
+from controllers.places import node_of
 from controllers.writes import in_batches, unless_refused
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint, Toleration
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import DELETED, Disruption
 from pinnace.client.errors import ApiError, Conflict, NotFound
@@ -78,7 +79,7 @@ class TaintEviction:
         self._since[key] = since
         doomed, waits = [], []
         for uid, pod in self._pods.under(key).items():
-            if pod.metadata.HasField("deletionTimestamp") or finished(pod):
+            if pod.metadata.HasField("deletionTimestamp") or ended(pod):
                 continue
             stays = patience(pod, taints)
             if stays == math.inf:

@@ -5,6 +5,7 @@ from kubelet.lifecycle.state import Care, Fact, Phase, PodState
 from kubelet.runtime import Instant, past
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
+from pinnace.api.podstatus import ended
 from pinnace.api.times import to_seconds
 
 
@@ -20,7 +21,7 @@ def refuse(reason: str, message: str, now: Instant) -> PodState:
 
 def accepted(pod: Pod) -> bool:
     """Has an earlier kubelet process taken the pod up, or is it over without one?"""
-    return pod.status.HasField("startTime") or pod.status.phase in (Phase.SUCCEEDED, Phase.FAILED)
+    return pod.status.HasField("startTime") or ended(pod)
 
 
 def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:

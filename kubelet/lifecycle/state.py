@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from kubelet.lifecycle.plan import PodPlan
 from kubelet.runtime import Call, Instant
+from pinnace.api.podstatus import ENDED
 
 
 class Phase(StrEnum):
@@ -17,7 +18,7 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
     def __init__(self, word: str) -> None:
-        self.final = word in ("Succeeded", "Failed")
+        self.final = word in ENDED
 
 
 TRANSITIONS = {

@@ -1,6 +1,14 @@
-"""What a batch of UpdateStatus needs of a pod: many whole pods may be more than a call takes."""
+"""Whether a pod has ended; and what a batch of UpdateStatus needs of one: many whole pods may be more than a call takes."""
 
 from pinnace.api.core_v1_pb2 import Pod
+
+ENDED = ("Succeeded", "Failed")
+"""The phases that nothing leaves."""
+
+
+def ended(pod: Pod) -> bool:
+    """No container of it runs any more, nor will: it uses nothing."""
+    return pod.status.phase in ENDED
 
 
 def status_of(pod: Pod) -> Pod:

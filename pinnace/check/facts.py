@@ -12,13 +12,13 @@ from pinnace.api import fences
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
+from pinnace.api.podstatus import ENDED
 from pinnace.api.resources import ALL, ELECTIONS_PREFIX, LEASES, NODES, PODS, Object
 from pinnace.fit import allocatable, pod_requests
 
 Amounts = tuple[tuple[str, int], ...]
 """(resource, amount): millicores of cpu, bytes, or a count; see pinnace.fit."""
 
-FINISHED = ("Succeeded", "Failed")
 _DEFAULT_SCHEDULER = "default-scheduler"
 _MESSAGES: dict[str, type[Any]] = {resource.plural: resource.message for resource in ALL}
 
@@ -48,7 +48,7 @@ class PodFacts:
 
     @property
     def finished(self) -> bool:
-        return self.phase in FINISHED
+        return self.phase in ENDED
 
 
 @dataclass(frozen=True, slots=True)

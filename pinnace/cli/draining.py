@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS
 from pinnace.cli.console import err, out
@@ -20,7 +21,6 @@ from pinnace.client.errors import Conflict, Exhausted, NotFound, from_status
 from pinnace.client.resource import delete_request
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def sort_out(pods: Iterable[Pod], how: How) -> Sorted:
         if MIRROR_ANNOTATION in pod.metadata.annotations:
             continue
         found.evict.append(pod)
-        if pod.status.phase in _ENDED:
+        if ended(pod):
             continue
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if not any(owner.controller for owner in pod.metadata.ownerReferences):

@@ -19,7 +19,7 @@ Which labels a pod insists on (`matches`) is asked apart from that, and taints a
 
 from pinnace.fit.affinity import insists, matches
 from pinnace.fit.requests import HostPort, Requests, pod_requests
-from pinnace.fit.room import Refusal, Room, allocatable, check, is_terminal
+from pinnace.fit.room import Refusal, Room, allocatable, check
 
 __all__ = [
     "HostPort",
@@ -29,7 +29,6 @@ __all__ = [
     "allocatable",
     "check",
     "insists",
-    "is_terminal",
     "matches",
     "pod_requests",
 ]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.quantity import amounts
 from pinnace.fit.affinity import AFFINITY_REASON
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
@@ -97,18 +98,13 @@ def allocatable(node: Node) -> dict[str, int]:
     return {name: min(amount, MAX_AMOUNT - 1) for name, amount in amounts(node.status.allocatable).items()}
 
 
-def is_terminal(pod: Pod) -> bool:
-    """A pod that has finished uses nothing any more."""
-    return pod.status.phase in ("Succeeded", "Failed")
-
-
 def check(pod: Pod, node: Node, pods_on_node: Iterable[Pod]) -> list[Refusal]:
     """Everything that keeps `pod` off `node` beside the pods that are there; empty: it fits.
 
-    `pods_on_node` may include finished pods and `pod` itself (by uid): they do not count.
+    `pods_on_node` may include pods that have ended and `pod` itself (by uid): they do not count.
     """
     room = Room(allocatable(node))
     for other in pods_on_node:
-        if not is_terminal(other) and other.metadata.uid != pod.metadata.uid:
+        if not ended(other) and other.metadata.uid != pod.metadata.uid:
             room.add(pod_requests(other))
     return room.refusals(pod_requests(pod))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.times import to_seconds
 from pinnace.printers.ages import human_duration, is_set, since
 from pinnace.printers.columns import NONE, Columns
@@ -64,7 +65,7 @@ def status(pod: Pod) -> str:
     if is_set(pod.metadata.deletionTimestamp):
         if pod.status.reason == NODE_LOST:
             return "Unknown"
-        if pod.status.phase not in ("Succeeded", "Failed"):
+        if not ended(pod):
             return "Terminating"
     reason = pod.status.reason or pod.status.phase or "Unknown"
     scheduled = conditions.find(pod.status.conditions, "PodScheduled")

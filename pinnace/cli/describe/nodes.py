@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pinnace.api import quantity
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
+from pinnace.api.podstatus import ended
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.describe.common import annotations, events_table
 from pinnace.cli.describe.text import NONE, Fields, Rows, Value, instant, pairs
@@ -16,7 +17,7 @@ from pinnace.printers.nodes import roles
 
 def describe(node: Node, lease: Lease | None, pods: Sequence[Pod], events: Sequence[Event], now: float) -> Fields:
     """`pods`: those on the node; only the ones that have not ended are shown and counted. `lease`: the node's heartbeat."""
-    alive = [pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
+    alive = [pod for pod in pods if not ended(pod)]
     meta, info = node.metadata, node.status.nodeInfo
     return {
         "Name": meta.name,

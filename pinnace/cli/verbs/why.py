@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from pinnace.api.core_v1_pb2 import Event, Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli import explanations, formats
@@ -79,7 +80,7 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
 def _check(pod: Pod) -> None:
     """Raises Failure for a pod that is not to be scheduled any more."""
     name = f"pod/{pod.metadata.name}"
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if ended(pod):
         raise Failure(f"{name} has finished ({pod.status.phase})", hint=f"`pinnace describe {name}` shows where it ran")
     if not pod.spec.nodeName and is_set(pod.metadata.deletionTimestamp):
         raise Failure(

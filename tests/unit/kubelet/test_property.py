@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kubelet.lifecycle import TRANSITIONS, Phase
 from kubelet.runtime import read
-from pinnace.fit import is_terminal
+from pinnace.api.podstatus import ended
 from tests.builders import make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -112,6 +112,6 @@ def check(api: FakeApi) -> None:
     used = sum(
         int(pod.spec.containers[0].resources.requests["cpu"].string)
         for pod in api.pods.values()
-        if pod.status.HasField("startTime") and not is_terminal(pod)
+        if pod.status.HasField("startTime") and not ended(pod)
     )
     assert used <= CORES

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from pinnace import fit
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS, Resource
 from scheduler import cycle
 from scheduler.cache.cache import Cache
@@ -240,7 +240,7 @@ def _nominated(scheduler: Scheduler) -> list[tuple[Pod, str]]:
 
 
 def _takes_room(pod: Pod) -> bool:
-    return bool(pod.spec.nodeName) and not fit.is_terminal(pod)
+    return bool(pod.spec.nodeName) and not ended(pod)
 
 
 def _waits(pod: Pod) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS, Resource
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_api import FakeApi
@@ -211,9 +212,7 @@ class Events:
         return node
 
     def _any(self, resource: Resource[Any], wanted: Callable[[Any], bool] = lambda obj: True) -> Any:
-        found = [
-            obj for obj in self._api.all(resource).values() if wanted(obj) and not (resource is PODS and fit.is_terminal(obj))
-        ]
+        found = [obj for obj in self._api.all(resource).values() if wanted(obj) and not (resource is PODS and ended(obj))]
         return self._rng.choice(found) if found else None
 
     def _change(self, resource: Resource[Any], obj: Any, change: Callable[[Any], Any]) -> None:

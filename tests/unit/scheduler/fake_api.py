@@ -11,12 +11,12 @@ from typing import Any
 
 from pinnace.api.core_v1_pb2 import Binding, Event, Pod
 from pinnace.api.pods_pb2 import Fence
+from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, from_refusal, unavailable
 from pinnace.client.resource import WatchBatch
-from pinnace.fit import is_terminal
 
 _FENCED = Refusal(Code.FAILED_PRECONDITION, "Fenced", "another leader has been elected")
 
@@ -177,7 +177,7 @@ class FakePods(FakeResource):
 
     def shows(self, obj: Any) -> bool:
         """Schedulers watch those that are not finished."""
-        return not is_terminal(obj)
+        return not ended(obj)
 
     async def get(self, name: str, namespace: str = "") -> Pod:
         await asyncio.sleep(self._api.lag())

@@ -16,9 +16,10 @@ from typing import Any
 from controllers.controller import Shared, Watch, itself
 from controllers.places import node_of
 from controllers.writes import in_batches, unless_refused
-from pinnace.api.core_v1_pb2 import Node, Pod, Taint, Toleration
+from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS
+from pinnace.api.tolerations import tolerates
 from pinnace.api.verbs_pb2 import DELETED, Disruption
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
@@ -27,18 +28,13 @@ from pinnace.client.resource import delete_request
 _WHY = Disruption(reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint")
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
-
-
 def patience(pod: Pod, taints: Iterable[Taint]) -> float:
     """Seconds for which the pod stays on a node with these taints: 0 when it does not tolerate one of them, infinity when it
     tolerates all for ever. Of several tolerations of one taint the first counts."""
     shortest = math.inf
     for taint in taints:
-        found = next((each for each in pod.spec.tolerations if tolerates(each, taint)), None)
+        what = taint.key, taint.value, taint.effect
+        found = next((each for each in pod.spec.tolerations if tolerates(each, *what)), None)
         if found is None:
             return 0.0
         if found.HasField("tolerationSeconds"):

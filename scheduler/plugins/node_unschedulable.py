@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pinnace.api.tolerations import tolerates
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
-from scheduler.plugins.tolerations import tolerates
 
 REASON = "node(s) were unschedulable"
 TAINT = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -17,7 +17,7 @@ class NodeUnschedulable:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         if not np.count_nonzero(nodes.unschedulable):
             return SKIP
-        return SKIP if any(tolerates(toleration, TAINT) for toleration in pod.pod.spec.tolerations) else None
+        return SKIP if any(tolerates(toleration, *TAINT) for toleration in pod.pod.spec.tolerations) else None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         return FilterResult.refusing(nodes.unschedulable, REASON)

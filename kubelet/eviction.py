@@ -19,6 +19,7 @@ from kubelet.declared import lasting, stated, usage
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
+from pinnace.api.tolerations import tolerates
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
 
 EVICTED = "Evicted"
@@ -131,7 +132,4 @@ def barred(pod: Pod, pressures: Sequence[Kind]) -> str:
 
 
 def _tolerates_memory_pressure(pod: Pod) -> bool:
-    return any(
-        each.key in ("", MEMORY_PRESSURE_TAINT) and each.operator == "Exists" and each.effect in ("", "NoSchedule")
-        for each in pod.spec.tolerations
-    )
+    return any(tolerates(each, MEMORY_PRESSURE_TAINT, "", "NoSchedule") for each in pod.spec.tolerations)

@@ -154,8 +154,10 @@ def test_whom_a_node_under_pressure_takes(builder: PodBuilder, pressures: tuple[
     assert barred(builder.build(), pressures) == words
 
 
-def test_who_tolerates_memory_pressure_may_come() -> None:
+@pytest.mark.parametrize("operator", ["Exists", "Equal", ""])
+def test_who_tolerates_memory_pressure_may_come(operator: str) -> None:
+    """The taint has no value, and so has what equals it: the scheduler sends such pods here."""
     built = make_pod("a").req().build()
-    built.spec.tolerations.add(key="node.kubernetes.io/memory-pressure", operator="Exists", effect="NoSchedule")
+    built.spec.tolerations.add(key="node.kubernetes.io/memory-pressure", operator=operator, effect="NoSchedule")
     assert not barred(built, [Kind.MEMORY])
     assert barred(built, [Kind.DISK])

@@ -20,12 +20,11 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
 from pinnace.api.tolerations import tolerates
-from pinnace.api.wellknown import PRESSURE_ANNOTATION
+from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
 
 EVICTED = "Evicted"
 CRITICAL = 2_000_000_000
 """The priority from which a pod is critical."""
-MEMORY_PRESSURE_TAINT = "node.kubernetes.io/memory-pressure"
 
 
 class Kind(StrEnum):

@@ -9,9 +9,7 @@ from apiserver.registry.admission import Request
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.api.wellknown import CLASS_ANNOTATION
-
-IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+from pinnace.api.wellknown import CLASS_ANNOTATION, DEFAULT_CLASS_ANNOTATION
 
 
 class DefaultStorageClass:
@@ -31,6 +29,6 @@ class DefaultStorageClass:
     def _default(self) -> str:
         """Of several the youngest, and of those the first by name, as Kubernetes does; empty: there is none."""
         found = [entry.obj for entry in self._classes.select(self._everything)]
-        marked = [each.metadata for each in found if each.metadata.annotations.get(IS_DEFAULT) == "true"]
+        marked = [each.metadata for each in found if each.metadata.annotations.get(DEFAULT_CLASS_ANNOTATION) == "true"]
         youngest = min(marked, key=lambda each: (-each.creationTimestamp.seconds, each.name), default=None)
         return youngest.name if youngest is not None else ""

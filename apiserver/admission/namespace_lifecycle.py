@@ -13,10 +13,10 @@ from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODE_LEASE_NAMESPACE, Object
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, EVENTS, NAMESPACES, NODE_LEASE_NAMESPACE, Object
 from pinnace.api.status import Code, Refusal
 
-PERMANENT = ("default", "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
+PERMANENT = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
 """These always exist: made at start-up, never deleted."""
 
 

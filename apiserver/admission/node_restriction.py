@@ -16,15 +16,14 @@ from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.resources import NODES, PODS
-from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT, OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 
 _DOMAINS = ("kubernetes.io", "k8s.io")
 """Labels of these and of what is below them are not a kubelet's, but for those that follow."""
 _OWN_LABELS = frozenset({
     "kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os",
     "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-    "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
+    ZONE_LABEL, REGION_LABEL, OLD_ZONE_LABEL, OLD_REGION_LABEL,
 })  # fmt: skip
 _OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _RESTRICTED = "node-restriction.kubernetes.io"

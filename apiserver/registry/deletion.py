@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Final, Put, Sign, Version
-from pinnace.api import conditions
+from pinnace.api import conditions, defaults
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.podstatus import ended
@@ -31,7 +31,6 @@ from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import DISRUPTION_TARGET, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
-DEFAULT_GRACE = 30
 NEGATIVE_GRACE = 1
 """What Kubernetes makes of a grace period below 0."""
 MAX_GRACE = 2**31 - 1
@@ -123,4 +122,4 @@ def _grace(obj: Object, options: DeleteOptions) -> int:
         return min(grace if grace >= 0 else NEGATIVE_GRACE, MAX_GRACE)
     if obj.spec.HasField("terminationGracePeriodSeconds"):
         return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
-    return DEFAULT_GRACE
+    return defaults.GRACE_SECONDS

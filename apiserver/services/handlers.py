@@ -14,12 +14,12 @@ from apiserver.auth.user import UNSECURED, User
 from apiserver.registry import fencing
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
-from apiserver.services.requests import KEY, RequestIds
-from pinnace.api.status import Code, Refusal, Violation, encode
+from apiserver.services.requests import RequestIds
+from pinnace.api.status import DETAILS_KEY, Code, Refusal, Violation, encode
+from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
-DETAILS_KEY = "grpc-status-details-bin"
 MAX_DETAILS = 4000
 """Bytes of violations in the trailers: many peers refuse more than 8 KiB of metadata in all, and these may travel in base64."""
 MAX_MESSAGE = 1000
@@ -140,13 +140,13 @@ def _name(context: "grpc.aio.ServicerContext", ids: RequestIds) -> None:
     """Gives the call its id. gRPC runs each call in a task of its own, so that nobody need take it back."""
     request_id = ids.of(context.invocation_metadata() or ())
     logs.request_id.set(request_id)
-    context.set_trailing_metadata(((KEY, request_id),))
+    context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
 
 async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
     """Ends the call with the refusal."""
     told = shorten(refusal)
-    trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (KEY, logs.request_id.get()))
+    trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
     await context.abort(_GRPC[told.code], told.message, trailers)
     raise AssertionError("abort raises")
 

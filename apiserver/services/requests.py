@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 from itertools import count
 
-KEY = "x-request-id"
-"""Of the metadata, in both directions."""
+from pinnace.api.wellknown import REQUEST_ID_KEY
+
 _SOUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,63}")
 
 
@@ -23,6 +23,6 @@ class RequestIds:
     def of(self, metadata: Iterable[tuple[str, str | bytes]]) -> str:
         """The caller's own, if it is at most 64 characters that harm neither a log nor a shell; else a new one."""
         for key, value in metadata:
-            if key == KEY and isinstance(value, str) and _SOUND.fullmatch(value):
+            if key == REQUEST_ID_KEY and isinstance(value, str) and _SOUND.fullmatch(value):
                 return value
         return f"{self._prefix}{next(self._calls)}"

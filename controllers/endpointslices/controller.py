@@ -12,10 +12,9 @@ from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
+from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
-
-_ZONE_LABEL = "topology.kubernetes.io/zone"
 
 
 def service_of(each: EndpointSlice) -> str:
@@ -88,7 +87,7 @@ class EndpointSliceController:
 
     def _zone_of(self, node: str) -> str:
         found = self._nodes.get(node)
-        return found.metadata.labels.get(_ZONE_LABEL, "") if found is not None else ""
+        return found.metadata.labels.get(ZONE_LABEL, "") if found is not None else ""
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """The services that select it now or did."""

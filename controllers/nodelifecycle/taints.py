@@ -10,13 +10,12 @@ from controllers.nodelifecycle.conditions import ready
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.times import to_time
-from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
+from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT
 
-UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 _BY_CONDITION = {
     ("Ready", "False"): NOT_READY_TAINT,
     ("Ready", "Unknown"): UNREACHABLE_TAINT,
-    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+    ("MemoryPressure", "True"): MEMORY_PRESSURE_TAINT,
     ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
     ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
     ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",

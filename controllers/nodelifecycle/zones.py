@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.wellknown import REGION_LABEL, ZONE_LABEL
 
-_REGION, _ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 FEW = 2
 """So many nodes that are not ready disrupt no zone."""
 RECOVERY = 5.0
@@ -44,7 +44,7 @@ class Rates:
 
 def zone_of(node: Node) -> str:
     labels = node.metadata.labels
-    region, zone = labels.get(_REGION, ""), labels.get(_ZONE, "")
+    region, zone = labels.get(REGION_LABEL, ""), labels.get(ZONE_LABEL, "")
     return f"{region}:{zone}" if region or zone else ""
 
 

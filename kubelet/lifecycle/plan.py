@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kubelet.runtime import CallKind, Handler
+from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import (
     Container,
     ContainerPort,
@@ -17,9 +18,6 @@ from pinnace.api.core_v1_pb2 import (
     TCPSocketAction,
 )
 from pinnace.api.intstr_v1_pb2 import IntOrString
-
-DEFAULT_GRACE = 30.0
-"""terminationGracePeriodSeconds."""
 
 
 class ProbePlan(NamedTuple):
@@ -42,7 +40,7 @@ class ContainerPlan(NamedTuple):
     restart_policy: str
     """Its own. An init container of a pod that restarts Always comes back only when it has failed; a sidecar always."""
     sidecar: bool = False
-    grace: float = DEFAULT_GRACE
+    grace: float = defaults.GRACE_SECONDS
     post_start: Handler | None = None
     pre_stop: Handler | None = None
     startup: ProbePlan | None = None
@@ -61,7 +59,7 @@ class PodPlan(NamedTuple):
     main: tuple[ContainerPlan, ...]
     init: tuple[ContainerPlan, ...] = ()
     """With the sidecars among them, in their order."""
-    grace: float = DEFAULT_GRACE
+    grace: float = defaults.GRACE_SECONDS
     deadline: float | None = None
     """activeDeadlineSeconds."""
     gates: tuple[str, ...] = ()
@@ -71,7 +69,8 @@ class PodPlan(NamedTuple):
 
 
 def plan_of(spec: PodSpec) -> PodPlan:
-    grace = float(spec.terminationGracePeriodSeconds) if spec.HasField("terminationGracePeriodSeconds") else DEFAULT_GRACE
+    says = spec.HasField("terminationGracePeriodSeconds")
+    grace = float(spec.terminationGracePeriodSeconds if says else defaults.GRACE_SECONDS)
     policy = spec.restartPolicy or "Always"
     init_policy = "Never" if policy == "Never" else "OnFailure"
     main = tuple(_container(each, policy, grace) for each in spec.containers)
@@ -120,10 +119,10 @@ def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: 
         kind,
         handler,
         float(probe.initialDelaySeconds),
-        float(probe.periodSeconds or 10),
-        float(probe.timeoutSeconds or 1),
-        probe.successThreshold or 1,
-        probe.failureThreshold or 3,
+        float(probe.periodSeconds or defaults.PROBE_PERIOD_SECONDS),
+        float(probe.timeoutSeconds or defaults.PROBE_TIMEOUT_SECONDS),
+        probe.successThreshold or defaults.PROBE_SUCCESSES,
+        probe.failureThreshold or defaults.PROBE_FAILURES,
         float(probe.terminationGracePeriodSeconds) if probe.HasField("terminationGracePeriodSeconds") else grace,
     )
 

@@ -12,6 +12,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 DOMAIN = "pinnace"
+DETAILS_KEY = "grpc-status-details-bin"
+"""The trailer that they travel in."""
 
 
 class Code(IntEnum):

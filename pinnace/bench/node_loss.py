@@ -12,6 +12,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.documents import parse
 from pinnace.api.resources import DEPLOYMENTS
+from pinnace.api.rollouts import HASH_LABEL
 from pinnace.bench.calibration import Bench
 from pinnace.bench.outage import Observer, Outage
 from pinnace.bench.report import Run
@@ -22,7 +23,6 @@ from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import KUBELET, NODE_PREFIX, shares
 
 PATIENCE = 120.0
-HASH_LABEL = "pod-template-hash"
 TOLERATED = 1
 """Seconds for which the pods stay on a node that is lost (Kubernetes' default is 300)."""
 _DEPLOYMENT = """

@@ -9,12 +9,13 @@ from typing import TypeVar
 from pinnace.api.core_v1_pb2 import Namespace, Node
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource, T
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.bench import volumes
 from pinnace.bench.calibration import Bench
 from pinnace.bench.load import CALLERS, Load
 from pinnace.bench.throughput import PATIENCE
 from pinnace.bench.witness import RUNNING, Witness
-from pinnace.bench.workloads import BEFORE, MEASURED, PRIORITY, PRIORITY_CLASS, ZONE, Group, Workload
+from pinnace.bench.workloads import BEFORE, MEASURED, PRIORITY, PRIORITY_CLASS, Group, Workload
 from pinnace.client.client import Client
 from pinnace.cluster.progress import Progress
 
@@ -92,7 +93,7 @@ async def label(client: Client, zones: Mapping[str, str]) -> None:
 
     async def give(name: str) -> None:
         def change(node: Node) -> None:
-            node.metadata.labels[ZONE] = zones[name]
+            node.metadata.labels[ZONE_LABEL] = zones[name]
 
         await client.nodes.modify(name, "", change)
 

@@ -2,12 +2,12 @@
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim, Pod
 from pinnace.api.storage_v1_pb2 import CSINode
+from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
 from pinnace.bench import workload
 
 DRIVER = "ebs.csi.aws.com"
 VOLUMES_PER_NODE = 39
 SIZE, MODE = "1Gi", "ReadOnlyMany"
-BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 
 
 def pod(name: str) -> Pod:
@@ -33,7 +33,7 @@ def volume(name: str, namespace: str) -> PersistentVolume:
 def claim(name: str, namespace: str) -> PersistentVolumeClaim:
     made = PersistentVolumeClaim()
     made.metadata.name, made.metadata.namespace = name, namespace
-    made.metadata.annotations[BIND_COMPLETED] = "true"
+    made.metadata.annotations[BIND_COMPLETED_ANNOTATION] = "true"
     made.spec.accessModes.append(MODE)
     made.spec.resources.requests["storage"].string = SIZE
     made.spec.volumeName = f"{namespace}-{name}"

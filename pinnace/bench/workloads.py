@@ -21,7 +21,6 @@ from pinnace.bench.workload import PODS_PER_NODE, Shape, like, pod
 BEFORE, MEASURED = "sched-0", "sched-1"
 """The namespaces of the pods that are there before, and of those that are measured."""
 PRIORITY_CLASS, PRIORITY = "high", 10
-ZONE = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)

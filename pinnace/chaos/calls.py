@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from pinnace.api.resources import ALL, PODS, Resource
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, PODS, Resource
 from pinnace.api.verbs_pb2 import BatchResponse
 from pinnace.check.facts import digest, labels_digest
 from pinnace.check.history import Item, Outcome, Verb
@@ -29,7 +29,6 @@ _VERBS: dict[str, Verb] = {
     "DeleteBatch": "delete",
     "BindBatch": "bind",
 }
-DEFAULT_NAMESPACE = "default"
 
 
 def parse(method: str) -> tuple[Verb, Resource[Any]] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from pinnace.api import fences
+from pinnace.api import defaults, fences
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
@@ -19,7 +19,6 @@ from pinnace.fit import allocatable, pod_requests
 Amounts = tuple[tuple[str, int], ...]
 """(resource, amount): millicores of cpu, bytes, or a count; see pinnace.fit."""
 
-_DEFAULT_SCHEDULER = "default-scheduler"
 _MESSAGES: dict[str, type[Any]] = {resource.plural: resource.message for resource in ALL}
 
 
@@ -123,7 +122,7 @@ def pod_facts(pod: Pod) -> PodFacts:
         or spec.HasField("affinity")
         or spec.topologySpreadConstraints
         or requests.ports
-        or spec.schedulerName not in ("", _DEFAULT_SCHEDULER)
+        or spec.schedulerName not in ("", defaults.SCHEDULER)
     )
     return PodFacts(
         uid=metadata.uid,

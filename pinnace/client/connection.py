@@ -23,8 +23,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_bef
 
 from pinnace.api import fences
 from pinnace.api.pods_pb2 import Fence
+from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.client.errors import (
-    REQUEST_ID_KEY,
     ApiError,
     OutcomeUnknown,
     Timeout,

@@ -25,11 +25,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
-from pinnace.api.status import Code, Refusal, Violation, decode
+from pinnace.api.status import DETAILS_KEY, Code, Refusal, Violation, decode
+from pinnace.api.wellknown import REQUEST_ID_KEY
 
-DETAILS_KEY = "grpc-status-details-bin"
-REQUEST_ID_KEY = "x-request-id"
-"""Of the trailers of every call."""
 _NO_CONNECTION = "failed to connect to all addresses"
 """How gRPC begins when it found no connection to send a call on: its server had closed the one that there was. What it has sent
 fails otherwise.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from prometheus_client import Counter
 
 from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.resources import ALL, Object
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, Object
 from pinnace.api.times import to_micro_time
 from pinnace.client.client import EventClient
 from pinnace.client.errors import ApiError, OutcomeUnknown, Unavailable
@@ -148,7 +148,7 @@ class Recorder:
         event.firstTimestamp.seconds, event.lastTimestamp.seconds = int(tally.first), int(tally.last)
         event.eventTime.CopyFrom(to_micro_time(tally.first))
         metadata, involved = event.metadata, event.involvedObject
-        metadata.namespace = alike.namespace or "default"
+        metadata.namespace = alike.namespace or DEFAULT_NAMESPACE
         metadata.name = event_name(alike.name, alike)
         involved.kind, involved.namespace, involved.name, involved.uid = alike.kind, alike.namespace, alike.name, alike.uid
         involved.apiVersion = _API_VERSIONS[alike.kind]

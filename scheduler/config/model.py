@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pinnace.api import defaults
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import Plugin
@@ -42,7 +43,7 @@ def default_weights() -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class ProfileConfiguration:
-    scheduler_name: str = "default-scheduler"
+    scheduler_name: str = defaults.SCHEDULER
     points: Mapping[Point, Sequence[str]] = field(default_factory=default_points)
     """Names of plugins, in the order in which they run."""
     weights: Mapping[str, float] = field(default_factory=default_weights)

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from pinnace.api import defaults
 from pinnace.runtime.configuration import ConfigurationError, fields, items, seconds, text
 from scheduler.config.extenders import parse_extenders
 from scheduler.config.model import Configuration, ProfileConfiguration, Source, built_in
@@ -74,7 +75,7 @@ def _profile(raw: Any, path: str) -> ProfileConfiguration:
     sources = built_in()
     resolved = resolve(profile.get("plugins", {}), f"{path}.plugins", sources)
     return ProfileConfiguration(
-        scheduler_name=text(profile.get("schedulerName", "default-scheduler"), f"{path}.schedulerName"),
+        scheduler_name=text(profile.get("schedulerName", defaults.SCHEDULER), f"{path}.schedulerName"),
         points=resolved.points,
         weights=resolved.weights,
         args=_args(profile.get("pluginConfig", []), f"{path}.pluginConfig", sources),

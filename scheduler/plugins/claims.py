@@ -6,10 +6,9 @@ from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.storageclass import class_of
+from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
 from scheduler.framework import ClusterEvent, PodInfo
 from scheduler.plugins.listers import Objects
-
-BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 
 
 class Volumes:
@@ -47,7 +46,7 @@ class Volumes:
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
     """Both sides know of each other: whoever bound them has said so."""
-    completed = claim.status.phase == "Bound" or BIND_COMPLETED in claim.metadata.annotations
+    completed = claim.status.phase == "Bound" or BIND_COMPLETED_ANNOTATION in claim.metadata.annotations
     return bool(claim.spec.volumeName) and completed
 
 

@@ -3,10 +3,11 @@
 import numpy as np
 
 from pinnace.api.tolerations import tolerates
+from pinnace.api.wellknown import UNSCHEDULABLE_TAINT
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 
 REASON = "node(s) were unschedulable"
-TAINT = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
+TAINT = (UNSCHEDULABLE_TAINT, "", "NoSchedule")
 
 
 class NodeUnschedulable:

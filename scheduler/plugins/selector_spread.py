@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from pinnace.api.wellknown import REGION_LABEL, ZONE_LABEL
 from pinnace.fit.table import IntArray
 from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.arguments import check_names
 from scheduler.plugins.listers import Objects, Siblings
 
-ZONE = "topology.kubernetes.io/zone"
-REGION = "topology.kubernetes.io/region"
 _ZONE_SHARE = 2 / 3
 _SIBLINGS = "SelectorSpread.siblings"
 _ZONES = "SelectorSpread.zones"
@@ -64,5 +63,5 @@ def _fewest(counts: FloatArray, most: float) -> FloatArray:
 
 def _zones(nodes: NodeTable) -> IntArray:
     """A number for each node's zone, which is one of its region; 0 for a node that is in neither."""
-    regions, zones = nodes.label(REGION).codes.astype(np.int64), nodes.label(ZONE).codes
+    regions, zones = nodes.label(REGION_LABEL).codes.astype(np.int64), nodes.label(ZONE_LABEL).codes
     return regions * (int(zones.max()) + 1) + zones

@@ -11,6 +11,7 @@ from typing import Any
 from pinnace.api import selectors
 from pinnace.api.core_v1_pb2 import TopologySpreadConstraint
 from pinnace.api.selectors import NOTHING, LabelRequirement
+from pinnace.api.wellknown import ZONE_LABEL
 from scheduler.cache.pod_index import Selection
 from scheduler.framework import PodInfo
 from scheduler.plugins.arguments import check_names, fields, items, whole_number
@@ -19,7 +20,7 @@ HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 HOSTNAME = "kubernetes.io/hostname"
 SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(topologyKey=HOSTNAME, maxSkew=3, whenUnsatisfiable=SOFT),
-    TopologySpreadConstraint(topologyKey="topology.kubernetes.io/zone", maxSkew=5, whenUnsatisfiable=SOFT),
+    TopologySpreadConstraint(topologyKey=ZONE_LABEL, maxSkew=5, whenUnsatisfiable=SOFT),
 )
 _DEFAULT_FIELDS = ("topologyKey", "maxSkew", "whenUnsatisfiable", "minDomains", "nodeAffinityPolicy", "nodeTaintsPolicy")
 

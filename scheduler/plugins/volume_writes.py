@@ -5,8 +5,8 @@ In Kubernetes the scheduler writes the volume's side only, and its volume contro
 
 from pinnace.api.core_v1_pb2 import ObjectReference, PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
 from pinnace.client.client import Client
-from scheduler.plugins.claims import BIND_COMPLETED
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -22,7 +22,7 @@ async def bind(client: Client, claim: PersistentVolumeClaim, volume: PersistentV
     own.metadata.annotations[BOUND_BY_CONTROLLER] = "yes"
     own = await volumes.update(own)
     theirs.spec.volumeName = volume.metadata.name
-    theirs.metadata.annotations.update({BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"})
+    theirs.metadata.annotations.update({BIND_COMPLETED_ANNOTATION: "yes", BOUND_BY_CONTROLLER: "yes"})
     theirs = await claims.update(theirs)
     own.status.phase = theirs.status.phase = "Bound"
     theirs.status.accessModes[:] = volume.spec.accessModes

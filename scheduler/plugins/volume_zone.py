@@ -10,6 +10,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storageclass import class_of
+from pinnace.api.wellknown import OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 from scheduler.framework import (
     SKIP,
     BoolArray,
@@ -28,10 +29,8 @@ from scheduler.plugins.listers import Objects
 REASON = "node(s) had no available volume zone"
 NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
 NO_VOLUME = "PersistentVolume had no name"
-ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
-TODAY = {OLD_ZONE: ZONE, OLD_REGION: REGION}
-LABELS = (OLD_ZONE, OLD_REGION, ZONE, REGION)
+TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
+LABELS = (*TODAY, *TODAY.values())
 SEPARATOR = "__"
 """Between the zones of a volume that is in several."""
 _STATE = "VolumeZone.volumes"

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 from grpc import StatusCode
 
-from pinnace.client.errors import DETAILS_KEY
+from pinnace.api.status import DETAILS_KEY
 from pinnace.client.peer import CONNECT_TIMEOUT, Peer
 from tests.simulation.network import CLOSED, Frame, Network, Socket
 from tests.simulation.process import PROCESS, Process

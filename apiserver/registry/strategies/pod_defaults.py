@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
+from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import (
     Container,
     HTTPGetAction,
@@ -16,8 +17,6 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.api.unmodelled import says_more
 
-GRACE_SECONDS = 30
-SCHEDULER = "default-scheduler"
 FILE_MODE = 0o644
 TOKEN_SECONDS = 3600
 _MAX_IMAGE = 512
@@ -44,9 +43,9 @@ def set_template_defaults(spec: PodSpec) -> None:
     if not spec.dnsPolicy:
         spec.dnsPolicy = "ClusterFirst"
     if not spec.schedulerName:
-        spec.schedulerName = SCHEDULER
+        spec.schedulerName = defaults.SCHEDULER
     if not spec.HasField("terminationGracePeriodSeconds"):
-        spec.terminationGracePeriodSeconds = GRACE_SECONDS
+        spec.terminationGracePeriodSeconds = defaults.GRACE_SECONDS
     if not spec.HasField("securityContext"):
         spec.securityContext.SetInParent()
     for volume in spec.volumes:
@@ -106,10 +105,10 @@ def _default_handlers(handlers: Iterable[LifecycleHandler]) -> None:
 
 
 def _default_probe(probe: Probe) -> None:
-    probe.timeoutSeconds = probe.timeoutSeconds or 1
-    probe.periodSeconds = probe.periodSeconds or 10
-    probe.successThreshold = probe.successThreshold or 1
-    probe.failureThreshold = probe.failureThreshold or 3
+    probe.timeoutSeconds = probe.timeoutSeconds or defaults.PROBE_TIMEOUT_SECONDS
+    probe.periodSeconds = probe.periodSeconds or defaults.PROBE_PERIOD_SECONDS
+    probe.successThreshold = probe.successThreshold or defaults.PROBE_SUCCESSES
+    probe.failureThreshold = probe.failureThreshold or defaults.PROBE_FAILURES
     if probe.handler.HasField("httpGet"):
         _default_http(probe.handler.httpGet)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import (
     Container,
     ContainerState,
@@ -17,13 +18,11 @@ from pinnace.cli.describe.text import NONE, Detailed, Fields, Rows, Value, insta
 from pinnace.printers.ages import is_set
 from pinnace.printers.pods import status
 
-DEFAULT_SCHEDULER = "default-scheduler"
-
 
 def waits_for_scheduler(pod: Pod) -> bool:
     """Whether it has no node, and it is for the cluster's own schedulers to give it one."""
     waits = not pod.spec.nodeName and pod.status.phase in ("", "Pending") and not pod.spec.schedulingGates
-    return waits and pod.spec.schedulerName in ("", DEFAULT_SCHEDULER) and not is_set(pod.metadata.deletionTimestamp)
+    return waits and pod.spec.schedulerName in ("", defaults.SCHEDULER) and not is_set(pod.metadata.deletionTimestamp)
 
 
 def describe(pod: Pod, events: Sequence[Event], now: float, *, leaderless: str = "") -> Fields:
@@ -38,7 +37,7 @@ def describe(pod: Pod, events: Sequence[Event], now: float, *, leaderless: str =
     if spec.priorityClassName:
         fields["Priority Class Name"] = spec.priorityClassName
     fields |= {
-        "Scheduler": spec.schedulerName or DEFAULT_SCHEDULER,
+        "Scheduler": spec.schedulerName or defaults.SCHEDULER,
         "Node": "/".join(filter(None, (spec.nodeName, pod.status.hostIP))) or NONE,
         "Start Time": instant(pod.status.startTime) or NONE,
         "Labels": pairs(meta.labels),

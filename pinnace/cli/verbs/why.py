@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.podstatus import ended
 from pinnace.api.resources import PODS
@@ -12,7 +13,7 @@ from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli import explanations, formats
 from pinnace.cli.command import verb
 from pinnace.cli.console import out
-from pinnace.cli.describe.pods import DEFAULT_SCHEDULER, waits_for_scheduler
+from pinnace.cli.describe.pods import waits_for_scheduler
 from pinnace.cli.explainer import ask
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.query import Query
@@ -97,7 +98,7 @@ async def _node(session: Session, name: str) -> None:
 
 
 def _by_scheduler(event: Event, pod: Pod) -> bool:
-    return (event.reportingComponent or event.source.component) == (pod.spec.schedulerName or DEFAULT_SCHEDULER)
+    return (event.reportingComponent or event.source.component) == (pod.spec.schedulerName or defaults.SCHEDULER)
 
 
 def _document(event: Event) -> dict[str, object]:

@@ -2,19 +2,20 @@
 
 import pytest
 
-from apiserver.admission.default_storage_class import IS_DEFAULT, DefaultStorageClass
+from apiserver.admission.default_storage_class import DefaultStorageClass
 from apiserver.cacher.cacher import Cacher
 from apiserver.storage.interface import KeyValue
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
+from pinnace.api.wellknown import DEFAULT_CLASS_ANNOTATION
 
 
 def stored(name: str, seconds: int, default: str = "true") -> KeyValue:
     obj = StorageClass(provisioner="example.com/disks")
     obj.metadata.name, obj.metadata.creationTimestamp.seconds = name, seconds
-    obj.metadata.annotations[IS_DEFAULT] = default
+    obj.metadata.annotations[DEFAULT_CLASS_ANNOTATION] = default
     return KeyValue(STORAGE_CLASSES.key("", name), obj.SerializeToString(), 1, 1, 1)
 
 

@@ -10,10 +10,9 @@ from google.protobuf.message import Message
 
 from pinnace.api import wire
 from pinnace.api.resources import Object
-from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.connection import Connection
-from pinnace.client.errors import DETAILS_KEY
 from pinnace.runtime.tls import TlsFiles, server_credentials
 
 Unary = Callable[[Any, grpc.aio.ServicerContext], Awaitable[Message]]

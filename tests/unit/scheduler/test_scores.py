@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.wellknown import REGION_LABEL as REGION
+from pinnace.api.wellknown import ZONE_LABEL as ZONE
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import SKIP, CycleState, NodeTable, NormalizePlugin, PreScorePlugin, ScorePlugin
@@ -17,7 +19,7 @@ from scheduler.plugins.image_locality import ImageLocality
 from scheduler.plugins.node_affinity import NodeAffinity
 from scheduler.plugins.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoidPods
 from scheduler.plugins.pod_topology_spread import PodTopologySpread
-from scheduler.plugins.selector_spread import REGION, ZONE, SelectorSpread
+from scheduler.plugins.selector_spread import SelectorSpread
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT

@@ -15,9 +15,10 @@ from apiserver.assembly import Settings
 from apiserver.auth.audit import AuditLog
 from apiserver.cacher.resource import ResourceCache
 from apiserver.server import ApiServer
-from apiserver.services.requests import KEY, RequestIds
+from apiserver.services.requests import RequestIds
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.pods_pb2 import CreatePodRequest
+from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.cli.errors import explain
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -54,12 +55,13 @@ def as_before() -> Iterator[None]:
     "sent", ["", "x" * 65, "two words", "line\nbreak", "-rf", "$(reboot)", "\x1b[2J", "ä"], ids=lambda sent: ascii(sent)[:12]
 )
 def test_what_may_harm_a_log_is_replaced(sent: str) -> None:
-    assert RequestIds("one").of([("user-agent", "x"), (KEY, sent)]) == "one-1"
+    assert RequestIds("one").of([("user-agent", "x"), (REQUEST_ID_KEY, sent)]) == "one-1"
 
 
 def test_each_call_has_its_own() -> None:
     ids = RequestIds("one")
-    assert [ids.of([]), ids.of([(KEY, "4bf92f35-77b3")]), ids.of([(KEY, b"bytes")])] == ["one-1", "4bf92f35-77b3", "one-2"]
+    sent = [], [(REQUEST_ID_KEY, "4bf92f35-77b3")], [(REQUEST_ID_KEY, b"bytes")]
+    assert [ids.of(each) for each in sent] == ["one-1", "4bf92f35-77b3", "one-2"]
 
 
 async def test_the_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
@@ -69,12 +71,12 @@ async def test_the_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
         await Client(connection).pods.list()  # tries again until the server is ready
         await connection.close()
         create = channel.unary_unary("/pinnace.v1.Pods/Create")
-        done = create(request, metadata=((KEY, "mine-7"),))
+        done = create(request, metadata=((REQUEST_ID_KEY, "mine-7"),))
         await done
-        assert (KEY, "mine-7") in list(await done.trailing_metadata())
+        assert (REQUEST_ID_KEY, "mine-7") in list(await done.trailing_metadata())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await create(request)
-        own = dict(caught.value.trailing_metadata() or ())[KEY]
+        own = dict(caught.value.trailing_metadata() or ())[REQUEST_ID_KEY]
     found = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
     assert [(line["auditID"], line["responseStatus"]["status"]) for line in found] == [("mine-7", "Success"), (own, "Failure")]
 

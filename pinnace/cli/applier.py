@@ -1,7 +1,8 @@
 """Carries out what `applying` decides, for objects that go together.
 
 Applying is idempotent, so it may be repeated whatever happened: when somebody else was faster, or when an answer was lost, the
-object is read again and decided upon again.
+object is read again and decided upon again. What may not be done for all at once is done for each: who may get, create and
+update may apply.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from pinnace.api.selectors import one_of
 from pinnace.cli.applying import CONFIGURED, CREATED, UNCHANGED, Desired, merged
 from pinnace.cli.query import AT_ONCE
 from pinnace.client.client import Client
-from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown, from_status
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, OutcomeUnknown, from_status
 
 BATCHED = (PODS, NODES)
 """Resources whose services create many objects in one call."""
@@ -54,6 +55,10 @@ class Item:
             case _:
                 self.outcome = error
 
+    def unread(self, error: ApiError) -> None:
+        """What is there is not known, and so nothing can be done: unless an attempt has perhaps done it."""
+        self.outcome = self.error if isinstance(self.error, OutcomeUnknown) else error
+
 
 class Applier:
     def __init__(self, client: Client, *, dry_run: bool) -> None:
@@ -62,11 +67,12 @@ class Applier:
         self._limit = asyncio.Semaphore(AT_ONCE)
 
     async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
-        """The outcome of each, in order; see `applying.chunks`. Raises ApiError when what is there cannot be read."""
+        """The outcome of each, in order; see `applying.chunks`."""
         items = [Item(desired) for desired in chunk]
         open_ = items
         for _ in range(ROUNDS):
             await self._read(open_)
+            open_ = [item for item in open_ if item.outcome is None]
             new = [item for item in open_ if item.live is None]
             await asyncio.gather(self._create(new), *(self._update(item) for item in open_ if item.live is not None))
             open_ = [item for item in open_ if item.outcome is None]
@@ -75,7 +81,7 @@ class Applier:
         return [item.outcome or item.error or UNCHANGED for item in items]
 
     async def _read(self, items: Sequence[Item]) -> None:
-        """One list for each namespace."""
+        """One list for each namespace. What cannot be read has an outcome."""
         by_namespace: defaultdict[str, list[Item]] = defaultdict(list)
         for item in items:
             item.live = None
@@ -83,10 +89,27 @@ class Applier:
                 by_namespace[item.desired.obj.metadata.namespace].append(item)
         for namespace, group in by_namespace.items():
             wanted = one_of("metadata.name", (item.desired.obj.metadata.name for item in group))
-            client = self._client.of(group[0].desired.resource)
-            found = {obj.metadata.name: obj for obj in (await client.list(namespace, fields=wanted)).items}
-            for item in group:
-                item.live = found.get(item.desired.obj.metadata.name)
+            try:
+                listing = await self._client.of(group[0].desired.resource).list(namespace, fields=wanted)
+            except Forbidden:
+                await asyncio.gather(*map(self._read_one, group))
+            except ApiError as error:
+                for item in group:
+                    item.unread(error)
+            else:
+                found = {obj.metadata.name: obj for obj in listing.items}
+                for item in group:
+                    item.live = found.get(item.desired.obj.metadata.name)
+
+    async def _read_one(self, item: Item) -> None:
+        meta = item.desired.obj.metadata
+        async with self._limit:
+            try:
+                item.live = await self._client.of(item.desired.resource).get(meta.name, meta.namespace)
+            except NotFound:
+                pass
+            except ApiError as error:
+                item.unread(error)
 
     async def _create(self, items: Sequence[Item]) -> None:
         if len(items) < 2 or self._dry_run or items[0].desired.resource not in BATCHED:
@@ -95,6 +118,9 @@ class Applier:
         client = self._client.of(items[0].desired.resource)
         try:
             results = await client.create_batch([item.desired.obj for item in items])
+        except Forbidden:  # for one of them: they may be of several namespaces
+            await asyncio.gather(*map(self._create_one, items))
+            return
         except ApiError as error:
             for item in items:
                 item.settle(CREATED, error)

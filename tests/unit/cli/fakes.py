@@ -26,6 +26,7 @@ def refusal(code: Code, reason: str = "", message: str = "no") -> ApiError:
 LOST = refusal(Code.UNAVAILABLE, "OutcomeUnknown", "the answer was lost")
 DOWN = refusal(Code.UNAVAILABLE, "", "cannot connect")
 STALE = refusal(Code.ABORTED, "Conflict", "stale")
+FORBIDDEN = refusal(Code.PERMISSION_DENIED, "Forbidden", "you may not")
 EXPIRED = refusal(Code.OUT_OF_RANGE, "Expired", "compacted")
 
 

@@ -17,7 +17,7 @@ from pinnace.cli.applier import Applier
 from pinnace.cli.applying import CHUNK, chunks, desired, in_order
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, OutcomeUnknown
 from tests.builders import make_node, make_pod
-from tests.unit.cli.fakes import DOWN, LOST, STALE, FakeApi, refusal
+from tests.unit.cli.fakes import DOWN, FORBIDDEN, LOST, STALE, FakeApi, refusal
 
 POD = """
 apiVersion: v1
@@ -259,6 +259,40 @@ async def test_no_server_is_each_objects_error() -> None:
     api.of(PODS).fail("create_batch", DOWN)
     outcomes = await applied(api, pods("a", "b"))
     assert outcomes == [DOWN, DOWN]
+
+
+async def test_who_may_not_list_gets_what_is_named() -> None:
+    api = FakeApi()
+    await applied(api, pod())
+    api.calls.clear()
+    api.of(PODS).fail("list", FORBIDDEN)
+    both = [*pod(POD.replace("app:1", "app:2")), *pod(POD.replace("name: a,", "name: b,"))]
+    assert await applied(api, both) == ["configured", "created"]
+    assert sorted(api.calls) == ["create pods", "get pods", "get pods", "list pods", "update pods"]
+
+
+async def test_what_cannot_be_read_is_that_objects_error_and_others_are_applied() -> None:
+    api = FakeApi()
+    for verb, error in (("list", FORBIDDEN), ("get", FORBIDDEN)):
+        api.of(PODS).fail(verb, error)
+    elsewhere = pod(POD.replace("namespace: default", "namespace: elsewhere"))
+    assert await applied(api, [*pod(), *elsewhere]) == [FORBIDDEN, "created"]
+    api.of(PODS).fail("list", DOWN)
+    assert await applied(api, [*pod(), *elsewhere]) == [DOWN, "unchanged"]
+
+
+async def test_a_lost_answer_and_then_no_server() -> None:
+    api = FakeApi()
+    api.of(PODS).fail("create", LOST, after=True)
+    api.of(PODS).complete = lambda obj: api.of(PODS).fail("list", DOWN)
+    assert await applied(api, pod()) == [LOST], "it may have happened"
+
+
+async def test_who_may_create_some_of_what_goes_together_creates_those() -> None:
+    api = FakeApi()
+    api.of(PODS).fail("create_batch", FORBIDDEN)
+    api.of(PODS).fail("create", FORBIDDEN)
+    assert await applied(api, pods("a", "b")) == [FORBIDDEN, "created"]
 
 
 async def test_a_missing_namespace_is_final() -> None:

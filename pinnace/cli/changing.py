@@ -65,7 +65,34 @@ async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
         except Conflict:
             if attempt == ATTEMPTS:
                 raise
-            obj = await client.get(obj.metadata.name, obj.metadata.namespace)
+            found = await client.get(obj.metadata.name, obj.metadata.namespace)
+            if _stored(obj, new, found):
+                return said
+            obj = found
         else:
             return said
     raise AssertionError("unreachable")
+
+
+def _stored(old: T, sent: T, found: T) -> bool:
+    """Whether an update that met a conflict is what it met: where an answer was lost, the connection sends the update again.
+    Others may have added to it since: what the store counts, the status, labels and annotations that the update left alone."""
+    ours, present = _settled(sent), _settled(found)
+    for name in ("labels", "annotations"):
+        before, mine, theirs = (getattr(obj.metadata, name) for obj in (old, ours, present))
+        for key in {*before, *mine, *theirs}:
+            if before.get(key) == mine.get(key):
+                mine.pop(key, None)
+                theirs.pop(key, None)
+    return bool(ours == present)
+
+
+def _settled(obj: T) -> Any:
+    """A copy without what a writer of specs does not decide."""
+    copy: Any = type(obj)()
+    copy.CopyFrom(obj)
+    for part, fields in ((copy, ("status",)), (copy.metadata, ("resourceVersion", "generation"))):
+        for field in fields:
+            if field in part.DESCRIPTOR.fields_by_name:  # not every kind has a status
+                part.ClearField(field)
+    return copy

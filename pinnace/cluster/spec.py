@@ -27,9 +27,12 @@ MOST_NODES = 1_000_000
 
 
 def default_data_dir() -> Path:
-    """Source: https://specifications.freedesktop.org/basedir-spec/latest/ (a relative XDG_STATE_HOME is to be ignored)."""
+    """By its real name, as --data-dir is taken: contexts and processes are known by it.
+
+    Source: https://specifications.freedesktop.org/basedir-spec/latest/ (a relative XDG_STATE_HOME is to be ignored).
+    """
     base = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "pinnace" / "default"
+    return ((Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "pinnace" / "default").resolve()
 
 
 @dataclass(frozen=True, slots=True)

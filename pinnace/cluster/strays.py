@@ -19,17 +19,23 @@ from pinnace.runtime.procfs import Identity
 MODULES = (*(f"{component}.main" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET)), "kubelet.process.shim")
 """What runs as `python -m MODULE`; a shim is the parent of a container that is a process."""
 
+STORE = "--data-dir="
+"""Where a member of etcd is told what is its own."""
+
 
 def find(data_dir: Path) -> list[Identity]:
-    """Those that run. Takes a few milliseconds."""
-    folders = {data_dir, data_dir.resolve()}
-    inside = tuple(f"{make(folder)}/" for folder in folders for make in (etcd_folder, pki_folder, pods_folder))
-    stores = tuple(f"--data-dir={etcd_folder(folder)}/" for folder in folders)
+    """Those that run, by whatever links the folder was named when they were started. Takes a few milliseconds."""
+    folder = data_dir.resolve()
+    etcd, *others = (make(folder) for make in (etcd_folder, pki_folder, pods_folder))
+
+    def inside(argument: str, *folders: Path) -> bool:
+        return argument.startswith("/") and not set(Path(argument).resolve().parents).isdisjoint(folders)
 
     def ours(argv: Sequence[str]) -> bool:
         if "-m" in argv[:-1] and argv[argv.index("-m") + 1] in MODULES:
-            return any(argument.startswith(inside) for argument in argv)
-        return any(argument.startswith(stores) for argument in argv)
+            return any(inside(argument, etcd, *others) for argument in argv)
+        stores = (argument.removeprefix(STORE) for argument in argv if argument.startswith(STORE))
+        return any(inside(store, etcd) for store in stores)
 
     return [process for pid, argv in procfs.own() if ours(argv) and (process := procfs.identify(pid))]
 

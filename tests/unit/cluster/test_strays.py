@@ -79,6 +79,15 @@ async def test_they_are_ended_with_all_that_they_have_started(tmp_path: Path, ru
     assert await strays.end(data) == 0
 
 
+async def test_they_are_found_whatever_the_folder_was_called(tmp_path: Path, running: Running) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    ours = {*some(running, link / "data"), *some(running, tmp_path / "real" / "data")}
+    for data in (link / "data", tmp_path / "real" / "data"):
+        assert {process.pid for process in strays.find(data)} == ours
+
+
 async def test_a_state_says_whose_they_are(tmp_path: Path, running: Running) -> None:
     """Another `up` was faster: it is not a cluster without a state that is ended."""
     ours = some(running, tmp_path)

@@ -126,6 +126,19 @@ def test_a_context_without_a_folder_is_not_taken_for_the_default_cluster(
     assert context in capsys.readouterr().err
 
 
+def test_the_default_folder_has_one_name_though_there_is_a_link_on_the_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`up` named one, `down --data-dir` resolved it, and neither the context nor the processes were those of the other."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
+    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
+    assert config.current_context() == "local"
+    assert run(["down", "--data-dir", str(tmp_path / "link" / "pinnace" / "default")]) == ExitCode.OK
+    assert config.current_context() == ""
+
+
 def test_two_folders_have_two_contexts(tmp_path: Path) -> None:
     local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
     local.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "big"))

@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos scenarios stories compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories compose-test compose-bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
@@ -86,8 +86,8 @@ chaos-test: setup ## Run the tests that break clusters of real processes: what e
 	@$(BIN)/pytest -m chaos tests/integration
 
 scenarios: setup ## Play every scenario of `pinnace chaos`, one after the other
-	@for name in kill-leader freeze-leader partition-leader kill-apiserver etcd-leader etcd-quorum compact duplicate-kubelet; do \
-		$(BIN)/pinnace chaos $$name || exit; done
+	@names=$$($(BIN)/python -c 'from pinnace.chaos.scenarios.table import SCENARIOS; print(*SCENARIOS)') && \
+		for name in $$names; do $(BIN)/pinnace chaos $$name || exit; done
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
 	@$(BIN)/python tools/standins.py

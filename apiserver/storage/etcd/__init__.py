@@ -4,7 +4,7 @@ storage.py     EtcdStorage: the interface, one call each
 members.py     channels to several endpoints, and which one is used now
 errors.py      etcd's errors -> StorageError, once
 codec.py       messages <-> the interface's values (pure)
-watch.py       the watch stream: whole revisions, compaction, silence
+watch.py       the watch stream: whole revisions, compaction, silence; streams.py: writing to streams that may have failed
 space.py       getting out of NOSPACE after a compaction
 credentials.py the options by which a program is told what to show to etcd
 

@@ -5,6 +5,7 @@ leaders.py     the leading scheduler dies, freezes, cannot make itself heard
 servers.py     API servers die
 stores.py      etcd loses its leader, its majority, its past
 kubelets.py    two kubelets with one name
+writers.py     many write the same few objects
 crowd.py       pods enough to keep a scheduler busy; figures.py: what a history says in one number
 table.py       all of them
 """

@@ -1,0 +1,46 @@
+"""Maps that people keep by hand: what docstrings of packages and the documentation say of where things are."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ALL = [path.relative_to(ROOT) for path in ROOT.glob("[!.]*/**/*")] + [path.relative_to(ROOT) for path in ROOT.glob("[!.]*")]
+PATHS = {f"/{path}" for path in ALL}
+PACKAGES = {str(p.parent): ast.get_docstring(ast.parse((ROOT / p).read_text())) for p in ALL if p.name == "__init__.py"}
+PARTS = "apiserver|controllers|kubelet|pinnace|scheduler"
+NO_PLACES = r"pinnace\.io|pinnace(\.admission)?\.v1\.|apiserver\.crt|kubelet\.(pinnace|sync)|controllers/4711|FILE.py"
+NO_PLACES += r"|scheduler\.(schedule|bind)"  # spans, as kubelet.sync
+
+
+@pytest.mark.parametrize("package", [package for package, text in PACKAGES.items() if text])
+def test_a_package_lists_all_its_modules_or_none(package: str) -> None:
+    text = PACKAGES[package] or ""
+    there = {p.stem for p in ALL if str(p.parent) == package and p.suffix == ".py" and not p.stem.startswith(("__", "test_"))}
+    there |= {Path(each).name for each in PACKAGES if str(Path(each).parent) == package}
+    assert set(re.findall(r"(?<![\w/])(\w+)\.py\b", text)) <= there
+    listed = there.intersection(re.findall(r"^ *(\w+)\S*(?:, \S+)* {2,}\S", text, re.MULTILINE))
+    if len(listed) > 1:
+        assert there <= set(re.findall(r"\w+", text))
+
+
+@pytest.mark.parametrize("document", [path for path in ALL if path.suffix == ".md"], ids=str)
+def test_a_document_names_what_is_there(document: Path) -> None:
+    text = (ROOT / document).read_text()
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
+    assert not [link for link in links if not (ROOT / document.parent / link).exists()]
+    code = " ".join(each for each in re.findall(r"`([^`\n]+)`", text) if not re.search(NO_PLACES, each))
+    paths = re.findall(rf"(?<![\w./-])(?:{PARTS}|tests|bench|docs|examples|proto|tools)/[\w./-]*\w(?![\w{{*])", code)
+    assert not [path for path in paths if f"/{path}" not in PATHS]
+    files = re.findall(r"(?<![\w./<-])\w[\w/-]*\.(?:py|proto)\b", code)
+    assert not [file for file in files if not any(path.endswith(f"/{file}") for path in PATHS)]
+    modules = re.findall(rf"(?<![\w./-])(?:{PARTS}|tests)(?:\.\w+)+(?![\w.])", code)
+    places = [f"/{module.replace('.', '/')}" for module in modules]
+    assert not [place for place in places if not PATHS & {place, f"{place}.py", f"{place.rpartition('/')[0]}.py"}]
+
+
+def test_the_table_of_packages_has_all() -> None:
+    listed = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert set(listed) == {p.replace("/", ".") for p in PACKAGES if re.fullmatch(rf"pinnace/\w+|(?!pinnace$)({PARTS})", p)}

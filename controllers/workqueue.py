@@ -48,10 +48,6 @@ class WorkQueue:
         """Keys that wait for a worker."""
         return self._waiting.qsize()
 
-    @property
-    def asleep(self) -> int:
-        return len(self._asleep)
-
     def add(self, key: str) -> None:
         if key not in self._wanted:
             self._wanted.add(key)

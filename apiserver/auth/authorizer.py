@@ -28,13 +28,6 @@ class Authorizer(Protocol):
         ...
 
 
-class AlwaysAllow:
-    """For tests, and where nobody is told apart."""
-
-    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
-        return
-
-
 class Policy:
     """`refresh` brings the caches up to etcd's present revision; it raises when that cannot be done."""
 

@@ -9,7 +9,7 @@ A patch is as much work as its object has parts, however little it says: one of 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from google.protobuf.descriptor import MethodDescriptor
 
@@ -36,6 +36,15 @@ Width = Callable[[Any], int]
 """Of a request."""
 Size = Callable[[Any], int]
 """Bytes of the stored object that a request names; 0: there is none."""
+
+
+@runtime_checkable
+class KnowsSizes(Protocol):
+    """A service that can tell how large a stored object is."""
+
+    def stored_size(self, request: Any) -> int:
+        """A Size."""
+        ...
 
 
 def width_of(method: MethodDescriptor, size: Size = lambda request: 0) -> Width:

@@ -8,9 +8,6 @@ from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
 from pinnace.api.podstatus import ended
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 
-DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-"""The annotation that names the container which is meant when none is named."""
-
 
 def choose(pod: Pod, wanted: str) -> str:
     """The name of the container. Raises Rejected."""

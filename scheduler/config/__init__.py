@@ -25,7 +25,7 @@ nothing would be a lie.
 """
 
 from pinnace.runtime.configuration import ConfigurationError
-from scheduler.config.build import build, check, default_plugins, needs, writes
+from scheduler.config.build import build, check, needs, writes
 from scheduler.config.model import Configuration, ProfileConfiguration
 from scheduler.config.parse import parse, with_plugin
 from scheduler.config.write import write
@@ -36,7 +36,6 @@ __all__ = [
     "ProfileConfiguration",
     "build",
     "check",
-    "default_plugins",
     "needs",
     "parse",
     "with_plugin",

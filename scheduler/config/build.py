@@ -14,7 +14,6 @@ from scheduler.framework.loader import PluginLoadError, make
 from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled
 from scheduler.framework.runtime import Framework
-from scheduler.plugins import DEFAULTS
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 
 
@@ -49,12 +48,6 @@ def needs(configuration: Configuration) -> list[Resource[Any]]:
 def writes(configuration: Configuration) -> list[Resource[Any]]:
     """The resources of which some plugin writes objects."""
     return _stated("writes", configuration)
-
-
-def default_plugins() -> list[Enabled]:
-    """The built-in plugins, with their usual weights."""
-    handle = Offline()
-    return [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULTS.items()]
 
 
 def _stated(attribute: str, configuration: Configuration) -> list[Resource[Any]]:

@@ -9,6 +9,7 @@ from scheduler.config.extenders import write_extender
 from scheduler.config.model import Configuration, ProfileConfiguration
 from scheduler.config.parse import API_VERSION, KIND
 from scheduler.config.plugins import EVERYTHING, MULTI_POINT
+from scheduler.framework.interface import CompletesArgs
 from scheduler.framework.points import Point
 
 
@@ -50,8 +51,8 @@ def _entry(profile: ProfileConfiguration, point: Point, name: str) -> Mapping[st
 def _args(profile: ProfileConfiguration, name: str) -> Mapping[str, Any]:
     """Those that were given, and the plugin's own defaults where it tells them (`complete`)."""
     given = dict(profile.args.get(name, {}))
-    complete = getattr(profile.sources[name].plugin, "complete", None)
-    return dict(complete(given)) if complete is not None else given
+    plugin = profile.sources[name].plugin
+    return plugin.complete(given) if isinstance(plugin, CompletesArgs) else given
 
 
 def _number(value: float) -> float | int:

@@ -1,14 +1,15 @@
 """API servers that only know elections and heartbeats, over real gRPC on loopback, before one storage."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
-from apiserver.auth.authorizer import AlwaysAllow
+from apiserver.auth.attributes import Action, Target
+from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import FlowControl
 from apiserver.services.elections import TIMING as ELECTION_TIMING
@@ -25,6 +26,13 @@ from pinnace.api import elections_pb2, nodes_pb2
 
 PATIENCE = 10.0
 """Seconds after which what a test waits for will not come."""
+
+
+class AlwaysAllow:
+    """An Authorizer."""
+
+    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+        return
 
 
 class Severable:

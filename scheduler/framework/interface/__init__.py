@@ -14,7 +14,7 @@ from scheduler.framework.interface.binding import (
     PreFlightPlugin,
     ReservePlugin,
 )
-from scheduler.framework.interface.plugin import Plugin
+from scheduler.framework.interface.plugin import CompletesArgs, Plugin
 from scheduler.framework.interface.queueing import EnqueueHint, PreEnqueuePlugin, QueueSortPlugin
 from scheduler.framework.interface.reuse import Sees
 from scheduler.framework.interface.scheduling import (
@@ -29,6 +29,7 @@ from scheduler.framework.interface.scheduling import (
 __all__ = [
     "BatchBindPlugin",
     "BindPlugin",
+    "CompletesArgs",
     "EnqueueHint",
     "FilterPlugin",
     "NormalizePlugin",

@@ -1,6 +1,7 @@
-"""What all plugins have."""
+"""What all plugins have, and what those have that tell the defaults of their arguments."""
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 
 @runtime_checkable
@@ -12,4 +13,14 @@ class Plugin(Protocol):
     @property
     def name(self) -> str:
         """Unique, an attribute of the class; it stands in configurations, metrics and events."""
+        ...
+
+
+@runtime_checkable
+class CompletesArgs(Protocol):
+    """A plugin whose class knows what its arguments are when they are left out: a configuration is shown with them."""
+
+    @staticmethod
+    def complete(args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with their defaults filled in. Raises ValueError, as the constructor does."""
         ...

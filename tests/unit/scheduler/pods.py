@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import default_plugins
+from scheduler.framework.handle import Offline
+from scheduler.framework.loader import make
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
+from scheduler.plugins import DEFAULTS
 from tests.builders import NodeBuilder, PodBuilder
 
 
@@ -23,6 +25,12 @@ def cache_of(*nodes: NodeBuilder, placed: Sequence[PodBuilder] = ()) -> Cache:
         built = pod.build()
         cache.observe(PodInfo(built), built.spec.nodeName)
     return cache
+
+
+def default_plugins() -> list[Enabled]:
+    """The built-in plugins, with their usual weights."""
+    handle = Offline()
+    return [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULTS.items()]
 
 
 def framework(*more: Enabled, first: bool = False) -> Framework:

@@ -6,13 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import default_plugins
 from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin
 from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
-from tests.unit.scheduler.pods import cache_of, framework
+from tests.unit.scheduler.pods import cache_of, default_plugins, framework
 
 PLUGINS = [enabled.plugin for enabled in default_plugins()]
 FRAMEWORK = framework()

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from pinnace.api.pods_pb2 import Fence
-from scheduler.config import default_plugins
 from scheduler.framework import SKIP, Status, Wait
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.runtime import Framework
 from tests.builders import make_pod
-from tests.unit.scheduler.pods import framework, info
+from tests.unit.scheduler.pods import default_plugins, framework, info
 
 POD = info(make_pod("a"))
 NO = Status("node(s) said no")

@@ -13,7 +13,6 @@ from scheduler.config import (
     ProfileConfiguration,
     build,
     check,
-    default_plugins,
     model,
     needs,
     parse,
@@ -63,7 +62,6 @@ def test_everything_has_a_default() -> None:
     [default] = Configuration().profiles
     assert default.scheduler_name == "default-scheduler"
     assert default.plugins and set(default.plugins) == set(DEFAULTS)
-    assert {each.plugin.name for each in default_plugins()} == set(DEFAULTS)
 
 
 def test_every_field_is_read() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.cache.changes import Change, ClusterEvent
-from scheduler.config import default_plugins
 from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, Status
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.points import Point
@@ -17,7 +16,7 @@ from scheduler.framework.runtime import Framework
 from scheduler.plugins.default_binder import DefaultBinder
 from scheduler.plugins.priority_sort import PrioritySort
 from tests.builders import make_node, make_pod
-from tests.unit.scheduler.pods import cache_of, framework, info
+from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info
 
 POD = info(make_pod("a").req(cpu=1))
 NODES = cache_of(make_node("n"), make_node("m")).nodes

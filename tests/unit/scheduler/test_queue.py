@@ -7,12 +7,11 @@ import pytest
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
-from scheduler.config import default_plugins
 from scheduler.framework.profile import everywhere
 from scheduler.framework.runtime import Framework
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
-from tests.unit.scheduler.pods import cache_of, framework, info
+from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info
 
 FIT = frozenset({"NodeResourcesFit"})
 FREED = ClusterEvent(Change.POD_FREED, "n")

@@ -15,7 +15,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
     """Adds them to a command, which gets `kubelet_tls`. Without any of them that is None."""
 
-    @click.option("--kubelet-certificate-authority", type=_FILE, help="Authorities; kubelets must show a certificate of one.")
+    @click.option(
+        "--kubelet-certificate-authority",
+        type=_FILE,
+        help="Certificate authorities; kubelets must show a certificate from one of them.",
+    )
     @click.option("--kubelet-client-certificate", type=_FILE, help="The certificate that kubelets are shown, PEM.")
     @click.option("--kubelet-client-key", type=_FILE, help="Its key.")
     @wraps(command)

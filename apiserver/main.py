@@ -54,42 +54,46 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--tls-cert-file", "cert", type=_FILE, help="The certificate of this server, PEM.")
 @click.option("--tls-private-key-file", "key", type=_FILE, help="Its key.")
-@click.option("--client-ca-file", "ca", type=_FILE, help="Authorities; every client must show a certificate of one.")
+@click.option(
+    "--client-ca-file", "ca", type=_FILE, help="Certificate authorities; every client must show a certificate from one of them."
+)
 @click.option("--token-auth-file", "tokens", type=_FILE, help='Tokens of people: lines of token,user,uid,"groups".')
-@click.option("--token-listen", type=flags.address, help="Where to listen to those who send a token instead of a certificate.")
+@click.option(
+    "--token-listen", type=flags.address, help="Where to listen for callers that send a token instead of a certificate."
+)
 @click.option(
     "--max-requests-inflight",
     "seats",
     type=click.IntRange(min=1),
     default=DEFAULTS.seats,
-    help="Calls of one object that are at work at a time; the others wait, each user's in a queue of their own.",
+    help="How many single-object calls run at once; the rest wait, each user's in a queue of its own.",
 )
 @click.option(
     "--default-not-ready-toleration-seconds",
     "not_ready_seconds",
     type=click.IntRange(min=0),
     default=SECONDS,
-    help="How long a pod that does not say stays on a node that is not ready.",
+    help="Seconds for which a pod stays on a node that is not ready, unless it says otherwise.",
 )
 @click.option(
     "--default-unreachable-toleration-seconds",
     "unreachable_seconds",
     type=click.IntRange(min=0),
     default=SECONDS,
-    help="How long a pod that does not say stays on a node that cannot be reached.",
+    help="Seconds for which a pod stays on a node that cannot be reached, unless it says otherwise.",
 )
 @click.option(
     "--admission-control-config-file", "admission", type=_FILE, help="Webhooks: who else has a say in what is written."
 )
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
-@click.option("--profile-stages", is_flag=True, help="Count CPU time by stage in /metrics, for a few percent of it.")
+@click.option("--profile-stages", is_flag=True, help="Count CPU time by stage in /metrics, at a cost of a few percent.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
 @flags.tracing_endpoint
 @click.option(
     "--tracing-sampling-rate-per-million",
     type=click.IntRange(0, 1_000_000),
     default=0,
-    help="Of a million calls that are part of no trace, how many begin one.",
+    help="Out of a million calls that belong to no trace, how many begin one.",
 )
 def main(
     name: str,

@@ -37,11 +37,25 @@ RATES = OPTIONS.rates
     help="Seconds for which a node may have no lease before it counts as unreachable.",
 )
 @click.option(
-    "--node-startup-grace-period", "startup", default=OPTIONS.startup, type=AMOUNT, help="Of a node that was never ready."
+    "--node-startup-grace-period",
+    "startup",
+    default=OPTIONS.startup,
+    type=AMOUNT,
+    help="The same, for a node that has never been ready.",
 )
-@click.option("--node-eviction-rate", "eviction", default=RATES.eviction, type=AMOUNT, help="Nodes of a zone emptied a second.")
 @click.option(
-    "--secondary-node-eviction-rate", "secondary", default=RATES.secondary, type=AMOUNT, help="In a zone that is disrupted."
+    "--node-eviction-rate",
+    "eviction",
+    default=RATES.eviction,
+    type=AMOUNT,
+    help="How many nodes of a zone are emptied per second.",
+)
+@click.option(
+    "--secondary-node-eviction-rate",
+    "secondary",
+    default=RATES.secondary,
+    type=AMOUNT,
+    help="The same as --node-eviction-rate, in a disrupted zone.",
 )
 @click.option(
     "--unhealthy-zone-threshold",
@@ -55,7 +69,7 @@ RATES = OPTIONS.rates
     "large",
     default=RATES.large,
     type=click.IntRange(min=0),
-    help="No node of a zone is emptied that is disrupted and has no more nodes.",
+    help="A disrupted zone with this many nodes or fewer is not emptied at all.",
 )
 def main(
     name: str,

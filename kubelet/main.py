@@ -50,11 +50,11 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--name", default=socket.gethostname, show_default="the host name", help="Name of the fleet.")
 @servers
 @click.option("--nodes", default=10, type=click.IntRange(min=0), help="How many nodes the fleet registers.")
-@click.option("--node-prefix", help="Node names are this and a number.  [default: the fleet's name and a dash]")
+@click.option("--node-prefix", help="Node names are this followed by a number.  [default: the fleet's name and a dash]")
 @click.option("--first-index", default=0, type=click.IntRange(min=0), help="Number of the first node.")
 @click.option("--http", type=flags.address, default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz.")
-@click.option("--cpu", default="4", help="What a node has.")
-@click.option("--memory", default="32Gi", help="What a node has.")
+@click.option("--cpu", default="4", help="CPUs of each node.")
+@click.option("--memory", default="32Gi", help="Memory of each node.")
 @click.option("--pods", default="110", help="How many pods a node runs at most.")
 @click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
 @click.option(
@@ -76,9 +76,9 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     "--advertise-address",
     "advertised",
     metavar="HOST",
-    help="Where API servers find that.  [default: the host of --listen; where that is all addresses, the host name]",
+    help="Where API servers reach it.  [default: the host of --listen; where that is all addresses, the host name]",
 )
-@click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append here what runs, and when.")
+@click.option("--run-log", type=click.Path(path_type=Path, dir_okay=False), help="Append to this file what runs, and when.")
 @flags.tracing_endpoint
 def main(
     name: str,
@@ -201,7 +201,7 @@ def _runtime(
         yield FakeRuntime(Behaviour(start_seconds=start_delay), _stages(stages)), NoStreams(), Declared(SYSTEM_CLOCK)
         return
     if stages is not None:
-        raise click.UsageError("--stages say what is pretended: the process runtime runs the containers' commands")
+        raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
     if folder is None:
         raise click.UsageError("--runtime process needs a folder for its pods: name it with --root-dir")
     try:

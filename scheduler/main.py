@@ -51,7 +51,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the configuration there, with all defaults filled in, and exit.",
 )
-@click.option("--seed", default=0, help="Of the choice among nodes with equal scores.")
+@click.option("--seed", default=0, help="Seed for choosing among nodes with equal scores.")
 @flags.tracing_endpoint
 def main(
     name: str,

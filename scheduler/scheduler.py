@@ -287,8 +287,8 @@ class Scheduler:
         return self._cycles.pop(uid) if decision.cycle is not None and self._cycles.get(uid) is decision.cycle else None
 
     def _settle_earlier_terms(self) -> None:
-        """What they decided and is not bound by now never will be. Whether they had those deleted who were to make room, nobody
-        knows: pods that were promised room are tried again."""
+        """What earlier terms decided but have not bound by now will never be bound. Whether they deleted the victims that were
+        to make room is unknown: pods that were promised room are tried again."""
         for info in self._cache.assumed():
             self._queue_again(info)
         for info in self._cache.nodes.nominated:

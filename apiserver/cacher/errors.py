@@ -3,7 +3,7 @@
 CacheError
 +-- Expired         the revision asked for is older than what is left: list again.
 +-- SlowWatcher     the reader fell behind and its queue overflowed: resume after `resume`.
-+-- ShuttingDown    the server is going away: resume elsewhere.
++-- ShuttingDown    the server is shutting down: resume elsewhere.
 +-- CacheBehind     the cache is not where the reader wants it, and did not get there in time: try again.
 +-- BadToken        a continue token or resourceVersion that no server of ours gave out, or not for this request.
 +-- FutureRevision  a state was asked for that the store has not reached.
@@ -28,7 +28,7 @@ class SlowWatcher(CacheError):
 
 class ShuttingDown(CacheError):
     def __init__(self) -> None:
-        super().__init__("the server is going away: resume with another")
+        super().__init__("the server is shutting down: resume with another one")
 
 
 class CacheBehind(CacheError):

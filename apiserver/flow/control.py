@@ -47,7 +47,7 @@ from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 SEATS = 200
-"""Calls of one object that are at work. A server whose CPU is busy has fewer, at 1 ms each; so many are needed when a
+"""How many single-object calls run at once. A server whose CPU is busy has fewer, at 1 ms each; so many are needed when a
 transaction of etcd takes a tenth of a second."""
 EAGER = 16
 """Seats that a flow takes without waiting for its turn."""

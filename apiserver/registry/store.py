@@ -83,9 +83,9 @@ class Store(Generic[T]):
         return outcomes
 
     async def _go_again(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
-        """Creates that failed for what is no reason to give up: the name that was made up was taken, or something else than
-        the object has changed since it was admitted. `sent`: those without a name, as the client sent them. Under another name
-        they begin anew: labels have it, and who may create an object depends on it."""
+        """Retries creates whose failure is not final: the generated name was taken, or something other than the object has
+        changed since admission. A new name means a new admission, because labels may contain the name and permissions may
+        depend on it. `sent`: those without a name, as the client sent them."""
         for _ in range(ATTEMPTS - 1):
             taken = [index for index in sent if _is_taken(outcomes[index])]
             overtaken = [index for index, outcome in enumerate(outcomes) if outcome is errors.OVERTAKEN]
@@ -387,7 +387,7 @@ def all_or_none(options: Iterable[DeleteOptions]) -> bool:
     """Are the deletes of one call a dry run? Raises Rejected when only some are."""
     dry_runs = {bool(each.dryRun) for each in options}
     if len(dry_runs) > 1:
-        raise Rejected(errors.bad_request("options.dryRun: some items say it and others do not; send them apart"))
+        raise Rejected(errors.bad_request("options.dryRun: some items set it and others do not; send them in separate calls"))
     return True in dry_runs
 
 

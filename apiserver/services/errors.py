@@ -59,7 +59,7 @@ def to_refusal(error: Exception, method: str) -> Refusal:
 
 
 def shutting_down() -> Refusal:
-    return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is going away: go on with another", retry_after=0.0)
+    return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is shutting down: use another one", retry_after=0.0)
 
 
 def not_loaded() -> Refusal:

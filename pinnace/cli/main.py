@@ -26,7 +26,7 @@ SECTIONS = {
     },
     "Objects": {
         "get": "Show objects in a table, or as YAML or JSON.",
-        "describe": "Show all about objects, with their events.",
+        "describe": "Show everything about objects, with their events.",
         "why": "Explain why a pod is on its node, or why it is pending.",
         "apply": "Create or change objects to match manifests.",
         "patch": "Change fields of objects.",
@@ -47,13 +47,13 @@ SECTIONS = {
         "uncordon": "Let new pods onto nodes again.",
         "drain": "Empty nodes, to take them away or to restart them.",
         "taint": "Set or remove taints of nodes.",
-        "node": "Add virtual nodes to a fleet, list nodes, or let them fail.",
-        "pod": "Let pods crash.",
+        "node": "Add virtual nodes to a fleet, list nodes, or make them fail.",
+        "pod": "Make pods crash.",
         "leader": "Show who leads an election.",
         "sched": "Show the leading scheduler's queue, or its cache.",
     },
     "Other": {
-        "auth": "Ask who one is for the server, and what one may do.",
+        "auth": "Ask the server who you are, and what you may do.",
         "pki": "Make the certificates of a cluster.",
         "version": "Show the version of this program and of the server.",
         "completion": "Print a script that completes commands in a shell.",
@@ -77,7 +77,12 @@ def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> 
 
 cli.params.append(
     click.Option(
-        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="As version --client."
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_version,
+        help="The same as `version --client`.",
     )
 )
 

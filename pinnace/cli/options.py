@@ -19,7 +19,7 @@ def _complete_kind(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 what = click.argument("what", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=_complete_kind)
-all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 selector = click.option(
     "-l", "--selector", default="", metavar="LABELS", help="Only objects with these labels: app=web,tier in (a,b),!old"
 )

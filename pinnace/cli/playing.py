@@ -56,7 +56,7 @@ def _options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
     folder = click.Path(path_type=Path, file_okay=False)
     shared = [
         click.option("--save", type=folder, metavar="DIR", help="Keep history and logs in DIR."),
-        click.option("--seed", type=int, default=1, show_default=True, help="Of the load and of what chance decides."),
+        click.option("--seed", type=int, default=1, show_default=True, help="Seed for the load and for everything random."),
         click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print the result."),
     ]
     return [*shared, SECONDS] if scenario is EtcdQuorum else shared

@@ -223,7 +223,7 @@ class Cluster:
                     await self._restart_stage([name for name in names if self.state.find(name).component in stage], progress)
         except StartFailed as error:
             if not isinstance(error, StartTimeout):
-                error.hint = "see to what its log says, and try again; `pinnace status` shows what runs"
+                error.hint = "see what its log says, and try again; `pinnace status` shows what runs"
             raise
 
     async def _restart_stage(self, names: Sequence[str], progress: Progress) -> None:
@@ -343,7 +343,7 @@ class Cluster:
             f"{name} {how} while it was starting",
             process=name,
             log_tail=self.folder.log_tail(name),
-            hint="nothing was left running: see to what its log says, and try again",
+            hint="nothing was left running: see what its log says, and try again",
         )
 
     async def _stop_and_remove(self, grace: float = processes.GRACE) -> list[str]:

@@ -56,19 +56,22 @@ class ClusterSpec:
         if self.runtime not in (FAKE, PROCESS):
             raise SpecError(f'there is no runtime "{self.runtime}"', hint=f"use --runtime {FAKE} or {PROCESS}")
         if self.stages and self.runtime != FAKE:
-            raise SpecError("stages say what is pretended, and nothing is", hint=f"use --runtime {FAKE}, or no --stages")
+            raise SpecError(
+                "--stages describes simulated containers, and --runtime process simulates none",
+                hint=f"use --runtime {FAKE}, or no --stages",
+            )
         if self.etcd_members not in (1, 3):
             raise SpecError(f"etcd cannot have {self.etcd_members} members here", hint="use --etcd-members 1 or 3")
         if self.apiservers < 1:
             raise SpecError(f"{self.apiservers} API servers make no cluster", hint="use --apiservers 1 or more")
         if self.schedulers < 0:
-            raise SpecError(f"{self.schedulers} schedulers cannot be", hint="use --schedulers 1 or more")
+            raise SpecError(f"there cannot be {self.schedulers} schedulers", hint="use --schedulers 1 or more")
         if self.controllers < 0:
-            raise SpecError(f"{self.controllers} controllers cannot be", hint="use --controllers 0 or more")
+            raise SpecError(f"there cannot be {self.controllers} controllers", hint="use --controllers 0 or more")
         if max(self.apiservers, self.schedulers, self.controllers, self.kubelets) > MOST_PROCESSES:
-            raise SpecError("these are more processes than a machine can run", hint=f"use {MOST_PROCESSES:,} or less of each")
+            raise SpecError("these are more processes than a machine can run", hint=f"use {MOST_PROCESSES:,} or fewer of each")
         if self.nodes > MOST_NODES:
-            raise SpecError("these are more nodes than a cluster takes", hint=f"use --nodes {MOST_NODES} or less")
+            raise SpecError("these are more nodes than a cluster takes", hint=f"use --nodes {MOST_NODES} or fewer")
         if self.nodes < 0 or self.kubelets < (1 if self.nodes else 0):
             raise SpecError(f"{self.kubelets} kubelets cannot run {self.nodes} nodes", hint="use 1 or more of each")
         if self.kubelets > self.nodes:

@@ -68,4 +68,4 @@ class Configuration:
     extenders: Sequence[ExtenderConfiguration] = ()
     """In the order in which they are asked."""
     seed: int = 0
-    """Of the choice among nodes with equal scores. Not in the file: Kubernetes has no such field."""
+    """Seed for choosing among nodes with equal scores. Not in the file: Kubernetes has no such field."""

@@ -48,7 +48,7 @@ def main(times: int, save: Path | None) -> None:
         }  # fmt: skip
         save.write_text(json.dumps(found, indent=2) + "\n")
     if any(violations.values()):
-        raise click.ClickException("what must never be has happened")
+        raise click.ClickException("what must never happen has happened")
 
 
 async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]]:

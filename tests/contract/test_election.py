@@ -211,5 +211,5 @@ async def test_a_server_that_is_stopping_takes_no_candidates(serve: Serve) -> No
     server = await serve()
     server.elections.drain()
     candidate = await Speaker.open(server, "a")
-    with pytest.raises(errors.Unavailable, match="going away"):
+    with pytest.raises(errors.Unavailable, match="shutting down"):
         await candidate.next()

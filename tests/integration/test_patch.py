@@ -179,7 +179,7 @@ async def test_a_batch_of_deletes_is_a_dry_run_or_none(client: Client) -> None:
     for name in ("a", "b"):
         await client.pods.create(new_pod(name))
     asked = [delete_request("a", "default", dry_run=True), delete_request("b", "default")]
-    with pytest.raises(Invalid, match=r"options\.dryRun: some items say it and others do not"):
+    with pytest.raises(Invalid, match=r"options\.dryRun: some items set it and others do not"):
         await client.pods.delete_batch(asked)
     assert len((await client.pods.list("default")).items) == 2
     asked[1].options.dryRun.append("All")

@@ -15,7 +15,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def credentials(command: Callable[..., None]) -> Callable[..., None]:
     """Adds them to a command, which gets `etcd_tls`. Without any of them that is None: etcd is spoken to in the clear."""
 
-    @click.option("--etcd-cafile", type=_FILE, help="Authorities; etcd must show a certificate of one.")
+    @click.option("--etcd-cafile", type=_FILE, help="Certificate authorities; etcd must show a certificate from one of them.")
     @click.option("--etcd-certfile", type=_FILE, help="The certificate that etcd is shown, PEM.")
     @click.option("--etcd-keyfile", type=_FILE, help="Its key.")
     @wraps(command)

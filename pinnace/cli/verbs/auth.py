@@ -1,4 +1,4 @@
-"""`pinnace auth`: who one is for the server, and what one may do."""
+"""`pinnace auth`: who the server takes one for, and what one may do."""
 
 import click
 
@@ -22,7 +22,7 @@ VERBS = (
 
 @click.group("auth", context_settings=CONTEXT, no_args_is_help=False)
 def auth() -> None:
-    """Ask who one is for the server, and what one may do."""
+    """Ask the server who you are, and what you may do."""
 
 
 @verb(
@@ -38,11 +38,11 @@ def auth() -> None:
 @click.argument("action", metavar="VERB", required=False)
 @click.argument("resource", metavar="KIND[/NAME]", required=False)
 @click.option("--subresource", default="", help="Such as status or binding.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="In all of them.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 @click.option("--as", "user", metavar="USER", default="", help="Ask about somebody else.")
 @click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group that USER is in. Can be given again.")
 @click.option("--list", "list_", is_flag=True, help="Show all that the roles of the caller allow.")
-@click.option("-q", "--quiet", is_flag=True, help="Say it by the exit code alone.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing: the exit code is the answer.")
 def can_i(
     settings: Settings,
     action: str | None,
@@ -54,7 +54,7 @@ def can_i(
     list_: bool,
     quiet: bool,
 ) -> None:
-    """Ask whether one may do something.
+    """Ask whether you may do something.
 
     The answer is "yes" or "no", with the reason. When it is no, the exit code is 10.
     """
@@ -64,7 +64,7 @@ def can_i(
         run(settings, show_rules)
         return
     if not action or not resource:
-        raise usage("may one do what?", hint="such as `pinnace auth can-i create pods`, or --list")
+        raise usage("which action?", hint="such as `pinnace auth can-i create pods`, or --list")
     if action not in VERBS:
         raise usage(f'unknown verb "{action}"', hint=f"there are {', '.join(VERBS)}")
     if groups and not user:
@@ -116,7 +116,7 @@ async def show_rules(session: Session) -> None:
 
 @verb("whoami", examples="pinnace auth whoami")
 def whoami(settings: Settings) -> None:
-    """Show who one is for the server."""
+    """Show who the server takes you for."""
 
     async def ask(session: Session) -> None:
         me = await session.client.authorization.who_am_i()

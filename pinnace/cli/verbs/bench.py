@@ -68,7 +68,9 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
             "--save", is_flag=False, flag_value=RESULTS, metavar="DIR", help=f"Keep the result as JSON in DIR ({RESULTS})."
         ),
         click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print the result."),
-        click.option("--runs", type=POSITIVE, default=1, show_default=True, help="A claim is the median of five or more."),
+        click.option(
+            "--runs", type=POSITIVE, default=1, show_default=True, help="Runs to make; quote the median of at least five."
+        ),
         click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="API servers of the cluster."),
     ):
         function = option(function)
@@ -85,7 +87,7 @@ def nodes_option(default: int) -> Callable[..., Any]:
 
 schedulers_option = click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="Schedulers of the cluster.")
 batch_option = click.option(
-    "--batch", type=click.IntRange(1, 1000), default=100, show_default=True, help="Pods to a call; 1 is one create a call."
+    "--batch", type=click.IntRange(1, 1000), default=100, show_default=True, help="Pods per call; 1 creates them one by one."
 )
 
 
@@ -112,7 +114,7 @@ def throughput_row(
     "--stages/--no-stages",
     default=True,
     show_default=True,
-    help="Tell the API servers' CPU by stage, for a few percent of it.",
+    help="Show the API servers' CPU by stage, at a cost of a few percent.",
 )
 @common
 def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiservers: int, **shared: Any) -> None:
@@ -171,8 +173,10 @@ def backlog_row(
 
 @verb("failover", examples="pinnace bench failover --signal STOP --times 20")
 @nodes_option(1000)
-@click.option("--signal", "name", type=click.Choice(list(SIGNALS)), default="KILL", show_default=True, help="What hits it.")
-@click.option("--times", type=POSITIVE, default=5, show_default=True, help="How often.")
+@click.option(
+    "--signal", "name", type=click.Choice(list(SIGNALS)), default="KILL", show_default=True, help="What hits the leader."
+)
+@click.option("--times", type=POSITIVE, default=5, show_default=True, help="How many times it is hit.")
 @click.option("--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="Schedulers of the cluster.")
 @common
 def failover_row(
@@ -185,7 +189,7 @@ def failover_row(
 
 
 @verb("watch", examples="pinnace bench watch --watchers 1000 --events 1000")
-@click.option("--watchers", type=POSITIVE, default=100, show_default=True, help="Each with a connection of its own.")
+@click.option("--watchers", type=POSITIVE, default=100, show_default=True, help="Watchers, each with a connection of its own.")
 @click.option("--events", type=POSITIVE, default=1000, show_default=True, help="Pods that are created.")
 @batch_option
 @common
@@ -199,9 +203,9 @@ def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiser
 
 
 @verb("crowd", examples="pinnace bench crowd --watchers 1000 --stuck 50 --rate 500 --seconds 60")
-@click.option("--watchers", type=POSITIVE, default=1000, show_default=True, help="Who read; 20 share a connection.")
-@click.option("--stuck", type=click.IntRange(min=0), default=50, show_default=True, help="Who never read.")
-@click.option("--rate", type=POSITIVE, default=500, show_default=True, help="Writes a second.")
+@click.option("--watchers", type=POSITIVE, default=1000, show_default=True, help="Watchers that read; 20 share a connection.")
+@click.option("--stuck", type=click.IntRange(min=0), default=50, show_default=True, help="Watchers that never read.")
+@click.option("--rate", type=POSITIVE, default=500, show_default=True, help="Writes per second.")
 @click.option("--seconds", type=click.FloatRange(1, 86_400), default=60.0, show_default=True, help="How long.")
 @common
 def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds: float, apiservers: int, **shared: Any) -> None:
@@ -227,7 +231,7 @@ def flood_row(settings: Settings, rate: int, seconds: int, apiservers: int, **sh
 @nodes_option(200)
 @click.option("--kubelets", type=click.IntRange(min=2), default=2, show_default=True, help="Processes; the last one dies.")
 @click.option("--replicas", type=POSITIVE, default=1000, show_default=True, help="Pods that are wanted.")
-@click.option("--deployments", type=POSITIVE, default=10, show_default=True, help="That share them.")
+@click.option("--deployments", type=POSITIVE, default=10, show_default=True, help="Deployments that share the pods.")
 @common
 def node_loss_row(
     settings: Settings, nodes: int, kubelets: int, replicas: int, deployments: int, apiservers: int, **shared: Any
@@ -248,7 +252,9 @@ def node_loss_row(
 @nodes_option(5000)
 @pods_option(150_000)
 @click.option("--kubelets", type=POSITIVE, default=2, show_default=True, help="Processes that share the nodes.")
-@click.option("--replicas", type=POSITIVE, default=5000, show_default=True, help="Of the pods, those of one Deployment.")
+@click.option(
+    "--replicas", type=POSITIVE, default=5000, show_default=True, help="How many of the pods belong to one Deployment."
+)
 @click.option("--rest", type=POSITIVE, default=30, show_default=True, help="Seconds for which nothing happens.")
 @common
 def scale_row(
@@ -292,7 +298,7 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
     else:
         local.console(settings).print(report.render())
     if wrong := [f"{name.replace('_', ' ')}: {count}" for name, count in report.violations.items() if count]:
-        raise Failure(f"what must never be has happened: {', '.join(wrong)}", code=ExitCode.VERDICT)
+        raise Failure(f"what must never happen has happened: {', '.join(wrong)}", code=ExitCode.VERDICT)
 
 
 async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:

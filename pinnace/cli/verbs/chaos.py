@@ -73,7 +73,7 @@ def run_verb(
     schedulers: int,
     apiservers: int,
 ) -> None:
-    """Let faults happen to a cluster under load, and judge its history.
+    """Inject faults into a cluster under load, and judge its history.
 
     etcd has three members. Faults that are named must all have their turn, or nothing is proven; all of them take some three
     minutes. The history and the logs are kept when the verdict is bad, and with --save.

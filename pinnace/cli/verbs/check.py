@@ -28,9 +28,13 @@ from pinnace.cli.settings import Settings
     """,
 )
 @click.argument("histories", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--only", multiple=True, metavar="NAME", help=f"Try this invariant only: {', '.join(NAMES)}. Repeatable.")
-@click.option("--limit", type=click.IntRange(min=0), default=reports.SHOWN, show_default=True, help="Violations shown of each.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The form.")
+@click.option("--only", multiple=True, metavar="NAME", help=f"Check only this invariant: {', '.join(NAMES)}. Repeatable.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=reports.SHOWN, show_default=True, help="How many violations of each to show."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result."
+)
 def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], limit: int, output: str) -> None:
     """Judge the history of a run, as it was recorded: what must hold, and does it?
 

@@ -43,7 +43,7 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
     show_default=True,
     help="Dependents go afterwards, stay without an owner, or go first.",
 )
-@click.option("--ignore-not-found", is_flag=True, help="What is not there is no error.")
+@click.option("--ignore-not-found", is_flag=True, help="It is no error if an object is not there.")
 def delete(
     settings: Settings,
     what: tuple[str, ...],

@@ -35,7 +35,7 @@ from pinnace.client.errors import NotFound
 @options.selector
 @options.at_revision
 def describe(settings: Settings, what: tuple[str, ...], all_namespaces: bool, selector: str, at_revision: int | None) -> None:
-    """Show all about objects, with their events."""
+    """Show everything about objects, with their events."""
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector)
 
     async def show_all(session: Session) -> None:

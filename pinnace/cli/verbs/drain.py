@@ -42,7 +42,7 @@ WAIT = 600.0
     type=click.IntRange(-1, options.MOST),
     default=-1,
     metavar="SECONDS",
-    help="Time to stop; -1: the pod's own.",
+    help="Time for each pod to stop; -1: the pod's own.",
 )
 @click.option("--ignore-daemonsets", is_flag=True, expose_value=False, help="Changes nothing: there are no DaemonSets.")
 def drain(

@@ -69,5 +69,5 @@ def _types(text: str) -> list[str]:
     known = {each.lower(): each for each in TYPES}
     words = [word.strip() for word in text.split(",")]
     if unknown := [word for word in words if word.lower() not in known]:
-        raise usage(f'--types: "{unknown[0]}" is no type of events', hint=f"they are {' and '.join(TYPES)}")
+        raise usage(f'--types: "{unknown[0]}" is not a type of event', hint=f"they are {' and '.join(TYPES)}")
     return [known[word.lower()] for word in words]

@@ -35,7 +35,7 @@ from pinnace.printers.columns import View
 @options.field_selector
 @options.at_revision
 @click.option("-o", "--output", metavar=OUTPUTS, help="How to show the objects.")
-@click.option("--sort-by", default="", metavar="PATH", help="Sort by what is there, such as .status.startTime.")
+@click.option("--sort-by", default="", metavar="PATH", help="Sort by the field at this path, such as .status.startTime.")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
 @click.option("--show-labels", is_flag=True, help="A column with the labels.")
 @click.option("--no-headers", is_flag=True, help="No line of column names.")
@@ -59,7 +59,7 @@ def get(
     Kinds: pods, nodes, namespaces, events, priorityclasses, leases, persistentvolumes, persistentvolumeclaims, storageclasses,
     csinodes, services, poddisruptionbudgets, resourcequotas, limitranges, roles, clusterroles, rolebindings,
     clusterrolebindings, replicasets, deployments, jobs, endpointslices. Singular and short names (po, no, ns, ev, pc, pv, pvc,
-    sc, svc, pdb, quota, limits, rs, deploy) do too.
+    sc, svc, pdb, quota, limits, rs, deploy) work too.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     view = View(wide=output == "wide", labels=show_labels)

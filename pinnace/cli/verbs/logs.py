@@ -42,12 +42,14 @@ TAIL_OF_MANY = 10
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written in this time, such as 5s or 2m.")
 @click.option("--since-time", metavar="TIME", help="Only what was written since then (RFC 3339).")
 @click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
-@click.option("-p", "--previous", is_flag=True, help="Of the attempt before the latest.")
-@click.option("-c", "--container", default="", metavar="NAME", help="Of this container of the pod.")
-@click.option("--all-containers", is_flag=True, help="Of all of them.")
+@click.option("-p", "--previous", is_flag=True, help="The log of the attempt before the latest.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Only this container of the pod.")
+@click.option("--all-containers", is_flag=True, help="All containers of the pod.")
 @click.option("--prefix", is_flag=True, help="Begin each line with its pod and container.")
 @click.option("--limit-bytes", type=click.IntRange(1, options.MOST), metavar="N", help="No more than N bytes of each.")
-@click.option("--max-log-requests", type=click.IntRange(min=1), default=MAX_FOLLOWED, help="How many are followed at most.")
+@click.option(
+    "--max-log-requests", type=click.IntRange(min=1), default=MAX_FOLLOWED, help="How many logs are followed at most."
+)
 @options.selector
 def logs(
     settings: Settings,

@@ -56,7 +56,7 @@ class Shortage(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 
 @click.group("node", context_settings=CONTEXT, no_args_is_help=False)
 def node() -> None:
-    """Add virtual nodes to a fleet, list nodes, or let them fail."""
+    """Add virtual nodes to a fleet, list nodes, or make them fail."""
 
 
 @verb(
@@ -67,10 +67,10 @@ def node() -> None:
     """,
 )
 @click.option("--count", type=click.IntRange(1, MOST), default=1, show_default=True, help="How many.")
-@click.option("--cpu", type=Quantity(), default="4", show_default=True, help="Of each.")
-@click.option("--memory", type=Quantity(), default="32Gi", show_default=True, help="Of each.")
-@click.option("--pods", type=click.IntRange(min=1), default=110, show_default=True, help="Most pods on each.")
-@click.option("--prefix", default="node-", show_default=True, help="Names are this and a number.")
+@click.option("--cpu", type=Quantity(), default="4", show_default=True, help="CPUs of each.")
+@click.option("--memory", type=Quantity(), default="32Gi", show_default=True, help="Memory of each.")
+@click.option("--pods", type=click.IntRange(min=1), default=110, show_default=True, help="How many pods each runs at most.")
+@click.option("--prefix", default="node-", show_default=True, help="Names are this followed by a number.")
 @click.option("--fleet", metavar="NAME", help="The kubelet fleet that plays them; needed when there are several.")
 def add(settings: Settings, count: int, cpu: str, memory: str, pods: int, prefix: str, fleet: str | None) -> None:
     """Create virtual nodes, which a kubelet fleet then plays.
@@ -112,7 +112,7 @@ def list_(settings: Settings, selector: str, output: str | None) -> None:
 @click.argument("nodes", nargs=-1)
 @options.selector
 def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
-    """Let virtual nodes fail, as if their machines had lost power.
+    """Make virtual nodes fail, as if their machines had lost power.
 
     They fall silent and their containers are dead. Others find out: the nodes become NotReady, and their pods are
     replaced elsewhere.
@@ -154,7 +154,7 @@ def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 @options.selector
 @click.option("--of", "kinds", type=Shortage(), multiple=True, default=("memory",), show_default=True, help="KIND[=AMOUNT].")
 def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: tuple[str, ...]) -> None:
-    """Let virtual nodes be short of memory, disk or pid.
+    """Make virtual nodes run short of memory, disk or pids.
 
     They say so, take no more pods that this concerns, and evict pods, one after another: until what is left fits beside the
     AMOUNT; without an AMOUNT, until `pinnace node recover`.

@@ -40,9 +40,12 @@ _FORMS: Mapping[str, tuple[type, str, str]] = {
     """,
 )
 @options.what
-@click.option("-p", "--patch", "text", metavar="PATCH", help="What is to be different, as JSON or YAML.")
+@click.option("-p", "--patch", "text", metavar="PATCH", help="The patch, as JSON or YAML.")
 @click.option(
-    "--patch-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="A file that says so."
+    "--patch-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A file that holds the patch.",
 )
 @click.option(
     "--type",
@@ -71,7 +74,7 @@ def patch(
     if not all(target.names for target in query.targets):
         raise usage("which objects?", hint="name them: `pinnace patch pod a -p PATCH`")
     if (text is None) == (patch_file is None):
-        raise usage("what is to be different?", hint="say it with -p PATCH or with --patch-file FILE, one of them")
+        raise usage("which patch?", hint="give it with -p PATCH or with --patch-file FILE, not with both")
     if patch_file is not None:
         try:
             text = patch_file.read_text(encoding="utf-8", errors="surrogateescape")

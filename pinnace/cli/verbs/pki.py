@@ -23,7 +23,7 @@ from pinnace.cli.settings import Settings
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--server", "servers", metavar="HOST:PORT[,...]", required=True, help="The API servers, as clients reach them.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name or address of API servers. Can be given again.")
-@click.option("--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="One of etcd members. Can be given again.")
+@click.option("--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="The same of etcd. Can be given again.")
 @click.option(
     "--fleet",
     "fleets",
@@ -42,7 +42,7 @@ def pki(
 ) -> None:
     """Make the certificates of a cluster, and a configuration for each of its clients.
 
-    What is there already and does not end within 30 days stays; the rest is made anew, and is taken up by processes that run.
+    What is there already and does not expire within 30 days stays; the rest is made anew, and running processes take it up.
     The certificates of API servers and of etcd are always good for this machine, too. etcd's are of an authority of its own.
     """
     from pinnace.client.config import ConfigError, parse_endpoints

@@ -15,7 +15,7 @@ from pinnace.cli.settings import Settings
 
 @click.group("pod", context_settings=CONTEXT, no_args_is_help=False)
 def pod() -> None:
-    """Let pods crash."""
+    """Make pods crash."""
 
 
 @verb(
@@ -31,7 +31,7 @@ def pod() -> None:
 @click.option("-c", "--container", default="", metavar="NAME", help="Only this one.  [default: all that run]")
 @click.option("--exit-code", type=click.IntRange(0, 255), default=1, show_default=True, help="Of the containers.")
 def crash(settings: Settings, pods: tuple[str, ...], selector: str, container: str, exit_code: int) -> None:
-    """Let the containers of pods crash, once.
+    """Make the containers of pods crash, once.
 
     What becomes of them then is up to the pod's restartPolicy. Containers that are processes are killed, with code 137.
     """

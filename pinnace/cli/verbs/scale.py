@@ -27,8 +27,8 @@ SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
 )
 @options.what
 @options.selector
-@click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="Pods there are to be.")
-@click.option("--current-replicas", type=REPLICAS, metavar="N", help="Change it only if it is this now.")
+@click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="How many pods there are to be.")
+@click.option("--current-replicas", type=REPLICAS, metavar="N", help="Change it only if it is this number now.")
 def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: int, current_replicas: int | None) -> None:
     """Set how many pods a deployment or a replica set is to have."""
     query = Query.of(what, labels=selector)

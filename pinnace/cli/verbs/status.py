@@ -29,7 +29,7 @@ from pinnace.cluster.view import ProcessStatus
 def status(settings: Settings, data_dir: Path | None, output: str) -> None:
     """Show the processes of a local cluster: which run, which are ready, which of them lead.
 
-    Exit code 0 when all are ready, 1 when not. Of a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
+    Exit code 0 when all are ready, 1 when not. For a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
     """
     with local.translated():
         found = local.run(Cluster.load(local.present_data_dir(settings, data_dir)).status())

@@ -30,10 +30,10 @@ from pinnace.cli.targets import reference
 @options.all_namespaces
 @options.selector
 @options.field_selector
-@click.option("--sort-by", type=click.Choice(["cpu", "memory"]), help="The most first.")
+@click.option("--sort-by", type=click.Choice(["cpu", "memory"]), help="Largest first.")
 @click.option("--containers", is_flag=True, help="A line for each container of a pod.")
 @click.option("--sum", "summed", is_flag=True, help="A last line with what all pods use.")
-@click.option("--show-capacity", is_flag=True, help="Percent of what nodes have, and not of what pods may have of it.")
+@click.option("--show-capacity", is_flag=True, help="Show percentages of the nodes' capacity instead of their allocatable.")
 @click.option("--no-headers", is_flag=True, help="No line of column names.")
 def top(
     settings: Settings,
@@ -59,11 +59,11 @@ def top(
     by, headers = sort_by or "", not no_headers
     if query.targets[0].resource is PODS:
         if show_capacity:
-            raise usage("--show-capacity is of nodes", hint="`pinnace top nodes --show-capacity`")
+            raise usage("--show-capacity is for nodes", hint="`pinnace top nodes --show-capacity`")
         run(settings, lambda session: _pods(session, query, by, containers=containers, summed=summed, headers=headers))
         return
     if containers or summed:
-        raise usage("--containers and --sum are of pods", hint="`pinnace top pods --containers`")
+        raise usage("--containers and --sum are for pods", hint="`pinnace top pods --containers`")
     run(settings, lambda session: _nodes(session, query, by, capacity=show_capacity, headers=headers))
 
 

@@ -68,8 +68,8 @@ def up(
     """Start a local cluster of real processes.
 
     The processes run on their own: they outlive the terminal, and this command when it is killed. Other commands find the
-    cluster by the client configuration, in which it becomes the current context, for every terminal; those in which
-    PINNACE_CONFIG names another file have another configuration.
+    cluster by the client configuration, in which it becomes the current context: in every terminal, unless PINNACE_CONFIG names
+    another file there.
     """
     with local.translated():
         folder = data_dir or default_data_dir()

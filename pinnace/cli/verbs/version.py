@@ -21,12 +21,12 @@ from pinnace.cli.settings import Settings
         pinnace version --client -o json
     """,
 )
-@click.option("--client", is_flag=True, help="Only of this program.")
+@click.option("--client", is_flag=True, help="Only that of this program.")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="As a document.")
 def version(settings: Settings, client: bool, output: str | None) -> None:
     """Show the version of this program and of the server.
 
-    It is no error that no server answers.
+    It is no error if no server answers.
     """
     versions = {"client": own_version()}
     if not client:

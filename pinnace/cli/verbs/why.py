@@ -52,7 +52,7 @@ def why(settings: Settings, what: tuple[str, ...], node: str, output: str | None
     """Explain why a pod is on its node, or why it is pending.
 
     The decision is made again, by the same plugins, from what the API servers know now: every filter on every node, every
-    score. A pod that has a node is first taken out of it.
+    score. A pod that has a node is first taken off it.
     """
     query = Query.of(what)
     if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:

@@ -48,9 +48,9 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
         (["delete", "pod", "a", "--wait=perhaps"], "error: invalid value for '--wait': \"perhaps\" is neither true nor false"),
         (["delete", "pods", "--all="], "error: invalid value for '--all': \"\" is neither true nor false"),
-        (["events", "--types", "Normal,Wrong"], 'error: --types: "Wrong" is no type of events'),
-        (["events", "--types", "Warning,"], 'error: --types: "" is no type of events'),
-        (["events", "--types", "Normal),reason in (Killing"], 'error: --types: "Normal)" is no type of events'),
+        (["events", "--types", "Normal,Wrong"], 'error: --types: "Wrong" is not a type of event'),
+        (["events", "--types", "Warning,"], 'error: --types: "" is not a type of event'),
+        (["events", "--types", "Normal),reason in (Killing"], 'error: --types: "Normal)" is not a type of event'),
         (["completion", "tcsh"], "error: invalid value for"),
     ],
 )

@@ -24,8 +24,8 @@ def test_operations_are_a_list() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["pod", "a"], "what is to be different?"),
-        (["pod", "a", "-p", "{}", "--patch-file", __file__], "what is to be different?"),
+        (["pod", "a"], "which patch?"),
+        (["pod", "a", "-p", "{}", "--patch-file", __file__], "which patch?"),
         (["pod", "a", "--patch-file", "/proc/self/mem"], "/proc/self/mem: input/output error"),
         (["pods", "-p", "{}"], "which objects?"),
         (["pod", "a", "-p", ""], "-p: not an object"),

@@ -191,7 +191,7 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
     first, second = await evicted(client, "a", "b", dryRun=["All"])
     assert first is None and isinstance(second, Exhausted)
     assert (await left(client)).status.disruptionsAllowed == 1 and not await ending(client)
-    with pytest.raises(Invalid, match="some items say it and others do not"):
+    with pytest.raises(Invalid, match="some items set it and others do not"):
         await client.pods.evict_batch([eviction("a", dryRun=["All"]), eviction("b")])
 
 

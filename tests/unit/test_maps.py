@@ -41,6 +41,9 @@ def test_a_document_names_what_is_there(document: Path) -> None:
     assert not [place for place in places if not PATHS & {place, f"{place}.py", f"{place.rpartition('/')[0]}.py"}]
 
 
-def test_the_table_of_packages_has_all() -> None:
+def test_tables_have_all() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
     assert set(listed) == {p.replace("/", ".") for p in PACKAGES if re.fullmatch(rf"pinnace/\w+|(?!pinnace$)({PARTS})", p)}
+    index = re.findall(r"\]\(([\w/-]+\.md)", (ROOT / "docs/README.md").read_text())
+    pages = {str(path.relative_to("docs")) for path in ALL if path.match("docs/*.md") or path.match("docs/design/*.md")}
+    assert pages - {"README.md"} <= set(index)

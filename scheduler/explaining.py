@@ -1,8 +1,7 @@
 """Explains one pod and ends: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
 
-It lists what a scheduler's informers would hold, fills a cache, and asks `scheduler.explain`. On stdout, one JSON document:
-{"explanation": {...}}, or {"error": "...", "kind": "usage" | "not found" | "unavailable"}. Nothing is written to the cluster,
-and whoever leads is not asked.
+It lists what a scheduler's informers would hold, fills a cache, and asks `scheduler.explain`. On stdout, an Answer as JSON.
+Nothing is written to the cluster, and whoever leads is not asked.
 """
 
 import asyncio
@@ -10,13 +9,15 @@ import gc
 import json
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
+from pinnace.api.jsonrecords import to_json
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load
@@ -25,7 +26,7 @@ from pinnace.client.errors import ApiError, NotFound
 from scheduler import config
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.explain import Explanation, explain
+from scheduler.explain import explain
 from scheduler.extenders.interest import interested
 from scheduler.framework.handle import Offline
 from scheduler.informers import NOT_ENDED
@@ -66,23 +67,26 @@ def main(
     """Explains where a pod would go now, and why."""
     try:
         servers = load(server, context=context)
-        found = asyncio.run(_answer(namespace, name, node, servers, _configuration(file), timeout))
-        said: dict[str, Any] = {"explanation": asdict(found)}
+        said = Answer(asyncio.run(_explanation(namespace, name, node, servers, _configuration(file), timeout)))
     except NotFound as error:
-        said = {"error": error.message, "kind": "not found"}
+        said = _unexplained(error.message, Trouble.NOT_FOUND)
     except (ApiError, TimeoutError) as error:  # a TimeoutError is an OSError, too
-        said = {"error": str(error) or f"the API servers took more than {timeout:g} s", "kind": "unavailable"}
+        said = _unexplained(str(error) or f"the API servers took more than {timeout:g} s", Trouble.UNAVAILABLE)
     except (config.ConfigurationError, ConfigError, OSError) as error:
-        said = {"error": f"{file}: {error}" if file else str(error), "kind": "usage"}
-    json.dump(said, sys.stdout)
+        said = _unexplained(f"{file}: {error}" if file else str(error), Trouble.USAGE)
+    json.dump(to_json(said), sys.stdout)
     gc.freeze()  # as in pinnace.cli.command: what was imported is not searched for garbage at the end
+
+
+def _unexplained(error: str, kind: Trouble) -> Answer:
+    return Answer(unexplained=Unexplained(error, kind))
 
 
 def _configuration(file: Path | None) -> config.Configuration:
     return config.parse(file.read_text()) if file else config.Configuration()
 
 
-async def _answer(
+async def _explanation(
     namespace: str, name: str, node: str, servers: ClientConfig, configuration: config.Configuration, timeout: float
 ) -> Explanation:
     """Raises ApiError, TimeoutError, ConfigurationError."""
@@ -94,10 +98,10 @@ async def _answer(
             stores = await _list(client, config.needs(configuration))
     finally:
         await connection.close()
-    return answer(pod, stores, configuration, node)
+    return explanation(pod, stores, configuration, node)
 
 
-def answer(
+def explanation(
     pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], configuration: config.Configuration, node: str = ""
 ) -> Explanation:
     """Pure, but for what plugins do when they are made. Raises ConfigurationError."""

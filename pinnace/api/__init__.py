@@ -1,1 +1,1 @@
-"""The API: generated messages (from proto/) and pure helpers around them. Imports nothing else of pinnace."""
+"""The API: generated messages (from proto/), answers that are JSON, and pure helpers. Imports nothing else of pinnace."""

@@ -10,6 +10,5 @@ assumed and not bound yet, which of several nodes with the same score its hash w
 """
 
 from scheduler.explain.explain import explain
-from scheduler.explain.model import Explanation
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["explain"]

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.explanation import Asked, Explanation, Objection, Ranked, Refusal, Remedy
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cycle import crowded
 from scheduler.explain.advice import advisor
-from scheduler.explain.model import Asked, Case, Explanation, Objection, Ranked, Refusal, Remedy
+from scheduler.explain.case import Case
 from scheduler.explain.preempting import preemption
 from scheduler.explain.remedies import remedies, without_nodes
 from scheduler.explain.survey import Survey, scores, survey

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pinnace.api.explanation import listing
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.explain.advice.advisor import listing
 from scheduler.explain.survey import survey
 from scheduler.framework.points import Point
 from scheduler.framework.runtime import Framework

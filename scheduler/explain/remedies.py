@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pinnace.api.explanation import Remedy
 from pinnace.fit.requests import PODS
 from scheduler.explain.advice import Reasons, advisor
 from scheduler.explain.advice.resources import missing_share, size
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.case import Case
 from scheduler.explain.survey import Survey
 
 MOST = 5

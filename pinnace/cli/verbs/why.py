@@ -7,6 +7,7 @@ import click
 
 from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import Event, Pod
+from pinnace.api.jsonrecords import to_json
 from pinnace.api.podstatus import ended
 from pinnace.api.resources import PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
@@ -71,7 +72,7 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
     events = sorted(await events_about(session, PODS, pod), key=when)
     told = [event for event in events if _by_scheduler(event, pod)][-EVENTS:]
     if form:
-        out(formats.dump(form, found | {"events": [_document(event) for event in told]}))
+        out(formats.dump(form, to_json(found) | {"events": [_document(event) for event in told]}))
         return
     leaderless = waits_for_scheduler(pod) and not await is_led(session, SCHEDULER_ELECTION)
     for line in explanations.lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from scheduler.explain.model import Case, Remedy
+from pinnace.api.explanation import Remedy
+from scheduler.explain.case import Case
 
 Reasons = Mapping[str, Sequence[int]]
 """The rows that are refused, by reason. There is at least one."""
@@ -28,9 +29,3 @@ def rows_of(reasons: Reasons) -> list[int]:
 def names_of(case: Case, rows: Sequence[int]) -> list[str]:
     """Sorted."""
     return sorted(case.nodes.names[row] for row in rows)
-
-
-def listing(names: Sequence[str], most: int = 3) -> str:
-    """ "a, b, c and 4 more"."""
-    more = len(names) - most
-    return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)

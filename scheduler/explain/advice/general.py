@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from pinnace.api.explanation import Remedy
 from scheduler.explain.advice.advisor import Reasons, names_of
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.case import Case
 
 
 class Unknown:

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, PodSpec
+from pinnace.api.explanation import Remedy
 from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.case import Case
 from scheduler.plugins.node_affinity import ENFORCED, matching_nodes
 
 _MOST = 3

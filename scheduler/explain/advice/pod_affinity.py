@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from pinnace.api.explanation import Remedy, listing
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.pod_terms import Kind, Term
-from scheduler.explain.advice.advisor import Reasons, listing, names_of
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.advice.advisor import Reasons, names_of
+from scheduler.explain.case import Case
 from scheduler.plugins.inter_pod_affinity import AFFINITY_REASON, ANTI_AFFINITY_REASON
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from pinnace.api.explanation import Remedy
 from pinnace.fit import HostPort
 from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.case import Case
 
 
 class Taken:

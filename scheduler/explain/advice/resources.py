@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pinnace.api.explanation import Remedy, listing
 from pinnace.api.quantity import format_amount
 from pinnace.fit.requests import PODS
 from pinnace.fit.room import reason_of
 from pinnace.fit.table import IntArray
 from scheduler.cache.table import FloatArray
-from scheduler.explain.advice.advisor import Reasons, listing, rows_of
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.advice.advisor import Reasons, rows_of
+from scheduler.explain.case import Case
 
 _BYTES = ("memory", "ephemeral-storage")
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from pinnace.api.explanation import Remedy
 from scheduler.explain.advice import general
 from scheduler.explain.advice.advisor import Reasons, names_of
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.case import Case
 from scheduler.plugins.pod_topology_spread import LABEL_REASON, PodTopologySpread
 from scheduler.plugins.spread_constraints import HARD, Constraint, own_constraints
 from scheduler.plugins.topology import per_domain

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from pinnace.api.explanation import Remedy, listing
 from scheduler.cache.table import Taint
-from scheduler.explain.advice.advisor import Reasons, listing, names_of, rows_of
-from scheduler.explain.model import Case, Remedy
+from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
+from scheduler.explain.case import Case
 from scheduler.plugins.node_unschedulable import TAINT
 from scheduler.plugins.taint_toleration import HARD
 from scheduler.plugins.tolerations import untolerated

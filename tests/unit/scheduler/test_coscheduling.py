@@ -420,7 +420,7 @@ def test_why_says_what_is_lacking() -> None:
     stores = {each: {} for each in needs(configured("sorted"))}
     stores |= {NODES: {"n": make_node("n").build()}, PODS: {f"default/{pod.metadata.name}": pod for pod in pods}}
     siblings = "pre-filter pod g0 cannot find enough sibling pods, current pods number: 2, minMember of group: 3"
-    assert explaining.answer(pods[0], stores, configured("sorted")).message == f"0/1 nodes are available: {siblings}."
+    assert explaining.explanation(pods[0], stores, configured("sorted")).message == f"0/1 nodes are available: {siblings}."
 
 
 def refusal(*labels: tuple[str, str]) -> str:

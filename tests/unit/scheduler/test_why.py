@@ -5,18 +5,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
 from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.explanation import Explanation
+from pinnace.api.jsonrecords import from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS
 from pinnace.cli.explanations import lines
 from scheduler.config import Configuration, parse, with_plugin
 from scheduler.cycle import Placed, Unschedulable, schedule_one
-from scheduler.explaining import answer
+from scheduler.explaining import explanation
 from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -41,11 +43,13 @@ def explained(
     *,
     node: str = "",
     configuration: Configuration = NO_PREEMPTION,
-) -> dict[str, Any]:
+) -> Explanation:
+    """As it comes out of the other process."""
     stores: dict[Any, dict[str, Any]] = {resource: {} for resource in ALL}
     stores[NODES] = {each.metadata.name: each for each in (builder.build() for builder in nodes)}
     stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
-    return asdict(answer(pod.build(), stores, configuration, node))
+    found = explanation(pod.build(), stores, configuration, node)
+    return from_json(Explanation, json.loads(json.dumps(to_json(found))))
 
 
 def why(pod: PodBuilder, nodes: Sequence[NodeBuilder], placed: Sequence[PodBuilder] = (), **more: Any) -> str:
@@ -56,12 +60,13 @@ def why(pod: PodBuilder, nodes: Sequence[NodeBuilder], placed: Sequence[PodBuild
 
 
 def remedies(*question: Any, **more: Any) -> list[str]:
-    return [each["text"] + f" -> {' '.join(each['nodes'])}" for each in explained(*question, **more)["remedies"]]
+    return [f"{each.text} -> {' '.join(each.nodes)}" for each in explained(*question, **more).remedies]
 
 
 def details(*question: Any, node: str = "n0") -> list[str]:
-    objections = explained(*question, node=node)["asked"]["objections"]
-    return [f"{each['plugin']}: {detail}" for each in objections for detail in each["details"]]
+    asked = explained(*question, node=node).asked
+    assert asked is not None
+    return [f"{each.plugin}: {detail}" for each in asked.objections for detail in each.details]
 
 
 def test_why_here() -> None:
@@ -130,10 +135,8 @@ def test_the_last_one_of_seventy_resources() -> None:
     for resource in there:
         node.extended(resource, 1)
     found = explained(make_pod("a").container(dict.fromkeys((*there, last), 1)), [node])
-    assert found["message"] == f"0/1 nodes are available: 1 Insufficient {last}."
-    assert [each["text"] for each in found["remedies"]] == [
-        f"ask for less, or add a larger node: it asks for 1 {last}, and n0 has 0"
-    ]
+    assert found.message == f"0/1 nodes are available: 1 Insufficient {last}."
+    assert [each.text for each in found.remedies] == [f"ask for less, or add a larger node: it asks for 1 {last}, and n0 has 0"]
 
 
 def test_taints_and_cordons() -> None:
@@ -198,7 +201,7 @@ class TestCordonsWithTheirTaint:
         ]
         tolerant = make_pod("a").tolerate("node.kubernetes.io/unschedulable", operator="Exists")
         assert remedies(tolerant, nodes) == ["tolerate gpu=true:NoSchedule -> n0"]
-        assert explained(tolerant, [cordoned("n0")])["feasible"] == 1
+        assert explained(tolerant, [cordoned("n0")]).feasible == 1
 
     def test_the_taint_outlives_the_cordon_for_a_moment(self) -> None:
         nodes = [make_node("n0").taint("node.kubernetes.io/unschedulable")]
@@ -225,10 +228,11 @@ class TestCordonsWithTheirTaint:
                 )
             )
             found = explained(make_pod("a"), [cordoned("n0")], configuration=configuration, node="n0")
-            assert found["message"] == f"0/1 nodes are available: 1 {message}."
+            assert found.message == f"0/1 nodes are available: 1 {message}."
             only = "NodeUnschedulable" if "NodeUnschedulable" in enabled else "TaintToleration"
-            assert [each["plugin"] for each in found["asked"]["objections"]] == [only]
-            assert all(each["details"] for each in found["asked"]["objections"])
+            assert found.asked is not None
+            assert [each.plugin for each in found.asked.objections] == [only]
+            assert all(each.details for each in found.asked.objections)
 
 
 def test_node_affinity() -> None:
@@ -395,18 +399,18 @@ class TestNominated:
         ids=["less important", "being deleted", "another scheduler's", "bound elsewhere", "nowhere", "itself"],
     )
     def test_no_room_is_kept(self, nominated: PodBuilder) -> None:
-        assert explained(make_pod("small").req(cpu=2), THREE[:1], [nominated])["feasible"] == 1
+        assert explained(make_pod("small").req(cpu=2), THREE[:1], [nominated]).feasible == 1
 
     def test_what_is_kept_counts_in_no_score(self) -> None:
         """As in the scheduler: who is nominated may go elsewhere."""
-        (kept,) = explained(make_pod("small").req(cpu=1), THREE[:1], [self.BOSS])["ranking"]
-        (free,) = explained(make_pod("small").req(cpu=1), THREE[:1])["ranking"]
+        (kept,) = explained(make_pod("small").req(cpu=1), THREE[:1], [self.BOSS]).ranking
+        (free,) = explained(make_pod("small").req(cpu=1), THREE[:1]).ranking
         assert kept == free
 
     def test_ports_and_neighbours_count_too(self) -> None:
         boss = make_pod("boss").priority(1000).nominated("n0").host_port(80).label("app", "web")
         web = make_pod("web").host_port(80)
-        assert explained(web, THREE[:2], [boss])["feasible"] == 1
+        assert explained(web, THREE[:2], [boss]).feasible == 1
         assert remedies(web, THREE[:1], [boss]) == ["free host port 80/TCP, which default/boss has on n0 -> n0"]
         assert details(web, THREE[:1], [boss]) == ["NodePorts: host port 80/TCP is taken by default/boss"]
         away = make_pod("away").anti_affinity("app=web", "kubernetes.io/hostname")
@@ -418,16 +422,14 @@ class TestNominated:
         """Of two nodes one has the port taken, on the other it is kept: it is one reason, and one remedy."""
         placed = [make_pod("boss").priority(1000).nominated("n0").host_port(80), make_pod("b").host_port(80).node("n1")]
         found = explained(make_pod("web").host_port(80), THREE[:2], placed)
-        assert [(each["plugin"], each["nodes"], each["alone"]) for each in found["refusals"]] == [
-            ("NodePorts", ["n0", "n1"], 2)
-        ]
-        assert found["message"] == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
-        assert [each["nodes"] for each in found["remedies"]] == [["n0", "n1"]]
+        assert [(each.plugin, each.nodes, each.alone) for each in found.refusals] == [("NodePorts", ["n0", "n1"], 2)]
+        assert found.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
+        assert [each.nodes for each in found.remedies] == [["n0", "n1"]]
 
     def test_preemption_does_not_free_what_is_kept(self) -> None:
         pod = make_pod("a").req(cpu=3).priority(10)
         victim = make_pod("victim").req(cpu=3).priority(1).node("n0")
-        assert explained(pod, THREE[:1], [victim, self.BOSS])["preemption"] == (
+        assert explained(pod, THREE[:1], [victim, self.BOSS]).preemption == (
             "it would not help: also without the 1 pods of lower priority than 10 no node could take it"
         )
 
@@ -441,8 +443,8 @@ class TestNominated:
             cache.nominate(info(each), each.build().status.nominatedNodeName)
         decided = schedule_one(info(pod), cache, framework(), 0)
         found = explained(pod, THREE, nominated)
-        assert (found["feasible"] > 0) == isinstance(decided, Placed)
-        assert found["message"] == (decided.message if isinstance(decided, Unschedulable) else "")
+        assert (found.feasible > 0) == isinstance(decided, Placed)
+        assert found.message == (decided.message if isinstance(decided, Unschedulable) else "")
 
 
 def test_preemptible() -> None:
@@ -453,15 +455,15 @@ def test_preemptible() -> None:
         make_pod("mighty").req(cpu=2).priority(10).node("n1"),
     ]
     would = "without pods of lower priority than 10, 1 node could take it; on n0 default/more would have to go"
-    assert explained(pod, THREE[:2], placed)["preemption"] == f"{would}; but no plugin of the profile preempts"
+    assert explained(pod, THREE[:2], placed).preemption == f"{would}; but no plugin of the profile preempts"
     preempting = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Preempts")
     assert f"\nPreemption: {would}.\n" in why(pod, THREE[:2], placed, configuration=preempting)
     never = make_pod("a").req(cpu=3).priority(10).preemption_policy("Never")
     assert f"\nPreemption: {would}; but its preemptionPolicy is Never.\n" in why(never, THREE[:2], placed)
-    assert explained(make_pod("a").req(cpu=5).priority(10), THREE[:2], placed)["preemption"] == (
+    assert explained(make_pod("a").req(cpu=5).priority(10), THREE[:2], placed).preemption == (
         "it would not help: also without the 2 pods of lower priority than 10 no node could take it"
     )
-    assert explained(make_pod("a").req(cpu=3), THREE[:2], placed)["preemption"] == ""
+    assert explained(make_pod("a").req(cpu=3), THREE[:2], placed).preemption == ""
 
 
 class Preempts:
@@ -528,9 +530,59 @@ def test_the_cluster_is_as_before(bound: bool) -> None:
     assert why(pod, THREE, BUSY) == why(pod, THREE, BUSY)
 
 
+def test_the_document() -> None:
+    """What scripts read by `-o json`: its keys, and their order."""
+    nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
+    placed = [*BUSY[:1], make_pod("b").req(cpu=2).node("n1")]
+    found = to_json(explained(make_pod("a").req(cpu=1), nodes, placed, node="n2"))
+    scores = {"NodeResourcesFit": 61.89, "NodeResourcesBalancedAllocation": 63.11}
+    found["ranking"][0]["scores"] = {plugin: round(score, 2) for plugin, score in found["ranking"][0]["scores"].items()}
+    found["ranking"][0]["total"] = round(found["ranking"][0]["total"], 1)
+    assert json.dumps(found, indent=2) == json.dumps(
+        {
+            "pod": "default/a",
+            "scheduler": "default-scheduler",
+            "bound": "",
+            "nodes": 3,
+            "feasible": 1,
+            "problem": "",
+            "message": "",
+            "refusals": [
+                {
+                    "plugin": "TaintToleration",
+                    "reason": "node(s) had untolerated taint {gpu: true}",
+                    "nodes": ["n2"],
+                    "alone": 1,
+                },
+                {"plugin": "NodeResourcesFit", "reason": "Insufficient cpu", "nodes": ["n0"], "alone": 1},
+            ],
+            "weights": {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1},
+            "ranking": [{"node": "n1", "rank": 1, "total": 125.0, "scores": scores}],
+            "best": 1,
+            "remedies": [],
+            "preemption": "",
+            "asked": {
+                "node": "n2",
+                "objections": [
+                    {"plugin": "TaintToleration", "details": ["it does not tolerate the taint gpu=true:NoSchedule"]}
+                ],
+            },
+            "extenders": [],
+        },
+        indent=2,
+    )
+    found = to_json(explained(make_pod("a").req(cpu=5), THREE[:1]))
+    text = "ask for less, or add a larger node: it asks for 5 cpu, and n0 has 4"
+    assert found["remedies"] == [{"text": text, "nodes": [], "plugins": ["NodeResourcesFit"]}]
+    assert found["asked"] is None
+
+
 def test_servers_that_are_too_slow() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         command = [sys.executable, "-m", "scheduler.explaining", "--server", server, "--timeout", "0.2", "default", "a"]
         said = subprocess.run(command, capture_output=True, check=True).stdout
-    assert json.loads(said) == {"error": "the API servers took more than 0.2 s", "kind": "unavailable"}
+    assert json.loads(said) == {
+        "explanation": None,
+        "unexplained": {"error": "the API servers took more than 0.2 s", "kind": "unavailable"},
+    }

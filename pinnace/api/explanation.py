@@ -1,20 +1,10 @@
-"""What is asked, and what is answered. Explanations are made of values that JSON has."""
+"""Why a pod is where it is, or nowhere: what `scheduler.explain` finds, and `pinnace why` shows. In between it is JSON, as
+`pinnace.api.jsonrecords` writes and reads it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import NodeTable
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """`pod` is in question, and takes no room. `placed`: the pods that do, by node, and those that are nominated
-    there and ahead of it. `nodes`: as the pod sees them, what is kept for nominated pods is not free."""
-
-    pod: PodInfo
-    nodes: NodeTable
-    placed: Mapping[str, Sequence[PodInfo]]
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +36,7 @@ class Ranked:
     rank: int
     total: float
     scores: Mapping[str, float]
-    """By plugin, 0 to 100, before weights."""
+    """By plugin, all that have a weight; 0 to 100, before weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +53,7 @@ class Asked:
 
     node: str
     objections: Sequence[Objection]
-    """None: the node can take the pod, and is among `ranking`."""
+    """If there is none the node can take the pod, and is among `ranking`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +82,29 @@ class Explanation:
     asked: Asked | None = None
     extenders: Sequence[str] = ()
     """Those that hear of the pod. They are asked by the scheduler only: what they would say is not counted here."""
+
+
+class Trouble(StrEnum):
+    USAGE = "usage"
+    NOT_FOUND = "not found"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    error: str
+    kind: Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `python -m scheduler.explaining` writes: one of the two."""
+
+    explanation: Explanation | None = None
+    unexplained: Unexplained | None = None
+
+
+def listing(names: Sequence[str], most: int = 3) -> str:
+    """As explanations name things: "a, b, c and 4 more"."""
+    more = len(names) - most
+    return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)

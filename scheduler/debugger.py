@@ -9,14 +9,18 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
+from pinnace.api.dumps import Assumed, Bounded, CacheDump, InPermit, Queued, QueueDump, Room
+from pinnace.api.jsonrecords import to_json
 from pinnace.api.quantity import format_amount
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.cache import Cache
 from scheduler.framework.waiting import WaitingPods
 from scheduler.informers import Informers
 from scheduler.queue.scheduling_queue import SchedulingQueue
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -46,47 +50,46 @@ class Debugger:
         self._leading = leading
         self._clock = clock
 
-    def show_queue(self) -> dict[str, Any]:
+    def show_queue(self) -> QueueDump:
         """The pods that wait, by place, and those that wait in Permit."""
         now = self._clock.monotonic()
-        places: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        places: dict[str, list[Queued]] = defaultdict(list)
         for queued, backoff in self._queue.entries(now):
             shown = places[queued.place.value]
             if len(shown) < MOST:
-                entry = {"pod": queued.info.key, "priority": queued.info.priority, "attempts": queued.attempts}
-                entry |= {"seconds": round(now - queued.since, 1), "refusedBy": sorted(queued.refused_by)}
-                shown.append(entry | ({"backoff": round(max(backoff, 0.0), 1)} if backoff else {}))
-        waiting = [{"pod": each.pod.key, "node": each.node, "plugins": sorted(each.pending)} for each in self._waiting]
-        return self._about() | {"counts": dict(self._queue.counts()), "places": dict(places), "permit": _bounded(waiting)}
+                seconds, delay = round(now - queued.since, 1), round(max(backoff, 0.0), 1) if backoff else None
+                info = queued.info
+                shown.append(Queued(info.key, info.priority, queued.attempts, seconds, sorted(queued.refused_by), delay))
+        waiting = [InPermit(each.pod.key, each.node, sorted(each.pending)) for each in self._waiting]
+        return QueueDump(self._name, self._leading(), self._queue.counts(), places, _bounded(waiting))
 
-    def show_cache(self) -> dict[str, Any]:
+    def show_cache(self) -> CacheDump:
         """The nodes with what is free, the assumed pods, and where cache and informers disagree."""
-        assumed = [{"pod": info.key, "node": self._cache.node_of(info.uid)} for info in self._cache.assumed()]
-        return self._about() | {
-            "nodes": _bounded(self._cache.nodes.names, self._node),
-            "pods": len(self._cache),
-            "assumed": _bounded(assumed),
-            "differences": _bounded(list(self._differences())),
-        }
+        names = self._cache.nodes.names
+        return CacheDump(
+            self._name,
+            self._leading(),
+            nodes=Bounded(len(names), [self._room(name) for name in names[:MOST]]),
+            pods=len(self._cache),
+            assumed=_bounded([Assumed(info.key, self._cache.node_of(info.uid) or "") for info in self._cache.assumed()]),
+            differences=_bounded(list(self._differences())),
+        )
 
     def log(self) -> None:
         """Writes both to the log."""
-        log.info("queue: %s", json.dumps(self.show_queue()))
-        log.info("cache: %s", json.dumps(self.show_cache()))
+        log.info("queue: %s", json.dumps(to_json(self.show_queue())))
+        log.info("cache: %s", json.dumps(to_json(self.show_cache())))
 
-    def _about(self) -> dict[str, Any]:
-        return {"name": self._name, "leading": self._leading()}
-
-    def _node(self, name: str) -> dict[str, Any]:
+    def _room(self, name: str) -> Room:
         nodes = self._cache.nodes
         row = nodes.row(name)
         there = sorted(nodes.nodes[row].status.allocatable) if row is not None else []
         amounts = {resource: (int(nodes.free(resource)[row]), int(nodes.allocatable(resource)[row])) for resource in there}
-        return {
-            "node": name,
-            "free": {resource: format_amount(resource, free) for resource, (free, _) in amounts.items()},
-            "allocatable": {resource: format_amount(resource, of) for resource, (_, of) in amounts.items()},
-        }
+        return Room(
+            name,
+            free={resource: format_amount(resource, free) for resource, (free, _) in amounts.items()},
+            allocatable={resource: format_amount(resource, of) for resource, (_, of) in amounts.items()},
+        )
 
     def _differences(self) -> Iterator[str]:
         yield from self._nodes_differ()
@@ -128,6 +131,5 @@ class Debugger:
                     yield f"node {name}: {free} of {resource} is free in the table, and {right} by its pods"
 
 
-def _bounded(things: Sequence[Any], show: Callable[[Any], Any] = lambda thing: thing) -> dict[str, Any]:
-    """How many there are, and the first of them."""
-    return {"number": len(things), "first": [show(thing) for thing in things[:MOST]]}
+def _bounded(things: Sequence[T]) -> Bounded[T]:
+    return Bounded(len(things), things[:MOST])

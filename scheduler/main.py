@@ -9,12 +9,14 @@ from pathlib import Path
 
 import click
 
+from pinnace.api.dumps import CacheDump, QueueDump
+from pinnace.api.jsonrecords import to_json
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.runtime import flags, process
-from pinnace.runtime.http import StatusServer
+from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
 from scheduler import config, metrics
 from scheduler.scheduler import Scheduler
@@ -92,9 +94,11 @@ async def serve(
     scheduler = Scheduler(Client(connection), name, configuration, tracer=tracer)
     metrics.register(scheduler)
     loop, debugger = asyncio.get_running_loop(), scheduler.debugger
-    status = StatusServer(
-        *http, scheduler.checks, loop, {"/debug/queue": debugger.show_queue, "/debug/cache": debugger.show_cache}
-    )
+    pages: dict[str, Page] = {
+        QueueDump.path: lambda: to_json(debugger.show_queue()),
+        CacheDump.path: lambda: to_json(debugger.show_cache()),
+    }
+    status = StatusServer(*http, scheduler.checks, loop, pages)
     loop.add_signal_handler(signal.SIGUSR2, debugger.log)
     status.start()
     log.info("scheduler %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))

@@ -3,15 +3,19 @@
 import json
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
+from pinnace.api.dumps import Dump
+from pinnace.api.jsonrecords import Malformed, from_json
 from pinnace.cli.console import note
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import SCHEDULER
 from pinnace.runtime.http import parse_address
+
+D = TypeVar("D", bound=Dump)
 
 TIMEOUT = 5.0
 """Seconds, for each."""
@@ -19,23 +23,23 @@ _direct = build_opener(ProxyHandler({}))
 """Opens loopback addresses whatever http_proxy says."""
 
 
-def page(path: str, http: str, data_dir: Path) -> dict[str, Any]:
-    """A page of JSON: of the scheduler at `http`, or else of the one that leads the local cluster of that folder. When it does
-    not lead, a note says so. Raises Failure, or FolderError."""
+def ask(kind: type[D], http: str, data_dir: Path) -> D:
+    """What a scheduler holds: that at `http`, or else the one that leads the local cluster of that folder. When it does not
+    lead, a note says so. Raises Failure, or FolderError."""
     if http:
         try:
             parse_address(http)
         except ValueError as error:
             raise usage(f"--http: {error}", hint="it is what a scheduler was started with, such as 127.0.0.1:7481") from None
-        found = _read(http, path)
+        found = _read(http, kind)
     else:
-        found = _of_cluster(path, data_dir)
-    if not found["leading"]:
-        note(f"{found['name']} stands by: what it shows is what it would begin to lead with")
+        found = _of_cluster(kind, data_dir)
+    if not found.leading:
+        note(f"{found.name} stands by: what it shows is what it would begin to lead with")
     return found
 
 
-def _of_cluster(path: str, data_dir: Path) -> dict[str, Any]:
+def _of_cluster(kind: type[D], data_dir: Path) -> D:
     state = Folder(data_dir).read()
     addresses = [record.plan.http for record in state.of(SCHEDULER)] if state is not None else []
     if not addresses:
@@ -44,27 +48,27 @@ def _of_cluster(path: str, data_dir: Path) -> dict[str, Any]:
     found, failures = [], []
     for address in addresses:
         try:
-            found.append(_read(address, path))
+            found.append(_read(address, kind))
         except Failure as failure:
             failures.append(failure)
     if not found:
         raise failures[0]
-    return next((each for each in found if each["leading"]), found[0])
+    return next((each for each in found if each.leading), found[0])
 
 
-def _read(address: str, path: str) -> dict[str, Any]:
+def _read(address: str, kind: type[D]) -> D:
     try:
-        with _direct.open(f"http://{address}{path}", timeout=TIMEOUT) as answer:
-            found: dict[str, Any] = json.load(answer)
-            found["name"], found["leading"]
-            return found
+        with _direct.open(f"http://{address}{kind.path}", timeout=TIMEOUT) as answer:
+            return from_json(kind, json.load(answer))
     except HTTPError as error:
         with error:
-            message = f"{address} answers {path} with {error.code} {error.reason}"
+            message = f"{address} answers {kind.path} with {error.code} {error.reason}"
         raise Failure(message, hint="is it a scheduler's --http address?", code=ExitCode.UNAVAILABLE) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
         message = f"no scheduler answers at {address}: {getattr(reason, 'strerror', None) or reason}".lower()
         raise Failure(message, hint="`pinnace status` shows which run", code=ExitCode.UNAVAILABLE) from None
-    except (HTTPException, ValueError, RecursionError, KeyError, TypeError):
-        raise Failure(f"{address} does not answer as a scheduler does", hint="is it a scheduler's --http address?") from None
+    except (HTTPException, ValueError, RecursionError) as error:
+        how = f": {error}" if isinstance(error, Malformed) else ""
+        message = f"{address} does not answer as a scheduler does{how}"
+        raise Failure(message, hint="is it a scheduler's --http address?") from None

@@ -25,10 +25,10 @@
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from itertools import count
 from typing import Protocol
 
+from pinnace.api.dumps import Place
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
@@ -41,14 +41,6 @@ class Policy(Protocol):
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]: ...
     def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change: ...
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool: ...
-
-
-class Place(StrEnum):
-    ACTIVE = "active"
-    BACKOFF = "backoff"
-    UNSCHEDULABLE = "unschedulable"
-    GATED = "gated"
-    IN_FLIGHT = "in flight"
 
 
 class QueuedPod:

@@ -3,20 +3,19 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
+from pinnace.api.dumps import CacheDump, Place, QueueDump, Room
+from pinnace.api.jsonrecords import to_json
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.console import out
-from pinnace.cli.schedulers import page
+from pinnace.cli.schedulers import ask
 from pinnace.cli.settings import Settings
 from pinnace.cli.table import Table
 from pinnace.printers.ages import human_duration
 
-USUAL = ("active", "backoff", "unschedulable", "gated")
-PLACES = (*USUAL, "in flight")
 SHOWN = ("pods", "cpu", "memory")
 
 http_option = click.option("--http", default="", metavar="HOST:PORT", help="Ask the scheduler with this --http address.")
@@ -44,8 +43,10 @@ def sched() -> None:
 def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
     """Show the pods that wait for a node: where in the queue, how often they were tried, and what they wait for."""
     with local.translated():
-        found = page("/debug/queue", http, local.present_data_dir(settings, data_dir))
-    out(json.dumps(found, indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in queue_lines(found)))
+        found = ask(QueueDump, http, local.present_data_dir(settings, data_dir))
+    out(
+        json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in queue_lines(found))
+    )
 
 
 @verb(
@@ -64,57 +65,58 @@ def dump(settings: Settings, http: str, data_dir: Path | None, output: str) -> N
     `kill -USR2` makes a scheduler write the same, and its queue, to its log.
     """
     with local.translated():
-        found = page("/debug/cache", http, local.present_data_dir(settings, data_dir))
-    out(json.dumps(found, indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in cache_lines(found)))
+        found = ask(CacheDump, http, local.present_data_dir(settings, data_dir))
+    out(
+        json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in cache_lines(found))
+    )
 
 
 sched.add_command(queue)
 sched.add_command(dump)
 
 
-def queue_lines(found: dict[str, Any]) -> Iterator[str]:
-    counts, permit = found["counts"], found["permit"]
-    numbers = ", ".join(f"{counts.get(place, 0)} {place}" for place in PLACES if place in USUAL or place in counts)
-    yield f"{found['name']}: {numbers}, {permit['number']} wait in Permit"
+def queue_lines(found: QueueDump) -> Iterator[str]:
+    counts, permit = found.counts, found.permit
+    told = [place for place in Place if place is not Place.IN_FLIGHT or place in counts]
+    numbers = ", ".join(f"{counts.get(place, 0)} {place}" for place in told)
+    yield f"{found.name}: {numbers}, {permit.number} wait in Permit"
     rows = [
         (
-            each["pod"],
-            place,
-            str(each["priority"]),
-            str(each["attempts"]),
-            human_duration(each["seconds"]),
-            f"{each['backoff']:g}s" if "backoff" in each else "",
-            ", ".join(each["refusedBy"]),
+            each.pod,
+            place.value,
+            str(each.priority),
+            str(each.attempts),
+            human_duration(each.seconds),
+            f"{each.backoff:g}s" if each.backoff is not None else "",
+            ", ".join(each.refused_by),
         )
-        for place in PLACES
-        for each in found["places"].get(place, ())
+        for place in Place
+        for each in found.places.get(place, ())
     ]
-    rows += [(each["pod"], f"permit on {each['node']}", "", "", "", "", ", ".join(each["plugins"])) for each in permit["first"]]
+    rows += [(each.pod, f"permit on {each.node}", "", "", "", "", ", ".join(each.plugins)) for each in permit.first]
     if rows:
         yield from Table(["POD", "PLACE", "PRIORITY", "ATTEMPTS", "SINCE", "BACKOFF", "WAITS FOR"]).render(rows).splitlines()
-    yield from _more(sum(counts.values()) + permit["number"] - len(rows))
+    yield from _more(sum(counts.values()) + permit.number - len(rows))
 
 
-def cache_lines(found: dict[str, Any]) -> Iterator[str]:
-    nodes, assumed, differences = found["nodes"], found["assumed"], found["differences"]
-    yield f"{found['name']}: {nodes['number']} nodes, {found['pods']} pods on them, {assumed['number']} of these assumed"
-    yield "The cache and the informers agree." if not differences["number"] else f"{differences['number']} differences:"
-    yield from (f"  {difference}" for difference in differences["first"])
-    yield from _more(differences["number"] - len(differences["first"]))
-    if assumed["first"]:
-        yield from (
-            Table(["ASSUMED POD", "NODE"]).render([(each["pod"], each["node"]) for each in assumed["first"]]).splitlines()
-        )
-        yield from _more(assumed["number"] - len(assumed["first"]))
-    if nodes["first"]:
-        rows = [(each["node"], *(_free(each, resource) for resource in SHOWN)) for each in nodes["first"]]
+def cache_lines(found: CacheDump) -> Iterator[str]:
+    nodes, assumed, differences = found.nodes, found.assumed, found.differences
+    yield f"{found.name}: {nodes.number} nodes, {found.pods} pods on them, {assumed.number} of these assumed"
+    yield "The cache and the informers agree." if not differences.number else f"{differences.number} differences:"
+    yield from (f"  {difference}" for difference in differences.first)
+    yield from _more(differences.number - len(differences.first))
+    if assumed.first:
+        yield from (Table(["ASSUMED POD", "NODE"]).render([(each.pod, each.node) for each in assumed.first]).splitlines())
+        yield from _more(assumed.number - len(assumed.first))
+    if nodes.first:
+        rows = [(each.node, *(_free(each, resource) for resource in SHOWN)) for each in nodes.first]
         yield from Table(["NODE", *(f"FREE {resource.upper()}" for resource in SHOWN)]).render(rows).splitlines()
-        yield from _more(nodes["number"] - len(nodes["first"]))
+        yield from _more(nodes.number - len(nodes.first))
 
 
-def _free(node: dict[str, Any], resource: str) -> str:
+def _free(node: Room, resource: str) -> str:
     """ "3500m of 4"."""
-    return f"{node['free'][resource]} of {node['allocatable'][resource]}" if resource in node["free"] else ""
+    return f"{node.free[resource]} of {node.allocatable[resource]}" if resource in node.free else ""
 
 
 def _more(number: int) -> Iterator[str]:

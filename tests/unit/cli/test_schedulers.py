@@ -1,15 +1,18 @@
 """Finding the scheduler that leads, and reading what it shows."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from pinnace.api.dumps import Bounded, CacheDump, Dump, QueueDump
+from pinnace.api.jsonrecords import to_json
+from pinnace.cli import schedulers
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.schedulers import page
+from pinnace.cli.verbs.sched import queue_lines
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import SCHEDULER, ClusterSpec, Plan
@@ -19,8 +22,8 @@ from pinnace.runtime.http import StatusServer
 
 @asynccontextmanager
 async def scheduler(name: str, *, leading: bool) -> AsyncIterator[str]:
-    shown = {"name": name, "leading": leading}
-    server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), {"/debug/queue": lambda: shown})
+    shown = to_json(QueueDump(name, leading, {}, {}, Bounded(0, [])))
+    server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), {QueueDump.path: lambda: shown})
     server.start()
     try:
         yield server.address
@@ -47,8 +50,8 @@ def http(body: bytes) -> bytes:
     return b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
-async def ask(http: str, data_dir: Path, path: str = "/debug/queue") -> dict[str, Any]:
-    return await asyncio.to_thread(page, path, http, data_dir)
+async def ask(http: str, data_dir: Path, kind: type[Dump] = QueueDump) -> Dump:
+    return await asyncio.to_thread(schedulers.ask, kind, http, data_dir)
 
 
 def cluster_of(data_dir: Path, *addresses: str) -> None:
@@ -60,20 +63,20 @@ async def test_the_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.Capt
     dead = f"127.0.0.1:{Ports().next()}"
     async with scheduler("scheduler-1", leading=False) as standby, scheduler("scheduler-2", leading=True) as leader:
         cluster_of(tmp_path, dead, standby, leader)
-        assert (await ask("", tmp_path))["name"] == "scheduler-2"
+        assert (await ask("", tmp_path)).name == "scheduler-2"
     assert capsys.readouterr().err == ""
 
 
 async def test_a_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with scheduler("scheduler-1", leading=False) as standby:
-        assert (await ask(standby, tmp_path))["name"] == "scheduler-1"
+        assert (await ask(standby, tmp_path)).name == "scheduler-1"
     assert capsys.readouterr().err == "note: scheduler-1 stands by: what it shows is what it would begin to lead with\n"
 
 
 async def test_what_cannot_be_asked(tmp_path: Path) -> None:
-    async def failure(http: str, path: str = "/debug/queue") -> tuple[str, ExitCode]:
+    async def failure(http: str, kind: type[Dump] = QueueDump) -> tuple[str, ExitCode]:
         with pytest.raises(Failure) as failed:
-            await ask(http, tmp_path, path)
+            await ask(http, tmp_path, kind)
         return failed.value.report.lines[0], failed.value.report.code
 
     assert await failure("nowhere") == ('--http: "nowhere" is not HOST:PORT', ExitCode.USAGE)
@@ -82,7 +85,7 @@ async def test_what_cannot_be_asked(tmp_path: Path) -> None:
     assert await failure(dead) == (f"no scheduler answers at {dead}: connection refused", ExitCode.UNAVAILABLE)
     async with scheduler("apiserver-0", leading=True) as other:
         missing = f"{other} answers /debug/cache with 404 Not Found"
-        assert await failure(other, "/debug/cache") == (missing, ExitCode.UNAVAILABLE)
+        assert await failure(other, CacheDump) == (missing, ExitCode.UNAVAILABLE)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +97,33 @@ async def test_what_cannot_be_asked(tmp_path: Path) -> None:
         http(b"ok"),
         http(b"[]"),
         http(b"[" * 100_000),
+        http(b'{"name": "s", "leading": true}'),
     ],
-    ids=["gRPC", "cut off", "no text", "no JSON", "a list", "too deep"],
+    ids=["gRPC", "cut off", "no text", "no JSON", "a list", "too deep", "another page"],
 )
 async def test_what_is_no_scheduler(answer: bytes, tmp_path: Path) -> None:
     async with says(answer) as other:
         with pytest.raises(Failure) as failed:
             await ask(other, tmp_path)
     assert failed.value.report.lines[0].startswith(f"{other} does not answer as a scheduler does")
+
+
+async def test_an_answer_of_another_shape(tmp_path: Path) -> None:
+    """It is said what is wrong with it: it may be a scheduler of another version."""
+    shown = to_json(QueueDump("s", True, {}, {}, Bounded(0, [])))
+    async with says(http(json.dumps(shown | {"counts": []}).encode())) as other:
+        with pytest.raises(Failure) as failed:
+            await ask(other, tmp_path)
+    assert failed.value.report.lines[0] == f"{other} does not answer as a scheduler does: counts: expected an object"
+
+
+async def test_a_later_version(tmp_path: Path) -> None:
+    """It shows more, and has a place of which nothing is known here."""
+    pod = {"pod": "default/a", "priority": 0, "attempts": 0, "seconds": 0.0, "refusedBy": [], "mood": "good"}
+    shown = to_json(QueueDump("s", True, {"active": 1, "limbo": 2}, {}, Bounded(0, [])))
+    shown |= {"places": {"active": [pod], "limbo": [pod]}, "weather": "fair"}
+    async with says(http(json.dumps(shown).encode())) as later:
+        found = await ask(later, tmp_path)
+    assert isinstance(found, QueueDump)
+    *_, row, more = queue_lines(found)
+    assert row.startswith("default/a   active") and more == "... and 2 more"

@@ -168,7 +168,7 @@ class Churn:
             if not pod.spec.nodeName and not pod.metadata.HasField("deletionTimestamp")
         }
         for number, scheduler in enumerate(self.stage.schedulers):
-            for difference in scheduler.debugger.show_cache()["differences"]["first"]:
+            for difference in scheduler.debugger.show_cache().differences.first:
                 self._complain(f"s{number}: {difference}")
             known = {queued.info.uid for queued, _ in scheduler._queue.entries(self._now())}
             known |= {info.uid for info in scheduler._cache.assumed()}

@@ -275,7 +275,7 @@ def test_one_that_is_gated_does_not_count(stage: Stage) -> None:
 
 
 def waiting(stage: Stage) -> list[str]:
-    return [each["pod"].removeprefix("default/") for each in stage.schedulers[0].debugger.show_queue()["permit"]["first"]]
+    return [each.pod.removeprefix("default/") for each in stage.schedulers[0].debugger.show_queue().permit.first]
 
 
 def incomplete() -> list[PodBuilder]:

@@ -2,11 +2,13 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.dumps import CacheDump, QueueDump
+from pinnace.api.jsonrecords import from_json, to_json
 from pinnace.cli.verbs.sched import cache_lines, queue_lines
 from scheduler.cache.cache import Cache
 from scheduler.debugger import MOST, Debugger
@@ -51,9 +53,18 @@ class World:
         self.pods[f"default/{pod.metadata.name}"] = pod
 
     @property
+    def queue_lines(self) -> list[str]:
+        """What `pinnace sched queue` prints, of what comes over HTTP."""
+        return list(queue_lines(from_json(QueueDump, json.loads(json.dumps(to_json(self.debugger.show_queue()))))))
+
+    @property
+    def cache_lines(self) -> list[str]:
+        """Likewise `pinnace sched dump`."""
+        return list(cache_lines(from_json(CacheDump, json.loads(json.dumps(to_json(self.debugger.show_cache()))))))
+
+    @property
     def differences(self) -> list[str]:
-        found: list[str] = self.debugger.show_cache()["differences"]["first"]
-        return found
+        return list(self.debugger.show_cache().differences.first)
 
 
 @pytest.fixture
@@ -77,7 +88,7 @@ async def test_the_queue_by_place(world: World) -> None:
     queue.add(info(make_pod("gated").gate("quota")), now)
     world.waiting.add(info(make_pod("gang")), "n0", {"Gang": 60.0}, now)
     await world.clock.advance(0.2)
-    assert list(queue_lines(world.debugger.show_queue())) == [
+    assert world.queue_lines == [
         "scheduler-1: 1 active, 1 backoff, 1 unschedulable, 1 gated, 1 wait in Permit",
         "POD                   PLACE           PRIORITY   ATTEMPTS   SINCE   BACKOFF   WAITS FOR",
         "default/next          active          7          0          0s",
@@ -91,7 +102,7 @@ async def test_the_queue_by_place(world: World) -> None:
 def test_of_many_pods_the_first_are_shown(world: World) -> None:
     for number in range(MOST + 3):
         world.queue.add(info(make_pod(f"p{number}")), 0.0)
-    text = list(queue_lines(world.debugger.show_queue()))
+    text = world.queue_lines
     assert text[0].startswith(f"scheduler-1: {MOST + 3} active") and text[-1] == "... and 3 more"
 
 
@@ -101,7 +112,7 @@ def test_a_cache_that_agrees(world: World) -> None:
     world.cache.observe(info(there), "n0")
     world.cache.assume(info(make_pod("soon")), "n0")
     world.pod(make_pod("soon"))
-    assert list(cache_lines(world.debugger.show_cache())) == [
+    assert world.cache_lines == [
         "scheduler-1: 1 nodes, 2 pods on them, 1 of these assumed",
         "The cache and the informers agree.",
         "ASSUMED POD    NODE",
@@ -145,6 +156,47 @@ def test_both_go_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> N
     assert queue.startswith('queue: {"name": "scheduler-1"') and cache.startswith('cache: {"name": "scheduler-1"')
 
 
-def test_what_is_shown_is_json(world: World) -> None:
-    shown: list[dict[str, Any]] = [world.debugger.show_queue(), world.debugger.show_cache()]
-    assert json.loads(json.dumps(shown)) == shown
+async def test_the_documents(world: World) -> None:
+    """What scripts read by `-o json`: their keys, and the order of these."""
+    now = world.clock.monotonic()
+    for name in ("fails", "refused"):
+        world.queue.add(info(make_pod(name)), now)
+        queued = world.queue.pop(now)
+        assert queued is not None
+        if name == "fails":
+            world.queue.retry(queued, now)
+        else:
+            world.queue.unschedulable(queued, frozenset({"NodeResourcesFit"}), now)
+    world.waiting.add(info(make_pod("gang")), "n0", {"Gang": 60.0}, now)
+    await world.clock.advance(0.98)
+    entry = {"priority": 0, "attempts": 1, "seconds": 1.0}
+    permit = {"pod": "default/gang", "node": "n0", "plugins": ["Gang"]}
+    assert json.dumps(to_json(world.debugger.show_queue())) == json.dumps(
+        {
+            "name": "scheduler-1",
+            "leading": True,
+            "counts": {"backoff": 1, "unschedulable": 1},
+            "places": {
+                "backoff": [{"pod": "default/fails", **entry, "refusedBy": [], "backoff": 0.0}],
+                "unschedulable": [{"pod": "default/refused", **entry, "refusedBy": ["NodeResourcesFit"]}],
+            },
+            "permit": {"number": 1, "first": [permit]},
+        }
+    )
+    world.cache.assume(info(make_pod("soon").req(cpu=1)), "n0")
+    world.pod(make_pod("soon"))
+    world.pod(make_pod("missed").node("n0"))
+    room = {"node": "n0", "free": {"cpu": "3", "memory": "32Gi", "pods": "109"}}
+    assert json.dumps(to_json(world.debugger.show_cache())) == json.dumps(
+        {
+            "name": "scheduler-1",
+            "leading": True,
+            "nodes": {"number": 1, "first": [room | {"allocatable": {"cpu": "4", "memory": "32Gi", "pods": "110"}}]},
+            "pods": 1,
+            "assumed": {"number": 1, "first": [{"pod": "default/soon", "node": "n0"}]},
+            "differences": {
+                "number": 1,
+                "first": ["pod default/missed: the cache has it on no node, the informer on n0"],
+            },
+        }
+    )

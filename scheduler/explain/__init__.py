@@ -3,7 +3,7 @@
     survey      every filter's verdict on every node, every scorer's scores: the whole matrix, not only up to the first refusal
     remedies    the smallest change that would help: where one plugin alone refuses, that plugin's `advice`
     preempting  which pods of lower priority would have to go
-    explain     puts it together; model: what is asked, and what is answered
+    explain     puts it together, in the records of pinnace.api.explanation; case: what is asked
 
 A decision is computed again by the very plugins that made it. What it cannot know is what the leader alone knows: pods that are
 assumed and not bound yet, which of several nodes with the same score its hash would choose, and what extenders say.

@@ -1,6 +1,7 @@
 """What a process counts, read from its /metrics."""
 
 import asyncio
+from http.client import HTTPException
 from urllib.request import ProxyHandler, build_opener
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,6 +36,6 @@ def _fetch(http: str) -> str:
     try:
         with _direct.open(f"http://{http}/metrics", timeout=TIMEOUT) as answer:
             text: str = answer.read().decode()
-    except OSError as error:
+    except (HTTPException, OSError) as error:
         raise BenchError(f"no metrics at {http}: {error}") from error
     return text

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
@@ -197,7 +198,7 @@ def is_healthy(http: str, timeout: float = 1.0) -> bool:
     try:
         with _direct.open(f"http://{http}/health", timeout=timeout) as answer:
             return bool(json.load(answer)["health"] == "true")
-    except (URLError, OSError, ValueError, KeyError):
+    except (HTTPException, URLError, OSError, ValueError, KeyError):
         return False
 
 

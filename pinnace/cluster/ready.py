@@ -1,6 +1,7 @@
 """Whether a process of the cluster is ready: what it says itself, over HTTP."""
 
 import asyncio
+from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, build_opener
 
@@ -22,11 +23,14 @@ def _problem(plan: Plan, timeout: float) -> str | None:
     if plan.component == ETCD:
         return None if is_healthy(plan.http, timeout) else "not healthy"
     try:
-        with _direct.open(f"http://{plan.http}/readyz", timeout=timeout):
-            return None
-    except HTTPError as error:
-        with error:
-            return complaint(error.read().decode(errors="replace"))
+        try:
+            with _direct.open(f"http://{plan.http}/readyz", timeout=timeout):
+                return None
+        except HTTPError as error:
+            with error:
+                return complaint(error.read().decode(errors="replace"))
+    except HTTPException:
+        return "no answer in HTTP, or half of one"
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         return f"no answer: {getattr(reason, 'strerror', None) or reason}".lower()

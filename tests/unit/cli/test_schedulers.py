@@ -18,6 +18,7 @@ from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import SCHEDULER, ClusterSpec, Plan
 from pinnace.cluster.state import planned
 from pinnace.runtime.http import StatusServer
+from tests.says import says
 
 
 @asynccontextmanager
@@ -29,21 +30,6 @@ async def scheduler(name: str, *, leading: bool) -> AsyncIterator[str]:
         yield server.address
     finally:
         server.stop()
-
-
-@asynccontextmanager
-async def says(answer: bytes) -> AsyncIterator[str]:
-    """Something else than a scheduler."""
-
-    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(answer)
-        writer.close()
-
-    server = await asyncio.start_server(tell, "127.0.0.1", 0)
-    async with server:
-        host, port = server.sockets[0].getsockname()
-        yield f"{host}:{port}"
 
 
 def http(body: bytes) -> bytes:

@@ -1,10 +1,14 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
+from pinnace.cluster.etcd import is_healthy
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.ready import complaint, problem
 from pinnace.cluster.spec import Plan
 from pinnace.runtime.http import StatusServer
+from tests.says import says
 
 
 def a_plan(http: str) -> Plan:
@@ -31,6 +35,21 @@ async def test_a_process_that_is_not_ready_says_why() -> None:
 async def test_a_process_that_does_not_answer_is_not_ready() -> None:
     why = await problem(a_plan(f"127.0.0.1:{Ports().next()}"))
     assert why is not None and why.startswith("no answer")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\0\0\0\4\0\0\0\0\0",
+        b"HTTP/1.0 503 Down\r\nContent-Length: 500\r\n\r\n[-] election: ",
+        b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 200,
+    ],
+    ids=["gRPC", "killed while it answers", "too many headers"],
+)
+async def test_a_process_that_does_not_answer_as_one_is_not_ready(answer: bytes) -> None:
+    async with says(answer) as address:
+        assert await problem(a_plan(address)) == "no answer in HTTP, or half of one"
+        assert not await asyncio.to_thread(is_healthy, address)
 
 
 def test_only_failed_checks_are_told() -> None:

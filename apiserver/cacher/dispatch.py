@@ -1,7 +1,7 @@
 """Telling the live watchers of one resource what happened, at a cost that does not grow with their number where it need not.
 
 * Watchers with equal selections are a group. Each group is asked once whether an event concerns it, and has one response made
-  for it per batch, which all its watchers share.
+  for it per batch, which all its watchers share. Each of their flows is charged for it once.
 * Groups that select pods by node are found by the node, of before and of after the change; the others are asked one by one.
 * An event is encoded at most once for each of ADDED, MODIFIED and DELETED, and only if somebody watches.
 """
@@ -11,21 +11,23 @@ from typing import Any
 
 from apiserver.cacher.errors import CacheError
 from apiserver.cacher.event import Event
-from apiserver.cacher.outbox import Told
+from apiserver.cacher.outbox import Parcel, Told, single
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
+from apiserver.flow.account import Account
 from pinnace.api import wire
 from pinnace.api.verbs_pb2 import WatchEventType
 
 
 class _Group:
-    """The live watchers of one selection, and the encoded events that they will be told with the next flush."""
+    """The live watchers of one selection, by whom they are charged to, and the encoded events that they will be told with the
+    next flush."""
 
     __slots__ = ("pending", "selection", "watchers")
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self.watchers: dict[Watcher, None] = {}
+        self.watchers: dict[Account, dict[Watcher, None]] = {}
         self.pending: list[bytes] = []
 
 
@@ -45,6 +47,7 @@ class Dispatcher:
 
     def add(self, watcher: Watcher) -> None:
         self._watchers[watcher] = None
+        watcher.account.watches[watcher] = None
 
     def join(self, watcher: Watcher) -> None:
         selection = watcher.selection
@@ -54,17 +57,21 @@ class Dispatcher:
             self._peeking += selection.needs_object
             for groups in self._lists(selection):
                 groups.append(group)
-        group.watchers[watcher] = None
+        group.watchers.setdefault(watcher.account, {})[watcher] = None
         if watcher.announced:
             self._announced[watcher] = None
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
         self._announced.pop(watcher, None)
+        watcher.account.watches.pop(watcher, None)
         group = self._groups.get(watcher.selection)
         if group is None:
             return
-        group.watchers.pop(watcher, None)
+        sharing = group.watchers.get(watcher.account, {})
+        sharing.pop(watcher, None)
+        if not sharing:
+            group.watchers.pop(watcher.account, None)
         if not group.watchers:
             del self._groups[watcher.selection]
             self._peeking -= watcher.selection.needs_object
@@ -101,23 +108,27 @@ class Dispatcher:
         for group in dirty:
             told = Told(wire.watch_response(group.pending, revision), revision, len(group.pending))
             group.pending = []
-            for watcher in list(group.watchers):
-                watcher.offer(told)
+            for account, watchers in list(group.watchers.items()):
+                parcel = Parcel(told, account, len(watchers))
+                for watcher in list(watchers):
+                    watcher.offer(parcel)
+                account.relieve()
 
     def bookmark(self, revision: int) -> None:
         """Tells the live watchers that heard nothing since the last such call that they know everything up to `revision`."""
-        told = _bookmark(revision)
-        for watcher in [watcher for group in self._groups.values() for watcher in group.watchers]:
+        bookmark = _bookmark(revision)
+        sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
+        for watcher in [watcher for watchers in sharing for watcher in watchers]:
             if watcher.idle:
-                watcher.offer(told)
+                watcher.offer(bookmark)
             else:
                 watcher.idle = True
 
     def announce(self, revision: int) -> None:
         """Somebody was elected: tells the live watchers that asked for it that they know everything up to `revision`."""
-        told = _bookmark(revision)
+        bookmark = _bookmark(revision)
         for watcher in list(self._announced):
-            watcher.offer(told)
+            watcher.offer(bookmark)
 
     def end(self, error: Callable[[], CacheError]) -> None:
         """Ends all watchers, live or not, each with an error of its own."""
@@ -139,5 +150,5 @@ class Dispatcher:
         return before + [group for group in after if group not in before]
 
 
-def _bookmark(revision: int) -> Told:
-    return Told(wire.watch_response((), revision), revision)
+def _bookmark(revision: int) -> Parcel:
+    return single(Told(wire.watch_response((), revision), revision))

@@ -16,6 +16,7 @@ from apiserver.cacher.ring import Ring
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.store import Store
 from apiserver.cacher.watcher import Watcher
+from apiserver.flow.account import Account
 from apiserver.storage.interface import Change, KeyValue, Storage
 from pinnace.api.resources import Object, Resource
 from pinnace.runtime.clock import Clock
@@ -78,9 +79,11 @@ class ResourceCache(Generic[T]):
         """An encoded `<Kind>List`; see apiserver.cacher.listing. Raises Expired, CacheBehind, BadToken, StorageError."""
         return await self._lister.list(query)
 
-    def watch(self, selection: Selection, since: int | None, *, announced: bool = False) -> Watcher:
+    def watch(
+        self, selection: Selection, since: int | None, *, announced: bool = False, account: Account | None = None
+    ) -> Watcher:
         """The changes after `since`; None: first the present state, as ADDED events. `announced`: with a bookmark at once when
-        somebody is elected.
+        somebody is elected. `account`: is charged for what waits; None: one of its own.
 
         Raises Expired; ShuttingDown; CacheBehind when `since` is in the future of this cache (`Cacher.wait_for` it first), or
         nothing is loaded yet.
@@ -95,7 +98,7 @@ class ResourceCache(Generic[T]):
         past: Iterator[Told] = replay(selection, self._ring, now if since is None else since, self._progress)
         if since is None:
             past = chain(initial_state(selection, self._store.candidates(selection), now), past)
-        watcher = Watcher(self._dispatcher, selection, since or 0, past, announced=announced)
+        watcher = Watcher(self._dispatcher, selection, since or 0, past, announced=announced, account=account)
         self._dispatcher.add(watcher)
         return watcher
 

@@ -6,7 +6,9 @@
 
 Catching up (the initial state, or events from the ring) goes at the reader's pace, a chunk at a time, and keeps nothing for it
 but a position. Live, responses are put into a bounded outbox as the cache applies changes. The step from one to the other
-happens between two changes, so nothing is lost or told twice. A reader that stops reading costs the outbox at most.
+happens between two changes, so nothing is lost or told twice. A reader that stops reading costs the outbox at most, and those
+of one flow together what it may have: while it has no more room for what is not taken (apiserver.flow.account), only small
+responses are handed over, and the past not at all.
 """
 
 import asyncio
@@ -14,8 +16,9 @@ from collections.abc import Iterator
 from typing import Protocol, Self
 
 from apiserver.cacher.errors import CacheError, SlowWatcher
-from apiserver.cacher.outbox import Outbox, Told
+from apiserver.cacher.outbox import MERGE_BYTES, Outbox, Parcel, Told
 from apiserver.cacher.selection import Selection
+from apiserver.flow.account import LARGE, Account, Room
 
 
 class Hub(Protocol):
@@ -41,9 +44,11 @@ class Watcher:
         past: Iterator[Told],
         *,
         announced: bool = False,
+        account: Account | None = None,
         outbox: Outbox | None = None,
     ) -> None:
-        """`past`: what is to be told before the watcher is live. A response b"" in it only lets others run."""
+        """`past`: what is to be told before the watcher is live. A response b"" in it only lets others run. `account`: whom it
+        shares its room with; None: nobody."""
         self.selection = selection
         self.announced = announced
         """Is it told of elections at once?"""
@@ -51,24 +56,38 @@ class Watcher:
         """Everything up to this revision has been handed to the reader."""
         self.idle = False
         """Has nothing been offered since the last beat of the bookmark timer?"""
+        self.account = account if account is not None else Account(Room())
         self._hub = hub
         self._past: Iterator[Told] | None = past
         self._outbox = outbox if outbox is not None else Outbox()
         self._end: CacheError | None = None
         self._closed = False
+        self._charged = 0  # bytes that the reader has and may not have sent yet
         self._reader: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> Self:
         return self
 
+    @property
+    def waiting(self) -> int:
+        """Bytes in the outbox."""
+        return self._outbox.bytes
+
     async def __anext__(self) -> bytes:
+        self._taken()
         while not self._closed:
             if self._past is not None:
                 await asyncio.sleep(0)  # a long past must not keep others waiting
-                if (told := self._catch_up()) and told.response:
+                if self.account.full:
+                    await self.account.wait()
+                elif (told := self._catch_up()) and told.response:
                     return self._deliver(told)
             elif self._outbox:
-                return self._deliver(self._outbox.take())
+                if not self.account.full:
+                    return self._deliver(self._outbox.take(MERGE_BYTES))
+                if self._outbox.next < LARGE:
+                    return self._deliver(self._outbox.take(LARGE - 1))
+                await self.account.wait()
             elif self._end is not None:
                 self.close()
                 raise self._end
@@ -76,12 +95,19 @@ class Watcher:
                 await self._wait()
         raise StopAsyncIteration
 
-    def offer(self, told: Told) -> None:
+    def offer(self, parcel: Parcel) -> None:
         """The cache's side. On overflow the watcher is at its end, and leaves."""
         self.idle = False
-        if self._end is None and not self._outbox.put(told):
+        if self._end is not None:
+            parcel.let_go()
+        elif not self._outbox.put(parcel):
             self.end(SlowWatcher(self.delivered))
         self._wake()
+
+    def overflow(self) -> None:
+        """The account's side: there is no room for what waits."""
+        self._outbox.clear()
+        self.end(SlowWatcher(self.delivered))
 
     def end(self, error: CacheError) -> None:
         """The reader gets what waits for it (not the rest of the past), then the error."""
@@ -96,6 +122,8 @@ class Watcher:
         if not self._closed:
             self._closed = True
             self._past = None
+            self._taken()
+            self._outbox.clear()
             self._hub.leave(self)
             self._wake()
 
@@ -117,7 +145,16 @@ class Watcher:
         if told.revision:
             self.delivered = told.revision
         self._hub.told += told.events
+        if (size := len(told.response)) >= LARGE:
+            self._charged = size
+            self.account.charge(size)
         return told.response
+
+    def _taken(self) -> None:
+        """The reader has sent what it was handed last, or has gone."""
+        if self._charged:
+            self.account.charge(-self._charged)
+            self._charged = 0
 
     async def _wait(self) -> None:
         self._reader = asyncio.get_running_loop().create_future()

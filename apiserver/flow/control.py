@@ -20,14 +20,14 @@ for each: time for more calls to be handed over than are begun. So a flood waits
 nothing else to do takes 11 us, so that a call may begin each quarter of a millisecond, and hundreds are on their way when etcd
 is slow.
 
-An answer outlasts its call: gRPC keeps it until its caller has taken it, for as long as he likes. Who asks and does not read
-could have all of a server's memory, so a flow may have as much that is not taken as it leaves free. What it reads beyond that
-is not sent; small answers are, and do not count. What it writes cannot be refused any more when there is an answer: so it is
-before it begins, at twice as much, that who has a reader who is stuck can still write.
+An answer outlasts its call, and a watch its seat: what was told and not taken is counted (apiserver.flow.account). What a flow
+reads beyond its room for that is not sent. What it writes cannot be refused any more when there is an answer: so it is before
+it begins, at twice as much, that who has a reader who is stuck can still write.
 
     reads ---> answer --room--> with gRPC --taken, or its caller has gone--> over
                  |
                  '--none------> refused                                untaken
+    watches ---too many are open--> refused, at once                   watches
 
 To refuse is work too: those who are refused are told to come back one after the other.
 
@@ -37,8 +37,10 @@ Without contention there is no queue, no task and no wait.
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
+from apiserver.flow.account import MAX_UNTAKEN, Account, Room
 from apiserver.flow.levels import SHARES
 from apiserver.flow.queue import Flow, Level
 from apiserver.flow.seat import EXEMPT, Exempt, Seat
@@ -62,9 +64,9 @@ MAX_WAITING = 1000
 """Calls of one flow that may wait: some times as many as one connection may have open (apiserver.server)."""
 MAX_WAITING_BYTES = 16 << 20
 """Of their requests. One call may always wait."""
-MAX_UNTAKEN = 128 << 20
-"""Bytes of answers that are not taken yet, of all flows together; one that is alone has half of it. A flow that has none may
-always have one, as large as it is. In memory they are several times as much."""
+MAX_WATCHES = 1000
+"""That a flow may have open, but for the masters': each takes tens of kilobytes, and a look at each event. A process of ours
+has two dozen at most."""
 RETRY_AFTER = 1.0
 """Seconds after which a call that is refused may come back, as in Kubernetes."""
 RETURNS = 100
@@ -102,12 +104,12 @@ class FlowControl:
     def __init__(self, seats: int = SEATS, *, clock: Clock = SYSTEM_CLOCK, meter: Meter | None = None) -> None:
         """`seats`: of all levels together."""
         shares = sum(SHARES.values())
-        self.levels = {name: Level[Seat](name, math.ceil(seats * share / shares)) for name, share in SHARES.items()}
+        room = Room()
+        self.levels = {name: Level[Seat](name, math.ceil(seats * share / shares), room) for name, share in SHARES.items()}
         self._seats = seats
         self._clock = clock
         self._meter = meter or Unmetered()
         self._held = 0
-        self._untaken = 0
         self._waiting = 0
         self._crowded = asyncio.Event()
         self._pacing = False
@@ -130,7 +132,7 @@ class FlowControl:
         flow = self.levels[level].flow(user)
         if remaining is not None and remaining <= 0:
             raise self._rejected(flow, "time-out", _late())
-        if writes and flow.untaken:
+        if writes:
             self._refuse_untaken(flow, 2 * MAX_UNTAKEN)
         width = max(1, width)  # what is taken from a request may be anything, and less than nothing would be room for everybody
         seat = Seat(self, flow, width)
@@ -153,16 +155,18 @@ class FlowControl:
 
     def answered(self, flow: Flow[Seat], size: int, refusable: bool) -> Callable[[], None]:
         """The other side of Seat.answer."""
-        if refusable and flow.untaken:
+        if refusable:
             self._refuse_untaken(flow, MAX_UNTAKEN)
-        flow.untaken += size
-        self._untaken += size
+        flow.account.charge(size)
+        return partial(flow.account.charge, -size)
 
-        def taken() -> None:
-            flow.untaken -= size
-            self._untaken -= size
-
-        return taken
+    def watching(self, flow: Flow[Seat], *, bounded: bool, initial: bool) -> Account:
+        """The other side of Seat.watching."""
+        if bounded and (count := len(flow.account.watches)) >= MAX_WATCHES:
+            raise self._rejected(flow, "watches", self._too_many(flow, f"{count:,} watches are open: end some of them"))
+        if initial:
+            self._refuse_untaken(flow, MAX_UNTAKEN)
+        return flow.account
 
     async def run(self) -> None:
         while True:
@@ -247,8 +251,8 @@ class FlowControl:
 
     def _refuse_untaken(self, flow: Flow[Seat], room: int) -> None:
         """Raises Rejected when the flow has more answers that were not taken than it leaves free of the room for them."""
-        if flow.untaken >= room - self._untaken:
-            why = f"{flow.untaken / (1 << 20):.1f} MiB of answers have not been read yet: read them, or end their calls"
+        if flow.account.exceeds(room):
+            why = f"{flow.account.untaken / (1 << 20):.1f} MiB of answers have not been read yet: read them, or end their calls"
             raise self._rejected(flow, "untaken", self._too_many(flow, why))
 
     def _rejected(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:

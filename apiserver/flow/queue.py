@@ -16,6 +16,8 @@ Packet Switches, A. Choudhury, E. Hahne, IEEE/ACM Transactions on Networking 6(2
 from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
+from apiserver.flow.account import Account, Room
+
 GREED = 4
 """Seats that a flow may hold for each one that it leaves free."""
 KEPT = 1000
@@ -41,16 +43,16 @@ CallT = TypeVar("CallT", bound=Call)
 
 class Flow(Generic[CallT]):
     """`held`: seats that its calls have. `waiting`: its calls that have none, first in, first out, with `bytes` of requests.
-    `untaken`: bytes of answers that its user has not taken yet. `returns`: when the last of those that were refused is to come
+    `account`: what its user was told and has not taken yet. `returns`: when the last of those that were refused is to come
     back."""
 
-    __slots__ = ("bytes", "clock", "held", "level", "returns", "untaken", "user", "waiting")
+    __slots__ = ("account", "bytes", "clock", "held", "level", "returns", "user", "waiting")
 
     def __init__(self, level: "Level[CallT]", user: str) -> None:
         self.level = level
         self.user = user
         self.held = 0
-        self.untaken = 0
+        self.account = Account(level.room)
         self.waiting: OrderedDict[CallT, None] = OrderedDict()
         self.bytes = 0
         self.clock = level.clock
@@ -96,11 +98,13 @@ class Flow(Generic[CallT]):
 
 class Level(Generic[CallT]):
     """`seats`: its own. `held`: those that its calls have, which may be more: others lend it theirs. `calls`: how many have
-    some now; `begun`: ever. `waiting`: how many have none; `queued`: the flows that these are of."""
+    some now; `begun`: ever. `waiting`: how many have none; `queued`: the flows that these are of. `room`: for what is told and
+    not taken, of all levels."""
 
-    def __init__(self, name: str, seats: int) -> None:
+    def __init__(self, name: str, seats: int, room: Room) -> None:
         self.name = name
         self.seats = seats
+        self.room = room
         self.held = 0
         self.calls = 0
         self.begun = 0
@@ -113,7 +117,9 @@ class Level(Generic[CallT]):
         flow = self._flows.get(user)
         if flow is None:
             if len(self._flows) >= KEPT:
-                self._flows = {name: flow for name, flow in self._flows.items() if flow.held or flow.waiting or flow.untaken}
+                self._flows = {
+                    name: flow for name, flow in self._flows.items() if flow.held or flow.waiting or flow.account.busy
+                }
             flow = self._flows[user] = Flow(self, user)
         return flow
 

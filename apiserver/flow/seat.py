@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Protocol, Self
 
+from apiserver.flow.account import Account, Room
 from apiserver.flow.queue import Flow
 
 
@@ -21,6 +22,10 @@ class Seats(Protocol):
 
     def answered(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
         """The other side of Seat.answer."""
+        ...
+
+    def watching(self, flow: "Flow[Seat]", *, bounded: bool, initial: bool) -> Account:
+        """The other side of Seat.watching."""
         ...
 
 
@@ -63,6 +68,11 @@ class Seat:
         it may last much longer than the seat. Raises Rejected when too much waits for him, if the answer is `refusable`."""
         return self._seats.answered(self._flow, size, refusable)
 
+    def watching(self, *, bounded: bool, initial: bool) -> Account:
+        """The call opens a watch, for which the account is charged. `bounded`: there may only be so many. `initial`: the
+        present state comes first. Raises Rejected."""
+        return self._seats.watching(self._flow, bounded=bounded, initial=initial)
+
     def __enter__(self) -> Self:
         return self
 
@@ -84,6 +94,9 @@ class Exempt:
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
         return self.leave
 
+    def watching(self, *, bounded: bool, initial: bool) -> Account:
+        return Account(Room())
+
     def __enter__(self) -> Self:
         return self
 
@@ -100,6 +113,11 @@ def sit(seat: Seat | Exempt) -> None:
     _OWN.set(seat)
 
 
+def own() -> Seat | Exempt:
+    """The seat in which the task is."""
+    return _OWN.get()
+
+
 def stand_up() -> None:
     """The call waits for somebody outside the server from now on, for as long as that takes: its seat is for others."""
-    _OWN.get().leave()
+    own().leave()

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError, Message
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import User
+from apiserver.flow.account import LARGE
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import level_of
 from apiserver.flow.seat import Exempt, Seat, sit
@@ -34,9 +35,6 @@ from pinnace.api.status import Code, Refusal
 
 MAX_BATCH = 1000
 """Items of one batch request."""
-LARGE = 16 << 10
-"""Bytes of an answer from which it is counted until it is taken. Of smaller ones a connection has 4 MB at most (MAX_STREAMS in
-apiserver.server)."""
 Gate = Callable[[], Refusal | None]
 """Asked before each call: why the server takes none now; None: it does."""
 
@@ -133,6 +131,7 @@ class Method:
                 with self._enter(request, context) as seat:
                     if seat.waits:
                         await seat.taken()
+                    sit(seat)
                     await self._authorize(request, context)
                     if self._opened(request):
                         seat.leave()

@@ -7,9 +7,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from apiserver.auth.attributes import Action
 from apiserver.auth.audit import Audit, Deed
 from apiserver.auth.permissions import action_on
-from apiserver.auth.user import User
+from apiserver.auth.user import MASTERS, User
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
+from apiserver.flow.seat import own
 from apiserver.registry import errors
 from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
@@ -92,7 +93,8 @@ class ResourceService(Generic[T]):
         options = request.options
         since = await self._since(options)
         selection = selected(self._resource, request.namespace, options, context.user, watched=True)
-        watcher = self._cache.watch(selection, since, announced=request.announceElections)
+        account = own().watching(bounded=MASTERS not in context.user.groups, initial=since is None)
+        watcher = self._cache.watch(selection, since, announced=request.announceElections, account=account)
         try:
             async for response in watcher:
                 yield response

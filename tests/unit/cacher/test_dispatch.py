@@ -12,6 +12,8 @@ from apiserver.cacher.event import Event
 from apiserver.cacher.outbox import Outbox
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
+from apiserver.flow import account as flow
+from apiserver.flow.account import Account, Room
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
@@ -30,9 +32,16 @@ def event(revision: int, old: Pod | None, new: Pod | None) -> Event[Pod]:
 
 
 async def live(
-    dispatcher: Dispatcher, fields: str = "", labels: str = "", *, announced: bool = False, outbox: Outbox | None = None
+    dispatcher: Dispatcher,
+    fields: str = "",
+    labels: str = "",
+    *,
+    announced: bool = False,
+    account: Account | None = None,
+    outbox: Outbox | None = None,
 ) -> Watcher:
-    watcher = Watcher(dispatcher, Selection.parse(PODS, "", labels, fields), 1, iter(()), announced=announced, outbox=outbox)
+    selection = Selection.parse(PODS, "", labels, fields)
+    watcher = Watcher(dispatcher, selection, 1, iter(()), announced=announced, account=account, outbox=outbox)
     dispatcher.add(watcher)
     step = asyncio.ensure_future(anext(watcher))
     await asyncio.sleep(0)
@@ -152,6 +161,49 @@ async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
     assert list(vars(dispatcher)["_watchers"]) == [quick]
     with pytest.raises(SlowWatcher) as caught:
         await anext(slow)
+    assert caught.value.resume == 1
+
+
+async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
+    dispatcher, room = Dispatcher(), Room()
+    eve, bob = Account(room), Account(room)
+    watchers = [await live(dispatcher, labels=labels, account=eve) for labels in ("", "", "!x")]
+    watchers.append(await live(dispatcher, account=bob))
+    dispatcher.route(event(9, None, pod("a")))
+    dispatcher.flush(9)
+    assert bob.untaken > 0
+    assert [eve.untaken, room.taken] == [2 * bob.untaken, 3 * bob.untaken]
+    for watcher in watchers[:2]:
+        assert eve.untaken == 2 * bob.untaken
+        await told(watcher)
+    assert eve.untaken == bob.untaken
+    watchers[2].close()
+    watchers[3].end(ShuttingDown())
+    assert (eve.untaken, list(eve.watches)) == (0, watchers[:2])
+    assert bob.untaken, "it is still told"
+    await told(watchers[3])
+    assert room.taken == 0
+
+
+async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever that watches, and whatever has just happened. The others do not notice."""
+    monkeypatch.setattr(flow, "MAX_UNTAKEN", 5000)
+    pods, others, room = Dispatcher(), Dispatcher(), Room()
+    eve = Account(room)
+    stuck, busy = await live(pods, labels="!a", account=eve), await live(pods, labels="!b", account=eve)
+    elsewhere, bob = await live(others, account=eve), await live(pods, account=Account(room))
+    revision = 8
+    while stuck in eve.watches:
+        revision += 1
+        pods.route(event(revision, None, pod("a")))
+        pods.flush(revision)
+        others.route(event(revision, None, pod("b")))
+        others.flush(revision)
+        assert [await told(each) for each in (busy, elsewhere, bob)] == [[("ADDED", name)] for name in ("a", "b", "a")]
+        assert eve.untaken < 5000
+    assert (list(eve.watches), eve.untaken) == ([busy, elsewhere], 0)
+    with pytest.raises(SlowWatcher) as caught:
+        await anext(stuck)
     assert caught.value.resume == 1
 
 

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 import pytest
 
 from apiserver.cacher.errors import Expired, ShuttingDown, SlowWatcher
-from apiserver.cacher.outbox import Outbox, Told
+from apiserver.cacher.outbox import Outbox, Told, single
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
+from apiserver.flow import account as flow
+from apiserver.flow.account import LARGE, Account, Room
 from pinnace.api.resources import PODS
 
 ALL_PODS = Selection.parse(PODS, "", "", "")
@@ -27,8 +29,8 @@ class Hub:
         self.left += 1
 
 
-def watcher_of(*past: Told, hub: Hub | None = None, outbox: Outbox | None = None) -> Watcher:
-    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), outbox=outbox)
+def watcher_of(*past: Told, hub: Hub | None = None, outbox: Outbox | None = None, account: Account | None = None) -> Watcher:
+    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), outbox=outbox, account=account)
 
 
 async def test_first_the_past_then_what_happens() -> None:
@@ -43,7 +45,7 @@ async def test_first_the_past_then_what_happens() -> None:
     await asyncio.wait((reading,), timeout=0.01)
     assert hub.live == [watcher]
     assert not reading.done()
-    watcher.offer(Told(b"three", 6))
+    watcher.offer(single(Told(b"three", 6)))
     assert await reading == b"three"
     assert watcher.delivered == 6
 
@@ -66,7 +68,7 @@ async def test_a_read_that_is_cancelled_loses_nothing() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await reading
         if expected == b"two":
-            watcher.offer(Told(b"two", 5))
+            watcher.offer(single(Told(b"two", 5)))
         assert await anext(watcher) == expected
 
 
@@ -75,7 +77,7 @@ async def test_on_overflow_it_says_where_to_resume() -> None:
     watcher = watcher_of(Told(b"one", 4), hub=hub, outbox=Outbox(max_bytes=5))
     await anext(watcher)
     for revision in range(5, 10):
-        watcher.offer(Told(b"xxx", revision))
+        watcher.offer(single(Told(b"xxx", revision)))
     assert hub.left
     with pytest.raises(SlowWatcher) as caught:
         await anext(watcher)
@@ -87,7 +89,7 @@ async def test_on_overflow_it_says_where_to_resume() -> None:
 async def test_at_the_end_the_reader_still_gets_what_waits() -> None:
     watcher = watcher_of()
     await asyncio.wait((reading := asyncio.ensure_future(anext(watcher)),), timeout=0.01)
-    watcher.offer(Told(b"last", 9))
+    watcher.offer(single(Told(b"last", 9)))
     watcher.end(ShuttingDown())
     assert await reading == b"last"
     with pytest.raises(ShuttingDown):
@@ -135,3 +137,70 @@ async def test_closing_wakes_the_reader() -> None:
         await reading
     assert [response async for response in watcher] == []
     assert hub.left == 1
+
+
+async def pending(watcher: Watcher) -> "asyncio.Future[bytes]":
+    """A read that has begun."""
+    reading = asyncio.ensure_future(anext(watcher))
+    await asyncio.wait((reading,), timeout=0.01)
+    return reading
+
+
+class TestRoom:
+    """What its flow has for all that is not taken yet."""
+
+    @pytest.mark.parametrize(("size", "charged"), [(LARGE - 1, 0), (LARGE, LARGE)])
+    @pytest.mark.parametrize("closed", [False, True])
+    async def test_what_is_handed_over_is_charged_until_it_is_taken(self, size: int, charged: int, closed: bool) -> None:
+        account = Account(Room())
+        watcher = watcher_of(Told(b"x" * size, 4), account=account)
+        await anext(watcher)
+        assert account.untaken == charged
+        if closed:
+            watcher.close()
+        else:
+            (await pending(watcher)).cancel()
+        assert account.untaken == 0
+
+    async def test_without_it_only_small_responses_are_handed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(flow, "RECHECK", 60.0)
+        account = Account(Room())
+        watcher = watcher_of(account=account)
+        reading = await pending(watcher)
+        account.charge(flow.MAX_UNTAKEN)
+        for revision, size in enumerate((100, 200, LARGE), 4):
+            watcher.offer(single(Told(b"x" * size, revision)))
+        assert len(await reading) == 300
+        reading = await pending(watcher)
+        assert not reading.done()
+        account.charge(-flow.MAX_UNTAKEN)
+        assert len(await reading) == LARGE
+
+    async def test_without_it_the_past_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing is kept for it meanwhile but a position."""
+        monkeypatch.setattr(flow, "RECHECK", 60.0)
+        account = Account(Room())
+        account.charge(flow.MAX_UNTAKEN)
+        asked = False
+
+        def past() -> Iterator[Told]:
+            nonlocal asked
+            asked = True
+            yield Told(b"one", 4)
+
+        watcher = Watcher(Hub(), ALL_PODS, 3, past(), account=account)
+        reading = await pending(watcher)
+        assert not asked
+        account.charge(-flow.MAX_UNTAKEN)
+        assert await reading == b"one"
+
+    async def test_who_is_ended_while_it_waits_hears_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(flow, "RECHECK", 0.05)
+        account = Account(Room())
+        account.charge(flow.MAX_UNTAKEN)
+        watcher = watcher_of(Told(b"one", 4), account=account)
+        reading = await pending(watcher)
+        watcher.overflow()
+        with pytest.raises(SlowWatcher) as caught:
+            await reading
+        assert caught.value.resume == 3

@@ -231,6 +231,13 @@ class TestAnswers:
         with pytest.raises(Rejected):
             self.write(world, "eve")
 
+    async def test_a_watch_of_the_present_state_is_refused_as_a_list_is(self, world: World) -> None:
+        self.unread(world, "eve")
+        seat = world.enter("eve")
+        with pytest.raises(Rejected, match="read them"):
+            seat.watching(bounded=False, initial=True)
+        seat.watching(bounded=True, initial=False)
+
     async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
         """A level remembers so many flows only; to be forgotten would be to begin anew."""
         self.unread(world, "eve")
@@ -255,3 +262,37 @@ class TestAnswers:
             except Rejected:
                 return count
         raise AssertionError("there is no bound")
+
+
+class TestWatches:
+    async def test_a_flow_has_so_many_open(self, world: World) -> None:
+        account = world.enter("eve").watching(bounded=True, initial=False)
+        assert world.enter("eve").watching(bounded=True, initial=True) is account
+        watches = [Open() for _ in range(control.MAX_WATCHES)]
+        account.watches.update(dict.fromkeys(watches))
+        with pytest.raises(Rejected, match="1,000 watches are open: end some") as rejected:
+            world.enter("eve").watching(bounded=True, initial=False)
+        refusal = rejected.value.refusal
+        assert refusal.code is Code.UNAVAILABLE and refusal.reason == "TooManyRequests" and refusal.retry_after
+        assert world.tally.refused == {"watches": 1}
+        world.enter("eve").watching(bounded=False, initial=False)
+        world.enter("bob").watching(bounded=True, initial=False)
+        del account.watches[watches[0]]
+        world.enter("eve").watching(bounded=True, initial=False)
+
+    async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
+        with world.enter("eve") as seat:
+            account = seat.watching(bounded=True, initial=False)
+        account.watches[Open()] = None
+        for user in range(2 * KEPT):
+            world.enter(f"user-{user}").leave()
+        assert world.enter("eve").watching(bounded=True, initial=False) is account
+
+
+class Open:
+    """A watch for which nothing waits."""
+
+    waiting = 0
+
+    def overflow(self) -> None:
+        raise AssertionError

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from apiserver.flow.account import Room
 from apiserver.flow.queue import KEPT, Flow, Level
 
 SEATS = 100
@@ -14,7 +15,7 @@ class Call:
 
 
 def level() -> Level[Call]:
-    return Level("workload", SEATS)
+    return Level("workload", SEATS, Room())
 
 
 def free(of: Level[Call]) -> int:

@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
 
 from apiserver.assembly import Assembly
+from apiserver.flow import account, control
+from apiserver.flow.levels import WORKLOAD
 from apiserver.registry.errors import Rejected
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest, PodWatchResponse
 from pinnace.api.resources import PODS
+from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ADDED, WatchRequest
 from tests.builders import make_pod
-from tests.unit.auth.matrix import PEOPLE, Caller
+from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 PATIENCE = 10.0
 ADMIN = Caller(PEOPLE["admin"])
@@ -45,9 +48,10 @@ async def bookmarks(assembly: Assembly) -> None:
         assembly.cacher.of(PODS).bookmark()
 
 
-async def create(server: Assembly, name: str) -> int:
+async def create(server: Assembly, name: str, **annotations: str) -> int:
     """The revision."""
     request = CreatePodRequest(object=make_pod(name).req(cpu="1").new())
+    request.object.metadata.annotations.update(annotations)
     answer = await server.methods["/pinnace.v1.Pods/Create"].call(request, ADMIN)
     return int(Pod.FromString(answer).metadata.resourceVersion)
 
@@ -129,3 +133,50 @@ async def test_a_bookmark_is_a_place_to_go_on_from_with_any_server() -> None:
         await create(other, "c")
         await reader.read(other, names=3, resourceVersion=str(at))
         assert reader.names == ["a", "b", "c"]
+
+
+async def test_who_opens_watches_and_does_not_read_has_a_bounded_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is told where to go on, with all that happened since."""
+    monkeypatch.setattr(account, "MAX_UNTAKEN", 1 << 20)
+    async with servers(1) as (server,), AsyncExitStack() as stack:
+        begin = await create(server, "first")
+        charged = vars(server)["_flow"].levels[WORKLOAD].flow(ADMIN.user.name).account
+        readings = []
+        for number in range(20):
+            options = ListOptions(resourceVersion=str(begin), labelSelector=f"!k{number}")
+            watch = server.methods["/pinnace.v1.Pods/Watch"].stream(WatchRequest(options=options), ADMIN)
+            await stack.enter_async_context(aclosing(watch))
+            readings.append((watch, asyncio.ensure_future(anext(watch))))
+        names = [f"p{number}" for number in range(100)]
+        for name in names:
+            last = await create(server, name, filling="x" * 10_000)
+            assert charged.untaken <= 1 << 20
+        assert len(charged.watches) < 20
+        watch, reading = readings[0]
+        reader = Reader()
+        reader.names = [event.object.metadata.name for event in PodWatchResponse.FromString(await reading).events]
+        with pytest.raises(Rejected, match="fell behind") as caught:
+            await anext(watch)
+        at = dict(caught.value.refusal.metadata)["resourceVersion"]
+        await stack.aclose()
+        assert charged.untaken == 0
+        await reader.read(server, names=100, resourceVersion=at)
+        assert (reader.names, reader.revision) == (names, last)
+
+
+@pytest.mark.parametrize(("person", "bounded"), [("admin", False), ("viewer", True), ("scheduler", True)])
+async def test_only_masters_have_as_many_watches_as_they_like(
+    person: str, bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "MAX_WATCHES", 2)
+    async with serving() as server, AsyncExitStack() as stack:
+        for number in range(3):
+            request = WatchRequest(namespace=OWN)
+            watch = server.methods["/pinnace.v1.Pods/Watch"].stream(request, Caller(PEOPLE[person]))
+            await stack.enter_async_context(aclosing(watch))
+            if bounded and number == 2:
+                with pytest.raises(Rejected, match="2 watches are open") as caught:
+                    await anext(watch)
+                assert caught.value.refusal.code is Code.UNAVAILABLE
+            else:
+                assert await anext(watch)

@@ -9,7 +9,8 @@ Guarantees:
 * Revisions are applied whole and in order, across resources: no reader sees half of one.
 * A watch loses, repeats and reorders nothing. A response or bookmark that says R means that everything up to R was told.
 * `fresh` makes a read linearizable. Without it the cache may lag, but never goes back.
-* A reader that is slow or stuck costs others nothing, and the server a bounded amount of memory.
+* A reader that is slow or stuck costs others nothing, and the server a bounded amount of memory. Many changes at once, of which
+  many watches are asked, are applied in turns of TURN seconds: between two revisions others run.
 * A server that starts knows all but the events in a moment, however many there are: they are `late`, and until they are loaded
   they alone are refused. (Beside 100,000 of them it took ten seconds on a busy machine, in which nobody could be elected.)
 
@@ -24,7 +25,7 @@ What it does not promise: to be up to date while the store is away. It then goes
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from apiserver.cacher.feed import ROOT, Feed
@@ -40,6 +41,8 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 T = TypeVar("T", bound=Object)
 LATE = (EVENTS,)
 """Most of what there is, and nothing that a decision rests on."""
+TURN = 0.01
+"""Seconds after which changes that are left wait for the next turn of the event loop. A revision is never divided."""
 
 
 class Cacher:
@@ -149,12 +152,18 @@ class Cacher:
         """The feed's: the state at `revision` of a resource that is late."""
         self._caches[prefix].reset(revision, items)
 
-    def apply(self, changes: Changes) -> None:
-        """The feed's: applies whole revisions, and tells everybody."""
+    def apply(self, changes: Changes) -> Changes | None:
+        """The feed's: applies whole revisions, as many as there is time for, and tells everybody. Returns what is left."""
+        until = self._clock.monotonic() + TURN
         caches = self._caches
         touched: dict[str, ResourceCache[Any]] = {}
-        elected = False
-        for change in changes.changes:
+        elected, applied = False, 0
+        for number, change in enumerate(changes.changes):
+            if change.mod_revision != applied:
+                if number and self._clock.monotonic() > until:
+                    self._tell(touched, applied, elected)
+                    return Changes(changes.revision, changes.changes[number:])
+                applied = change.mod_revision
             prefix = _prefix(change.key)
             cache = caches.get(prefix)
             if cache is not None:
@@ -163,13 +172,18 @@ class Cacher:
             elif change.key.startswith(ROOT):
                 self._raw.apply(change)
                 elected = elected or _is_election(change)
+        self._tell(touched, changes.revision, elected)
+        return None
+
+    def _tell(self, touched: Mapping[str, ResourceCache[Any]], revision: int, elected: bool) -> None:
+        """Everything up to `revision` is applied."""
         for cache in touched.values():
-            cache.flush(changes.revision)
-        self._progress.advance(changes.revision)
+            cache.flush(revision)
+        self._progress.advance(revision)
         self._raw.tell()
         if elected:
             # A new leader acts only when its informers are at the revision of its election: do not let them wait.
-            for cache in caches.values():
+            for cache in self._caches.values():
                 cache.announce()
 
     async def _bookmarks(self) -> None:

@@ -47,7 +47,7 @@ class Dispatcher:
 
     def add(self, watcher: Watcher) -> None:
         self._watchers[watcher] = None
-        watcher.account.watches[watcher] = None
+        watcher.account.open(watcher)
 
     def join(self, watcher: Watcher) -> None:
         selection = watcher.selection
@@ -64,7 +64,7 @@ class Dispatcher:
     def leave(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
         self._announced.pop(watcher, None)
-        watcher.account.watches.pop(watcher, None)
+        watcher.account.close(watcher)
         group = self._groups.get(watcher.selection)
         if group is None:
             return

@@ -90,7 +90,9 @@ class Target(Protocol):
         """Takes a late part of the state. `revision` is one that was installed, or applied since."""
         ...
 
-    def apply(self, changes: Changes) -> None: ...
+    def apply(self, changes: Changes) -> Changes | None:
+        """Takes what happened, in whole revisions, as many as go into a turn of the event loop: what is left; None: nothing."""
+        ...
 
 
 class Feed:
@@ -101,7 +103,7 @@ class Feed:
         self._rng = rng
         self._must_load = True
         self._history = HISTORY  # of the next load
-        self._last: Changes | None = None  # what was applied last; None: nothing since the load
+        self._last: Changes | None = None  # has what was applied last; None: nothing since the load
         self._unproven: Sequence[Change] = ()  # of the last revision applied, until the watch has repeated it
         self._missing: dict[str, int] = {}  # what is late, and the revision at which it is to be read
         self._goal: int | None = None
@@ -214,9 +216,16 @@ class Feed:
         for number, batch in enumerate(batches(told, before)):
             if number:
                 await asyncio.sleep(0)  # a long backlog must not keep others waiting
-            self._target.apply(batch)
+            left = self._target.apply(batch)
             if batch.changes:
                 self._last = batch
+            while left is not None:
+                self._progressed(stall, before)
+                await asyncio.sleep(0)
+                left = self._target.apply(left)
+        self._progressed(stall, before)
+
+    def _progressed(self, stall: asyncio.Timeout, before: int) -> None:
         if stall.when() is not None and self._target.revision > before:
             self._postpone(stall)
 

@@ -39,6 +39,8 @@ class Selection:
     """Nothing but `prefix` matters."""
     everything: bool = field(init=False, compare=False)
     """All objects of the resource."""
+    questions: int = field(init=False, compare=False)
+    """What each event is asked for it: whether it is of the namespace, and each requirement."""
     needs_object: bool = field(init=False, compare=False)
     """Does `matches` look into the parsed object?"""
     _parsed: tuple[FieldRequirement, ...] = field(init=False, compare=False, repr=False)
@@ -50,6 +52,7 @@ class Selection:
         put(self, "names", self.fields.allowed(_BY_KEY))
         put(self, "key", self._only_key())
         put(self, "nodes", self.fields.allowed(_BY_NODE))
+        put(self, "questions", 1 + len(self.labels.requirements) + len(self.fields.requirements))
         put(self, "plain", not self.labels.requirements and not self.fields.requirements)
         put(self, "everything", self.plain and not self.namespace)
         requirements = self.fields.requirements
@@ -86,7 +89,9 @@ class Selection:
         if not self.needs_object:
             return True
         obj = entry.peek()
-        return self.labels.matches(obj.metadata.labels) and all(each.matches(obj) for each in self._parsed)
+        if not self.labels.matches(obj.metadata.labels):
+            return False
+        return not self._parsed or all(each.matches(obj) for each in self._parsed)
 
     @property
     def digest(self) -> str:

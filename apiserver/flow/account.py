@@ -8,6 +8,8 @@ a flow may have as much of it as it leaves free (a dynamic threshold, as in apis
 beyond that: an answer is refused, a watch waits. Small parts are sent, and do not count. Meanwhile its events wait; they count
 as well, once for all watches that share them, and have twice the room, because nobody can refuse what happens. Beyond that the
 watch ends for which most waits.
+
+A watch costs time as well: each event is asked whether it concerns it, once for all watches that select the same.
 """
 
 import asyncio
@@ -33,8 +35,22 @@ class Room:
         self.taken = 0
 
 
+class Selection(Protocol):
+    """Compared by what it selects."""
+
+    @property
+    def questions(self) -> int:
+        """That each event is asked for it."""
+        ...
+
+
 class Watch(Protocol):
     """Compared by identity."""
+
+    @property
+    def selection(self) -> Selection:
+        """What it is about."""
+        ...
 
     @property
     def waiting(self) -> int:
@@ -47,14 +63,16 @@ class Watch(Protocol):
 
 
 class Account:
-    """Of one flow. `untaken`: its bytes. `watches`: those that are open."""
+    """Of one flow. `untaken`: its bytes. `watches`: those that are open. `questions`: that each event is asked for them."""
 
-    __slots__ = ("_queue", "_room", "untaken", "watches")
+    __slots__ = ("_queue", "_room", "_selections", "questions", "untaken", "watches")
 
     def __init__(self, room: Room) -> None:
         self.untaken = 0
+        self.questions = 0
         self.watches: dict[Watch, None] = {}
         self._room = room
+        self._selections: dict[Selection, int] = {}  # of how many watches
         self._queue: dict[asyncio.Future[None], None] = {}
 
     @property
@@ -70,6 +88,25 @@ class Account:
     def exceeds(self, room: int) -> bool:
         """Has it as much as it leaves free of this room?"""
         return self.untaken > 0 and self.untaken >= room - self._room.taken
+
+    def open(self, watch: Watch) -> None:
+        self.watches[watch] = None
+        self.questions += self.more(watch.selection)
+        self._selections[watch.selection] = self._selections.get(watch.selection, 0) + 1
+
+    def close(self, watch: Watch) -> None:
+        """May be said again."""
+        if watch not in self.watches:
+            return
+        del self.watches[watch]
+        self._selections[watch.selection] -= 1
+        if not self._selections[watch.selection]:
+            del self._selections[watch.selection]
+            self.questions -= watch.selection.questions
+
+    def more(self, selection: Selection) -> int:
+        """Questions that would be added by a watch of it."""
+        return 0 if selection in self._selections else selection.questions
 
     def charge(self, size: int) -> None:
         """`size`: bytes more, or fewer."""

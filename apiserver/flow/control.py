@@ -40,7 +40,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from apiserver.flow.account import MAX_UNTAKEN, Account, Room
+from apiserver.flow.account import MAX_UNTAKEN, Account, Room, Selection
 from apiserver.flow.levels import SHARES
 from apiserver.flow.queue import Flow, Level
 from apiserver.flow.seat import EXEMPT, Exempt, Seat
@@ -65,8 +65,10 @@ MAX_WAITING = 1000
 MAX_WAITING_BYTES = 16 << 20
 """Of their requests. One call may always wait."""
 MAX_WATCHES = 1000
-"""That a flow may have open, but for the masters': each takes tens of kilobytes, and a look at each event. A process of ours
-has two dozen at most."""
+"""That a flow may have open, but for the masters': each takes tens of kilobytes. A process of ours has two dozen at most."""
+MAX_QUESTIONS = 1000
+"""That each event is asked for them, which takes 0.1 to 0.3 ms; once for watches that select the same. So a user can wait for
+500 names at a time. Of our own processes none asks more than two dozen, and all of one kind ask the same."""
 RETRY_AFTER = 1.0
 """Seconds after which a call that is refused may come back, as in Kubernetes."""
 RETURNS = 100
@@ -160,10 +162,14 @@ class FlowControl:
         flow.account.charge(size)
         return partial(flow.account.charge, -size)
 
-    def watching(self, flow: Flow[Seat], *, bounded: bool, initial: bool) -> Account:
+    def watching(self, flow: Flow[Seat], selection: Selection, *, bounded: bool, initial: bool) -> Account:
         """The other side of Seat.watching."""
-        if bounded and (count := len(flow.account.watches)) >= MAX_WATCHES:
+        count, questions = len(flow.account.watches), flow.account.questions
+        if bounded and count >= MAX_WATCHES:
             raise self._rejected(flow, "watches", self._too_many(flow, f"{count:,} watches are open: end some of them"))
+        if bounded and questions + (more := flow.account.more(selection)) > MAX_QUESTIONS:
+            why = f"selectors of {count:,} open watches have {questions:,} parts, and this one has {more:,}: end some of them"
+            raise self._rejected(flow, "watches", self._too_many(flow, why))
         if initial:
             self._refuse_untaken(flow, MAX_UNTAKEN)
         return flow.account

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Protocol, Self
 
-from apiserver.flow.account import Account, Room
+from apiserver.flow.account import Account, Room, Selection
 from apiserver.flow.queue import Flow
 
 
@@ -24,7 +24,7 @@ class Seats(Protocol):
         """The other side of Seat.answer."""
         ...
 
-    def watching(self, flow: "Flow[Seat]", *, bounded: bool, initial: bool) -> Account:
+    def watching(self, flow: "Flow[Seat]", selection: Selection, *, bounded: bool, initial: bool) -> Account:
         """The other side of Seat.watching."""
         ...
 
@@ -68,10 +68,10 @@ class Seat:
         it may last much longer than the seat. Raises Rejected when too much waits for him, if the answer is `refusable`."""
         return self._seats.answered(self._flow, size, refusable)
 
-    def watching(self, *, bounded: bool, initial: bool) -> Account:
+    def watching(self, selection: Selection, *, bounded: bool, initial: bool) -> Account:
         """The call opens a watch, for which the account is charged. `bounded`: there may only be so many. `initial`: the
         present state comes first. Raises Rejected."""
-        return self._seats.watching(self._flow, bounded=bounded, initial=initial)
+        return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +94,7 @@ class Exempt:
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
         return self.leave
 
-    def watching(self, *, bounded: bool, initial: bool) -> Account:
+    def watching(self, selection: Selection, *, bounded: bool, initial: bool) -> Account:
         return Account(Room())
 
     def __enter__(self) -> Self:

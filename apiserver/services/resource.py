@@ -93,7 +93,7 @@ class ResourceService(Generic[T]):
         options = request.options
         since = await self._since(options)
         selection = selected(self._resource, request.namespace, options, context.user, watched=True)
-        account = own().watching(bounded=MASTERS not in context.user.groups, initial=since is None)
+        account = own().watching(selection, bounded=MASTERS not in context.user.groups, initial=since is None)
         watcher = self._cache.watch(selection, since, announced=request.announceElections, account=account)
         try:
             async for response in watcher:

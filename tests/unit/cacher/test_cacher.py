@@ -4,17 +4,19 @@ import asyncio
 
 import pytest
 
+from apiserver.cacher import cacher as module
 from apiserver.cacher import feed
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown, SlowWatcher
 from apiserver.cacher.selection import Selection
-from apiserver.storage.interface import Change, Committed, Unavailable, Write
+from apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
+from apiserver.storage.memory import MemoryStorage
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
 from tests.builders import make_node
 from tests.clock import FakeClock
 from tests.unit.cacher.flaky import FlakyStorage
-from tests.unit.cacher.world import CASES, Reader, TimeMachine, World, eventually, pod, running
+from tests.unit.cacher.world import CASES, Reader, TimeMachine, World, eventually, pod, pod_change, running
 
 ALL_PODS = CASES[0].selection
 ALL_NODES = Selection.parse(NODES, "", "", "")
@@ -301,6 +303,37 @@ async def test_a_long_backlog_is_applied_in_turns(storage: FlakyStorage, world: 
         await reader.until(last)
         assert len(reader.events) == 3000
         assert reader.responses >= 5
+
+
+class Late(FakeClock):
+    """Each look at it takes a moment."""
+
+    def monotonic(self) -> float:
+        self._now += 0.6 * module.TURN
+        return super().monotonic()
+
+
+async def test_what_takes_long_is_applied_in_turns_of_whole_revisions() -> None:
+    """Between them it is as if nothing else had happened: readers are told what is applied, and how far that is."""
+    cacher = Cacher(MemoryStorage(), clock=Late())
+    cacher.install(4, [])
+    reader = Reader(cacher.of(PODS).watch(ALL_PODS, 4), 4)
+    reading = asyncio.ensure_future(reader.read())
+    await asyncio.sleep(0.01)
+    names = {5: ("a", "b", "c", "d"), 6: ("e", "f"), 7: ("g",), 8: ("h", "i")}
+    told = [pod_change(revision, pod(name)) for revision, created in names.items() for name in created]
+    left: Changes | None = Changes(9, told)
+    seen = []
+    while left is not None:
+        left = cacher.apply(left)
+        seen.append((cacher.revision, "".join(entry.obj.metadata.name for entry in cacher.of(PODS).select(ALL_PODS))))
+        await reading
+        assert reader.revision == cacher.revision
+        assert "".join(event.name.rpartition("/")[2] for event in reader.events) == seen[-1][1]
+        reading = asyncio.ensure_future(reader.read())
+        await asyncio.sleep(0.01)
+    reading.cancel()
+    assert seen == [(6, "abcdef"), (9, "abcdefghi")]
 
 
 async def test_history_does_not_keep_what_was_parsed(world: World) -> None:

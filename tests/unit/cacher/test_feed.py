@@ -9,7 +9,7 @@ import pytest
 
 from apiserver.cacher import feed as module
 from apiserver.cacher.feed import Feed
-from apiserver.storage.interface import Changes, KeyValue, Write
+from apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
 from apiserver.storage.memory import MemoryStorage
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.cacher.flaky import FlakyStorage
@@ -34,7 +34,7 @@ class Target:
         assert prefix in self.late and self.loads[-1] <= revision <= self.revision
         self.supplied = {item.key: item.value for item in items}
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: Changes) -> Changes | None:
         revisions = sorted({change.mod_revision for change in changes.changes})
         assert revisions == list(range(self.revision + 1, self.revision + 1 + len(revisions)))
         assert changes.revision == self.revision + len(revisions)
@@ -44,6 +44,7 @@ class Target:
                 del self.state[change.key]
             else:
                 self.state[change.key] = change.value
+        return None
 
     async def reach(self, revision: int) -> None:
         await eventually(lambda: self.revision >= revision)
@@ -85,6 +86,65 @@ async def test_it_loads_and_follows(target: Target) -> None:
         assert feed.alive
     assert not feed.alive
     assert not storage.watching.is_set(), "the watch was closed"
+
+
+class Slow(Target):
+    """One revision goes into a turn. Notes in which it took which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = 0
+        self.took: dict[int, int] = {}
+        self.breaks = 0
+        """The watch does before this revision, once."""
+
+    def apply(self, changes: Changes) -> Changes | None:
+        if not changes.changes:
+            return super().apply(changes)
+        revision = changes.changes[0].mod_revision
+        if revision == self.breaks:
+            self.breaks = 0
+            raise Unavailable("the watch broke")
+        count = sum(change.mod_revision == revision for change in changes.changes)
+        assert super().apply(Changes(revision, changes.changes[:count])) is None
+        self.took[revision] = self.turn
+        return Changes(changes.revision, changes.changes[count:]) if changes.changes[count:] else None
+
+
+async def test_others_run_between_the_revisions_of_a_slow_target() -> None:
+    storage, target = FlakyStorage(), Slow()
+    for number in range(30):
+        last = await put(storage, f"p{number}")
+
+    async def turns() -> None:
+        while True:
+            target.turn += 1
+            await asyncio.sleep(0)
+
+    async with fed(storage, target):
+        other = asyncio.create_task(turns())
+        await target.reach(last)
+        other.cancel()
+        assert await put(storage, "more") == last + 1
+        await target.reach(last + 1)
+    assert len(target.state) == 31
+    assert target.loads == [1]
+    turns_of = [target.took[revision] for revision in range(2, last + 1)]
+    assert len(turns_of) == len(set(turns_of)) == 30
+
+
+async def test_what_was_taken_before_it_broke_is_not_taken_again() -> None:
+    """Between two turns: the next watch goes on after the revision that was applied, and proves that one."""
+    storage, target = FlakyStorage(), Slow()
+    for number in range(30):
+        last = await put(storage, f"p{number}")
+    target.breaks = 10
+    async with fed(storage, target) as feed:
+        await target.reach(last)
+        await eventually(lambda: feed.alive)
+    assert storage.watches == 2
+    assert target.loads == [1]
+    assert sorted(target.took) == list(range(2, last + 1))
 
 
 async def test_it_loads_page_by_page_a_little_in_the_past(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:

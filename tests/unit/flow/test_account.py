@@ -11,10 +11,18 @@ from apiserver.flow.account import Account, Room
 MIB = 1 << 20
 
 
+class Everything:
+    questions = 1
+
+
+EVERYTHING = Everything()
+
+
 @dataclass(eq=False)
 class Watch:
     account: Account
     waiting: int
+    selection: Everything = EVERYTHING
     ended: bool = False
 
     def overflow(self) -> None:
@@ -26,7 +34,7 @@ def watching(account: Account, *mib: int) -> list[Watch]:
     """Watches for which so much waits."""
     watches = [Watch(account, size * MIB) for size in mib]
     for watch in watches:
-        account.watches[watch] = None
+        account.open(watch)
         account.charge(watch.waiting)
     return watches
 

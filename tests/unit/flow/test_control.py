@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -235,8 +236,8 @@ class TestAnswers:
         self.unread(world, "eve")
         seat = world.enter("eve")
         with pytest.raises(Rejected, match="read them"):
-            seat.watching(bounded=False, initial=True)
-        seat.watching(bounded=True, initial=False)
+            seat.watching(PLAIN, bounded=False, initial=True)
+        seat.watching(PLAIN, bounded=True, initial=False)
 
     async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
         """A level remembers so many flows only; to be forgotten would be to begin anew."""
@@ -266,33 +267,67 @@ class TestAnswers:
 
 class TestWatches:
     async def test_a_flow_has_so_many_open(self, world: World) -> None:
-        account = world.enter("eve").watching(bounded=True, initial=False)
-        assert world.enter("eve").watching(bounded=True, initial=True) is account
+        account = world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+        assert world.enter("eve").watching(PLAIN, bounded=True, initial=True) is account
         watches = [Open() for _ in range(control.MAX_WATCHES)]
-        account.watches.update(dict.fromkeys(watches))
+        for watch in watches:
+            account.open(watch)
         with pytest.raises(Rejected, match="1,000 watches are open: end some") as rejected:
-            world.enter("eve").watching(bounded=True, initial=False)
+            world.enter("eve").watching(PLAIN, bounded=True, initial=False)
         refusal = rejected.value.refusal
         assert refusal.code is Code.UNAVAILABLE and refusal.reason == "TooManyRequests" and refusal.retry_after
         assert world.tally.refused == {"watches": 1}
-        world.enter("eve").watching(bounded=False, initial=False)
-        world.enter("bob").watching(bounded=True, initial=False)
-        del account.watches[watches[0]]
-        world.enter("eve").watching(bounded=True, initial=False)
+        world.enter("eve").watching(PLAIN, bounded=False, initial=False)
+        world.enter("bob").watching(PLAIN, bounded=True, initial=False)
+        account.close(watches[0])
+        world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+
+    async def test_each_event_is_asked_so_much_for_a_flow(self, world: World) -> None:
+        """Once for all watches that select the same."""
+        wide = [Selected(f"wide-{number}", 100) for number in range(10)]
+        account = world.enter("eve").watching(wide[0], bounded=True, initial=False)
+        watches = [Open(selection) for selection in wide for _ in range(3)]
+        for watch in watches:
+            account.open(watch)
+        assert account.questions == control.MAX_QUESTIONS
+        world.enter("eve").watching(wide[5], bounded=True, initial=False)
+        with pytest.raises(Rejected, match="30 open watches have 1,000 parts, and this one has 1: end some"):
+            world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+        assert world.tally.refused == {"watches": 1}
+        world.enter("eve").watching(PLAIN, bounded=False, initial=False)
+        world.enter("bob").watching(PLAIN, bounded=True, initial=False)
+        for watch in (*watches[:2], watches[0]):
+            account.close(watch)
+        assert account.questions == control.MAX_QUESTIONS
+        account.close(watches[2])
+        assert account.questions == control.MAX_QUESTIONS - 100
+        world.enter("eve").watching(PLAIN, bounded=True, initial=False)
 
     async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
         with world.enter("eve") as seat:
-            account = seat.watching(bounded=True, initial=False)
-        account.watches[Open()] = None
+            account = seat.watching(PLAIN, bounded=True, initial=False)
+        account.open(Open())
         for user in range(2 * KEPT):
             world.enter(f"user-{user}").leave()
-        assert world.enter("eve").watching(bounded=True, initial=False) is account
+        assert world.enter("eve").watching(PLAIN, bounded=True, initial=False) is account
+
+
+@dataclass(frozen=True)
+class Selected:
+    name: str
+    questions: int
+
+
+PLAIN = Selected("everything", 1)
 
 
 class Open:
     """A watch for which nothing waits."""
 
     waiting = 0
+
+    def __init__(self, selection: Selected = PLAIN) -> None:
+        self.selection = selection
 
     def overflow(self) -> None:
         raise AssertionError

@@ -18,7 +18,7 @@ from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.quantities import keep_spelling
-from apiserver.registry.strategy import Strategy
+from apiserver.registry.strategy import Strategy, added
 from apiserver.storage.interface import StorageError
 from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import DeleteOptions
@@ -328,7 +328,7 @@ class Store(Generic[T]):
         if operation is Operation.UPDATE_STATUS:
             violations = self.strategy.validate_status_update(new, old)
         else:
-            violations = self.strategy.validate_update(new, old)
+            violations = added(self.strategy.validate_update, new, old)
         if violations:
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:

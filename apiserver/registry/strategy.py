@@ -6,6 +6,7 @@ Kubernetes' registry strategies). A kind overrides `set_defaults` and the checks
 defaults is particular to it.
 """
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from apiserver.registry.validation.metadata import NameCheck, validate_metadata, validate_metadata_update
@@ -96,6 +97,18 @@ class StatusStrategy(Strategy[T]):
         out: list[Violation] = []
         self.check_status(obj, old, out)
         return out
+
+
+def added(judge: Callable[[T, T], list[Violation]], new: T, old: T) -> list[Violation]:
+    """What a change makes wrong: all that `judge(new, old)` finds but what is wrong with the old object already. It was taken
+    before there was such a rule, so that who scales or labels it, or lets it go, cannot be asked to mend it, too.
+
+    Source: ratcheting, https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4008-crd-ratcheting
+    """
+    if not (found := judge(new, old)):
+        return []
+    before = judge(old, old)
+    return [each for each in found if each not in before]
 
 
 def carry_over(obj: Any, old: Any, *fields: str) -> None:

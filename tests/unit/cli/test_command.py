@@ -43,7 +43,6 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["gett", "pods"], 'error: unknown command "gett"; did you mean "get"?'),
         (["edit", "pod", "a"], 'error: pinnace has no "edit" (yet)'),
         (["xyzzy"], 'error: unknown command "xyzzy"'),
-        (["get", "pods", "--wacth"], "error: no such option"),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
         (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
         (["delete", "pod", "a", "--wait=perhaps"], "error: invalid value for '--wait': \"perhaps\" is neither true nor false"),
@@ -59,6 +58,13 @@ def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: p
     captured = capsys.readouterr()
     first, hint = captured.err.splitlines()
     assert first.lower().startswith(line.lower()) and hint.startswith("hint: ") and not captured.out
+
+
+def test_a_misspelt_flag_is_told_what_it_is_like(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each version of click has its own words for it."""
+    assert run(["get", "pods", "--wacth"]) == 2
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("error: no such option") and "--wacth" in first and "--watch" in first
 
 
 def test_the_hint_names_the_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from apiserver.cacher.dispatch import PACE
 from apiserver.cacher.feed import ROOT, Feed
 from apiserver.cacher.freshness import Freshness
 from apiserver.cacher.progress import Progress
@@ -67,6 +68,7 @@ class Cacher:
         self._on_load = on_load
         self.late = tuple(resource.prefix for resource in resources if resource in LATE)
         self._progress = Progress()
+        self._holding = asyncio.Event()  # watchers wait for the rest of a burst
         self._raw = RawKeys()
         self._freshness = Freshness(storage)
         self._feed = Feed(storage, self, clock, rng or random.Random())
@@ -81,6 +83,7 @@ class Cacher:
             tasks.create_task(self._feed.run(), name="feed")
             tasks.create_task(self._freshness.run(), name="freshness")
             tasks.create_task(self._bookmarks(), name="bookmarks")
+            tasks.create_task(self._releases(), name="releases")
 
     @property
     def ready(self) -> bool:
@@ -179,12 +182,23 @@ class Cacher:
         """Everything up to `revision` is applied."""
         for cache in touched.values():
             cache.flush(revision)
+            if cache.holding:
+                self._holding.set()
         self._progress.advance(revision)
         self._raw.tell()
         if elected:
             # A new leader acts only when its informers are at the revision of its election: do not let them wait.
             for cache in self._caches.values():
                 cache.announce()
+
+    async def _releases(self) -> None:
+        """Ends the wait of those that heard a burst."""
+        while True:
+            await self._holding.wait()
+            await self._clock.sleep(PACE)
+            self._holding.clear()
+            for cache in self._caches.values():
+                cache.release()
 
     async def _bookmarks(self) -> None:
         """One timer for all watchers. One that heard nothing for a whole beat gets a bookmark with the next."""

@@ -4,6 +4,9 @@
   for it per batch, which all its watchers share. Each of their flows is charged for it once.
 * Groups that select pods by node are found by the node, of before and of after the change; the others are asked one by one.
 * An event is encoded at most once for each of ADDED, MODIFIED and DELETED, and only if somebody watches.
+* A group that hears much is told in batches: what comes after BURST events waits until PACE seconds have passed since the first
+  of them, or until it is much. A message costs its sender and its readers as much as several events, and a reader that has so
+  many before it loses nothing if it hears of the last a moment later. Who hears little is told at once.
 """
 
 from collections.abc import Callable
@@ -11,39 +14,74 @@ from typing import Any
 
 from apiserver.cacher.errors import CacheError
 from apiserver.cacher.event import Event
-from apiserver.cacher.outbox import Parcel, Told, single
+from apiserver.cacher.outbox import MERGE_BYTES, Parcel, Told, single
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
 from apiserver.flow.account import Account
 from pinnace.api import wire
 from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.runtime.clock import Clock
+
+BURST = 100
+"""Events that a group is told as they happen."""
+PACE = 0.1
+"""Seconds that a group waits for the end of a longer burst."""
 
 
 class _Group:
     """The live watchers of one selection, by whom they are charged to, and the encoded events that they will be told with the
-    next flush."""
+    next response: `size` bytes."""
 
-    __slots__ = ("pending", "selection", "watchers")
+    __slots__ = ("_recent", "_since", "pending", "selection", "size", "watchers")
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
         self.watchers: dict[Account, dict[Watcher, None]] = {}
         self.pending: list[bytes] = []
+        self.size = 0
+        self._since = 0.0
+        self._recent = 0  # events that it was told since then
+
+    def count_from(self, now: float) -> None:
+        self._since, self._recent = now, 0
+
+    def is_due(self, now: float) -> bool:
+        if now - self._since >= PACE:
+            self.count_from(now)
+        return self._recent < BURST or self.size >= MERGE_BYTES
+
+    def tell(self, revision: int) -> None:
+        """Everything up to `revision` is in `pending`, or was told."""
+        told = Told(wire.watch_response(self.pending, revision), revision, len(self.pending))
+        self._recent += told.events
+        self.pending, self.size = [], 0
+        for account, watchers in list(self.watchers.items()):
+            parcel = Parcel(told, account, len(watchers))
+            for watcher in list(watchers):
+                watcher.offer(parcel)
+            account.relieve()
 
 
 class Dispatcher:
     """A `watcher.Hub`. Every watcher is `add`ed when it is made and `join`s when it is live."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.told = 0
         """Events that watchers have read, once for each of them."""
+        self._clock = clock
         self._watchers: dict[Watcher, None] = {}
         self._announced: dict[Watcher, None] = {}  # the live ones that asked for it
         self._groups: dict[Selection, _Group] = {}
         self._asked: list[_Group] = []
         self._by_node: dict[str, list[_Group]] = {}
-        self._dirty: list[_Group] = []
+        self._untold: list[_Group] = []  # those with something pending
+        self._revision = 0  # of the last flush
         self._peeking = 0  # groups that look into parsed objects
+
+    @property
+    def holding(self) -> bool:
+        """Does somebody wait for the next `release`?"""
+        return bool(self._untold)
 
     def add(self, watcher: Watcher) -> None:
         self._watchers[watcher] = None
@@ -57,6 +95,8 @@ class Dispatcher:
             self._peeking += selection.needs_object
             for groups in self._lists(selection):
                 groups.append(group)
+        elif group.pending:
+            self.release()  # the newcomer knows it already
         group.watchers.setdefault(watcher.account, {})[watcher] = None
         if watcher.announced:
             self._announced[watcher] = None
@@ -82,7 +122,7 @@ class Dispatcher:
                     del self._by_node[node]
 
     def route(self, event: Event[Any]) -> None:
-        """Puts the event to those whom it concerns. They are told with the next flush."""
+        """Puts the event to those whom it concerns. They are told with the next flush, or when their time has come."""
         groups = self._asked
         if self._by_node:
             groups = groups + self._concerned(event)
@@ -97,25 +137,34 @@ class Dispatcher:
             if payload is None:
                 payload = encoded[kind] = event.encode(kind)
             if not group.pending:
-                self._dirty.append(group)
+                self._untold.append(group)
             group.pending.append(payload)
+            group.size += len(payload)
 
     def flush(self, revision: int) -> None:
-        """Tells what was routed since the last flush; everything up to `revision` was."""
-        if not self._dirty:
+        """Everything up to `revision` was routed: tells it to those who are not to wait."""
+        self._revision = revision
+        if not self._untold:
             return
-        dirty, self._dirty = self._dirty, []
-        for group in dirty:
-            told = Told(wire.watch_response(group.pending, revision), revision, len(group.pending))
-            group.pending = []
-            for account, watchers in list(group.watchers.items()):
-                parcel = Parcel(told, account, len(watchers))
-                for watcher in list(watchers):
-                    watcher.offer(parcel)
-                account.relieve()
+        now, waiting = self._clock.monotonic(), []
+        for group in self._untold:
+            if group.is_due(now):
+                group.tell(revision)
+            else:
+                waiting.append(group)
+        self._untold = waiting
+
+    def release(self) -> None:
+        """Tells those who wait."""
+        now = self._clock.monotonic()
+        untold, self._untold = self._untold, []
+        for group in untold:
+            group.count_from(now)
+            group.tell(self._revision)
 
     def bookmark(self, revision: int) -> None:
         """Tells the live watchers that heard nothing since the last such call that they know everything up to `revision`."""
+        self.release()
         bookmark = _bookmark(revision)
         sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
         for watcher in [watcher for watchers in sharing for watcher in watchers]:
@@ -126,12 +175,14 @@ class Dispatcher:
 
     def announce(self, revision: int) -> None:
         """Somebody was elected: tells the live watchers that asked for it that they know everything up to `revision`."""
+        self.release()
         bookmark = _bookmark(revision)
         for watcher in list(self._announced):
             watcher.offer(bookmark)
 
     def end(self, error: Callable[[], CacheError]) -> None:
-        """Ends all watchers, live or not, each with an error of its own."""
+        """Ends all watchers, live or not, each with an error of its own, after what has happened."""
+        self.release()
         for watcher in list(self._watchers):
             watcher.end(error())
 

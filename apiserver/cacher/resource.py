@@ -39,7 +39,7 @@ class ResourceCache(Generic[T]):
         self._store = Store(resource)
         self._ring = ring
         self._progress = progress
-        self._dispatcher = Dispatcher()
+        self._dispatcher = Dispatcher(clock)
         self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
         self._drained = False
         self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
@@ -132,8 +132,16 @@ class ResourceCache(Generic[T]):
                 event.old.release()
 
     def flush(self, revision: int) -> None:
-        """Everything up to `revision` is applied: the watchers hear of what concerns them."""
+        """Everything up to `revision` is applied: the watchers hear of what concerns them, or are `holding`."""
         self._dispatcher.flush(revision)
+
+    @property
+    def holding(self) -> bool:
+        """Do watchers wait for the next `release`?"""
+        return self._dispatcher.holding
+
+    def release(self) -> None:
+        self._dispatcher.release()
 
     def bookmark(self) -> None:
         self._dispatcher.bookmark(self._progress.revision)

@@ -7,6 +7,7 @@ import pytest
 from apiserver.cacher import cacher as module
 from apiserver.cacher import feed
 from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.dispatch import BURST, PACE
 from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown, SlowWatcher
 from apiserver.cacher.selection import Selection
 from apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
@@ -244,6 +245,21 @@ async def test_an_idle_watch_is_told_the_revision_within_the_interval(storage: F
             await clock.advance(4.0)
             async with asyncio.timeout(5):
                 assert PodWatchResponse.FromString(await reading) == PodWatchResponse(resourceVersion=str(last))
+
+
+async def test_the_end_of_a_burst_comes_by_itself_a_moment_later(storage: FlakyStorage, world: World) -> None:
+    clock = FakeClock()
+    async with running(Cacher(storage, clock=clock)) as cacher:
+        reader = Reader(cacher.of(PODS).watch(ALL_PODS, cacher.revision), cacher.revision)
+        await reader.until(await world.put(*(pod(f"p{number}") for number in range(BURST))))
+        last = await world.put(pod("a"))
+        reading = asyncio.ensure_future(reader.until(last))
+        await cacher.wait_for(last, 5)
+        await clock.advance(0.9 * PACE)
+        assert not reading.done()
+        await clock.advance(0.2 * PACE)
+        async with asyncio.timeout(5):
+            await reading
 
 
 async def test_watches_of_one_resource_hear_nothing_of_another(storage: FlakyStorage, world: World) -> None:

@@ -1,11 +1,13 @@
 """Who is told what, and at which price."""
 
 import asyncio
+from collections.abc import Iterable
 from itertools import product
 
 import pytest
 
-from apiserver.cacher.dispatch import Dispatcher
+from apiserver.cacher import dispatch as module
+from apiserver.cacher.dispatch import BURST, PACE, Dispatcher
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import ShuttingDown, SlowWatcher
 from apiserver.cacher.event import Event
@@ -18,6 +20,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
+from tests.clock import FakeClock
 from tests.unit.cacher.world import CASES, Case, pod
 
 
@@ -62,7 +65,7 @@ STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node i
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case) -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     watcher = Watcher(dispatcher, case.selection, 1, iter(()), announced=True)
     dispatcher.join(watcher)
     for old, new in product(STATES, STATES):
@@ -77,7 +80,7 @@ async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case)
 
 
 async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, pod("a", app="web"), None))
     dispatcher.flush(9)
@@ -87,7 +90,7 @@ async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_dele
 
 
 async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     watchers = [await live(dispatcher, labels=text) for text in ("app=web,!x", "!x, app==web")]
     dispatcher.route(event(9, None, pod("a", app="web")))
     dispatcher.flush(9)
@@ -96,7 +99,7 @@ async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
 
 
 async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     for fields in ("", "metadata.name=a", "spec.nodeName=n1"):
         await live(dispatcher, fields)
     encoded = []
@@ -108,14 +111,14 @@ async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.M
 
 
 async def test_nothing_is_encoded_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     await live(dispatcher, "metadata.name=other")
     monkeypatch.setattr(Event, "encode", lambda self, kind: pytest.fail("nobody wants it"))
     dispatcher.route(event(9, None, pod("a")))
 
 
 async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     watchers = {name: await live(dispatcher, f"spec.nodeName={name}") for name in ("n1", "n2", "n3")}
     fleet = await live(dispatcher, "spec.nodeName in (n1,n2,n9)")
     asked = []
@@ -131,7 +134,7 @@ async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pyt
 
 @pytest.mark.parametrize(("watchers", "kept"), [(1, False), (2, True)])
 async def test_an_object_that_several_look_into_is_parsed_once(watchers: int, kept: bool) -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     for labels in ("app=web", "app=db")[:watchers]:
         await live(dispatcher, labels=labels)
     one = event(9, None, pod("a"))
@@ -141,7 +144,7 @@ async def test_an_object_that_several_look_into_is_parsed_once(watchers: int, ke
 
 
 async def test_several_events_are_one_response() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, None, pod("a")))
     dispatcher.route(event(9, None, pod("b")))
@@ -152,7 +155,7 @@ async def test_several_events_are_one_response() -> None:
 
 
 async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     slow, quick = await live(dispatcher, outbox=Outbox(max_responses=2)), await live(dispatcher)
     for revision in range(5, 10):
         dispatcher.route(event(revision, None, pod("a")))
@@ -165,7 +168,7 @@ async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
 
 
 async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
-    dispatcher, room = Dispatcher(), Room()
+    dispatcher, room = Dispatcher(FakeClock()), Room()
     eve, bob = Account(room), Account(room)
     watchers = [await live(dispatcher, labels=labels, account=eve) for labels in ("", "", "!x")]
     watchers.append(await live(dispatcher, account=bob))
@@ -188,7 +191,7 @@ async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
 async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever that watches, and whatever has just happened. The others do not notice."""
     monkeypatch.setattr(flow, "MAX_UNTAKEN", 5000)
-    pods, others, room = Dispatcher(), Dispatcher(), Room()
+    pods, others, room = Dispatcher(FakeClock()), Dispatcher(FakeClock()), Room()
     eve = Account(room)
     stuck, busy = await live(pods, labels="!a", account=eve), await live(pods, labels="!b", account=eve)
     elsewhere, bob = await live(others, account=eve), await live(pods, account=Account(room))
@@ -207,8 +210,117 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
     assert caught.value.resume == 1
 
 
+def happen(dispatcher: Dispatcher, names: Iterable[str], revision: int = 9, node: str = "") -> None:
+    """Pods appear, all in one revision."""
+    for name in names:
+        dispatcher.route(event(revision, None, pod(name, node=node)))
+    dispatcher.flush(revision)
+
+
+def burst(dispatcher: Dispatcher, node: str = "") -> None:
+    happen(dispatcher, (f"b{number}" for number in range(BURST)), 8, node)
+
+
+async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() -> None:
+    dispatcher = Dispatcher(clock := FakeClock())
+    watcher = await live(dispatcher)
+    burst(dispatcher)
+    assert len(await told(watcher)) == BURST
+    for number, name in enumerate("abc"):
+        happen(dispatcher, [name], 9 + number)
+        assert dispatcher.holding
+        assert not watcher.waiting
+    await clock.advance(PACE)
+    dispatcher.release()
+    assert not dispatcher.holding
+    assert await told(watcher) == [("ADDED", name) for name in "abc"]
+    assert watcher.delivered == 11
+
+
+async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_once_again() -> None:
+    dispatcher = Dispatcher(clock := FakeClock())
+    watcher = await live(dispatcher)
+    burst(dispatcher)
+    for _ in range(3):
+        burst(dispatcher)
+        assert dispatcher.holding
+        await clock.advance(PACE)
+        dispatcher.release()
+    assert len(await told(watcher)) == 4 * BURST
+    happen(dispatcher, "a")
+    assert dispatcher.holding
+    await clock.advance(2 * PACE)
+    happen(dispatcher, "b", 10)
+    assert not dispatcher.holding
+    assert await told(watcher) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+async def test_who_hears_little_does_not_wait_for_the_others() -> None:
+    dispatcher = Dispatcher(FakeClock())
+    busy, calm = await live(dispatcher, "spec.nodeName=n1"), await live(dispatcher, "spec.nodeName=n2")
+    burst(dispatcher, node="n1")
+    happen(dispatcher, "a", node="n1")
+    happen(dispatcher, "b", 10, node="n2")
+    assert await told(calm) == [("ADDED", "b")]
+    assert len(await told(busy)) == BURST
+    assert not busy.waiting
+
+
+async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
+    """He has read it in the past already."""
+    dispatcher = Dispatcher(FakeClock())
+    old = await live(dispatcher)
+    burst(dispatcher)
+    await told(old)
+    happen(dispatcher, "a", 9)
+    new = await live(dispatcher)
+    happen(dispatcher, "b", 10)
+    dispatcher.release()
+    assert await told(old) == [("ADDED", "a"), ("ADDED", "b")]
+    assert await told(new) == [("ADDED", "b")]
+
+
+@pytest.mark.parametrize("way", ["bookmark", "announce"])
+async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) -> None:
+    dispatcher = Dispatcher(FakeClock())
+    watcher = await live(dispatcher, announced=True)
+    burst(dispatcher)
+    await told(watcher)
+    dispatcher.bookmark(8)
+    happen(dispatcher, "a", 9)
+    getattr(dispatcher, way)(10)
+    assert await told(watcher) == [("ADDED", "a")]
+
+
+async def test_what_has_waited_is_told_before_the_end() -> None:
+    dispatcher = Dispatcher(FakeClock())
+    watcher = await live(dispatcher)
+    burst(dispatcher)
+    await told(watcher)
+    happen(dispatcher, "a", 9)
+    dispatcher.end(ShuttingDown)
+    assert await told(watcher) == [("ADDED", "a")]
+    with pytest.raises(ShuttingDown):
+        await anext(watcher)
+
+
+async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response is to stay of a size that every peer takes."""
+    monkeypatch.setattr(module, "MERGE_BYTES", 500)
+    dispatcher = Dispatcher(FakeClock())
+    watcher = await live(dispatcher)
+    burst(dispatcher)
+    await told(watcher)
+    waited = 0
+    while not watcher.waiting and waited < 50:
+        waited += 1
+        happen(dispatcher, "a", 9 + waited)
+    assert 1 < waited < 50
+    assert len(await told(watcher)) == waited
+
+
 async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     watcher = await live(dispatcher)
     dispatcher.bookmark(5)
     dispatcher.bookmark(6)
@@ -221,7 +333,7 @@ async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
 
 
 async def test_elections_are_announced_to_who_asked() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     leader, other = await live(dispatcher, announced=True), await live(dispatcher)
     dispatcher.announce(9)
     assert await told(leader) == []
@@ -232,7 +344,7 @@ async def test_elections_are_announced_to_who_asked() -> None:
 
 
 async def test_all_end_each_with_an_error_of_its_own() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     watchers = [await live(dispatcher, fields) for fields in ("", "", "spec.nodeName=n1")]
     dispatcher.end(ShuttingDown)
     errors = []
@@ -245,11 +357,15 @@ async def test_all_end_each_with_an_error_of_its_own() -> None:
 
 
 def contents(dispatcher: Dispatcher) -> dict[str, int]:
-    return {name: value if isinstance(value, int) else len(value) for name, value in vars(dispatcher).items()}
+    return {
+        name: value if isinstance(value, int) else len(value)
+        for name, value in vars(dispatcher).items()
+        if not isinstance(value, FakeClock)
+    }
 
 
 async def test_watchers_that_left_leave_nothing_behind() -> None:
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(FakeClock())
     texts = ("", "metadata.name=a", "spec.nodeName=n1", "spec.nodeName in (n1,n2)")
     empty = contents(dispatcher)
     watchers = [await live(dispatcher, fields, labels) for fields in texts for labels in ("", "app")]

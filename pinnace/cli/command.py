@@ -116,7 +116,7 @@ class DefaultGroup(click.Group):
 
 
 class LazyGroup(click.Group):
-    """Knows its verbs by name and summary, by section; loads them from `package` when they are used. `lacking`: verbs that
+    """Knows its verbs by name and summary, by section; loads them from `package` when they are used. `unsupported`: verbs that
     people expect and that are not there, with a hint each."""
 
     def __init__(
@@ -125,7 +125,7 @@ class LazyGroup(click.Group):
         *,
         package: str,
         sections: Mapping[str, Mapping[str, str]],
-        lacking: Mapping[str, str],
+        unsupported: Mapping[str, str],
         **attributes: Any,
     ) -> None:
         attributes.setdefault("context_settings", CONTEXT)
@@ -133,7 +133,7 @@ class LazyGroup(click.Group):
         as_text(self.params)
         self._package = package
         self._sections = sections
-        self._lacking = lacking
+        self._unsupported = unsupported
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb for verbs in self._sections.values() for verb in verbs]
@@ -148,8 +148,8 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name in self._lacking:
-            raise usage(f'{self.name} has no "{name}" (yet)', hint=self._lacking[name])
+        if name in self._unsupported:
+            raise usage(f'{self.name} has no "{name}" (yet)', hint=self._unsupported[name])
         if not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
             raise click.UsageError(f'unknown command "{name}"{did_you_mean(name, self.list_commands(ctx))}', ctx)
         return super().resolve_command(ctx, args)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import click
 
-from pinnace.cli.console import err
 from pinnace.cli.outcomes import ExitCode, Failure, ReaderGone, Report, Reported
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import err
 
 LONGEST = 500
 """Characters of a message."""
@@ -75,9 +75,9 @@ def explain(error: BaseException) -> Report | None:
             return Report((_sentence(error.format_message()),), "", ExitCode.USAGE)
         case TimeoutError():
             return Report((str(error) or "timed out",), "try again, or give it more time with --timeout", ExitCode.UNAVAILABLE)
-    from pinnace.cli import refusals  # imports protobuf: only once something else than usage is wrong
+    from pinnace.cli import client_errors  # imports protobuf: only once something else than usage is wrong
 
-    return refusals.explain(error)
+    return client_errors.explain(error)
 
 
 def _sentence(text: str) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pinnace.bench.errors import BenchError
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.reaching import configuration
+from pinnace.cli.servers import configuration
 from pinnace.cli.settings import Settings
 from pinnace.client import config
 from pinnace.cluster import errors

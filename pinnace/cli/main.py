@@ -7,11 +7,11 @@ from typing import NoReturn
 
 import click
 
-from pinnace.cli import streams
 from pinnace.cli.command import LazyGroup
 from pinnace.cli.errors import guarded
-from pinnace.cli.lacking import LACKING
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import streams
+from pinnace.cli.unsupported import UNSUPPORTED
 
 SECTIONS = {
     "A local cluster": {
@@ -64,7 +64,7 @@ HELP = """A small, real cluster control plane: the verbs that kubectl taught eve
 
 Flags may stand before or after the verb. Every verb explains itself: pinnace VERB --help."""
 
-cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, lacking=LACKING, help=HELP)
+cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, unsupported=UNSUPPORTED, help=HELP)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:

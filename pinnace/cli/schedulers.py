@@ -9,8 +9,8 @@ from urllib.request import ProxyHandler, build_opener
 
 from pinnace.api.dumps import Dump
 from pinnace.api.jsonrecords import Malformed, from_json
-from pinnace.cli.console import note
 from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.terminal.console import note
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import SCHEDULER
 from pinnace.runtime.http import parse_address

@@ -10,11 +10,11 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
-from pinnace.cli.console import note, progress
 from pinnace.cli.errors import explain, tell_hint, tell_lines
 from pinnace.cli.outcomes import Report, Reported, worst
-from pinnace.cli.reaching import configuration, reach
+from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import note, progress
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection

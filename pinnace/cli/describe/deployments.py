@@ -9,10 +9,10 @@ from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.rollouts import bare
 from pinnace.api.scalars import int_or_string
+from pinnace.cli.changes.rollouts import history
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of, template
 from pinnace.cli.describe.text import NONE, Fields, Rows
-from pinnace.cli.rollouts import history
 
 
 def describe(deployment: Deployment, sets: Iterable[ReplicaSet], events: Sequence[Event], now: float) -> Fields:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.times import to_datetime
-from pinnace.cli.table import one_line
+from pinnace.cli.terminal.table import one_line
 from pinnace.printers.ages import is_set
 
 NONE = "<none>"

@@ -11,8 +11,8 @@ from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, pr
 from pinnace.bench.load import Load
 from pinnace.bench.timeline import VacancyLog, end_of_term, timeline
 from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
-from pinnace.cli.story import Judgement, Story
-from pinnace.cli.table import Table
+from pinnace.cli.stories.story import Judgement, Story
+from pinnace.cli.terminal.table import Table
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION

@@ -2,7 +2,7 @@
 
 from pinnace.bench.node_loss import Loss, deploy, deployment, lose, nodes_of, observing, of_a_deployment
 from pinnace.bench.outage import Outage
-from pinnace.cli.story import Judgement, Story
+from pinnace.cli.stories.story import Judgement, Story
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from pinnace.cli.changes.edits import ANNOTATIONS
+from pinnace.cli.changes.labelling import arguments, edit
 from pinnace.cli.command import verb
-from pinnace.cli.edits import ANNOTATIONS
-from pinnace.cli.pairing import arguments, edit
 from pinnace.cli.settings import Settings
 
 

@@ -4,9 +4,9 @@ import click
 
 from pinnace.api import resources
 from pinnace.cli.command import verb
-from pinnace.cli.console import out
 from pinnace.cli.settings import Settings
-from pinnace.cli.table import Table
+from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal.table import Table
 
 HEADERS = ("NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND")
 

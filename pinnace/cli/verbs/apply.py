@@ -7,15 +7,15 @@ import click
 
 from pinnace.api.manifest import Manifest, ManifestError
 from pinnace.cli import options
-from pinnace.cli.applier import Applier
-from pinnace.cli.applying import chunks, in_order
+from pinnace.cli.changes.applier import Applier
+from pinnace.cli.changes.apply_decisions import chunks, in_order
 from pinnace.cli.command import verb
-from pinnace.cli.console import out
-from pinnace.cli.manifests import place, read, where
+from pinnace.cli.objects.manifests import place, read, where
+from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.targets import reference
+from pinnace.cli.terminal.console import out
 
 
 @verb(

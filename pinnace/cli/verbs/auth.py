@@ -4,12 +4,12 @@ import click
 
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.console import out
+from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Reported, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.table import Table
-from pinnace.cli.targets import parse_resource
+from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal.table import Table
 
 ELECTIONS = "elections.pinnace.io"
 UNSTORED = {ELECTIONS: False, "nodes.metrics.k8s.io": False, "pods.metrics.k8s.io": True}

@@ -11,11 +11,11 @@ from pinnace.chaos.run import Options
 from pinnace.chaos.run import run as run_chaos
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, did_you_mean, verb
-from pinnace.cli.judging import judged, new_folder
 from pinnace.cli.local import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.playing import scenario_verbs
 from pinnace.cli.settings import Settings
+from pinnace.cli.stories.chaos_runs import judged, new_folder
+from pinnace.cli.stories.scenarios import scenario_verbs
 from pinnace.cluster.spec import ClusterSpec
 
 POSITIVE = click.IntRange(min=1)

@@ -13,9 +13,9 @@ from pinnace.check.check import check as judge
 from pinnace.check.files import HistoryError, is_cut_off, read
 from pinnace.check.history import Record
 from pinnace.cli.command import verb
-from pinnace.cli.console import out
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import out
 
 
 @verb(

@@ -7,10 +7,10 @@ import click
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resources import NODES
 from pinnace.cli import options
-from pinnace.cli.changing import Change, change_each
+from pinnace.cli.changes.compare_and_swap import Change, change_each
 from pinnace.cli.command import verb
+from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
-from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 

@@ -3,14 +3,14 @@
 import click
 
 from pinnace.cli import options
+from pinnace.cli.changes.deleting import Doomed, How, delete_all
 from pinnace.cli.command import verb
-from pinnace.cli.console import note
-from pinnace.cli.deleting import Doomed, How, delete_all
-from pinnace.cli.manifests import place, read
+from pinnace.cli.objects.manifests import place, read
+from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.outcomes import usage
-from pinnace.cli.query import Query, fetch
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import note
 
 HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or give manifests with -f"
 

@@ -14,7 +14,7 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.stories.failover import failover
 from pinnace.cli.stories.node_loss import node_loss
-from pinnace.cli.story import Judgement, Story
+from pinnace.cli.stories.story import Judgement, Story
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ClusterSpec

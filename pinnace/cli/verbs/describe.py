@@ -12,12 +12,12 @@ from pinnace.api.selectors import one_of
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli import options
 from pinnace.cli.command import verb
-from pinnace.cli.console import out
 from pinnace.cli.describe import DESCRIPTIONS, deployments, generic, nodes, pods
 from pinnace.cli.describe.text import Fields, render
-from pinnace.cli.query import AT_ONCE, Query, fetch, tell_none
+from pinnace.cli.objects.query import AT_ONCE, Query, fetch, tell_none
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import out
 from pinnace.client.errors import NotFound
 
 

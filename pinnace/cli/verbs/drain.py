@@ -7,16 +7,16 @@ import click
 from pinnace.api.resources import NODES
 from pinnace.api.selectors import parse_labels
 from pinnace.cli import options
-from pinnace.cli.changing import change_one
+from pinnace.cli.changes.compare_and_swap import change_one
+from pinnace.cli.changes.draining import How
+from pinnace.cli.changes.draining import drain as drain_node
 from pinnace.cli.command import verb
-from pinnace.cli.console import out
-from pinnace.cli.draining import How
-from pinnace.cli.draining import drain as drain_node
+from pinnace.cli.objects.query import Query, fetch
+from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import Failure, usage
-from pinnace.cli.query import Query, fetch
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.targets import reference
+from pinnace.cli.terminal.console import out
 from pinnace.cli.verbs.cordon import marking
 from pinnace.client.errors import ApiError
 

@@ -6,13 +6,13 @@ from pinnace.api.resources import EVENTS
 from pinnace.api.selectors import one_of
 from pinnace.cli import options
 from pinnace.cli.command import verb
-from pinnace.cli.forms import chosen
+from pinnace.cli.objects.query import Query
+from pinnace.cli.objects.targets import parse
 from pinnace.cli.outcomes import usage
-from pinnace.cli.query import Query
+from pinnace.cli.output.formats import chosen
+from pinnace.cli.output.showing import Style, show
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
-from pinnace.cli.showing import Style, show
-from pinnace.cli.targets import parse
 from pinnace.printers.columns import View
 
 TYPES = ("Normal", "Warning")
@@ -57,7 +57,7 @@ def events(
     query = Query.of([EVENTS.plural], all_namespaces=all_namespaces, fields=",".join(fields))
     style = Style(chosen(output), View(wide=output == "wide"), headers=not no_headers)
     if watch:
-        from pinnace.cli.following import follow
+        from pinnace.cli.output.following import follow
 
         run(settings, lambda session: session.watch(follow(session, query, style)))
     else:

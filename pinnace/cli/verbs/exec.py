@@ -6,12 +6,13 @@ import sys
 import click
 
 from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, ExecStart
-from pinnace.cli import podlogs, stdin
 from pinnace.cli.command import verb
-from pinnace.cli.console import err
+from pinnace.cli.objects import containers
 from pinnace.cli.outcomes import Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import stdin
+from pinnace.cli.terminal.console import err
 from pinnace.client.connection import Duplex
 
 
@@ -42,13 +43,13 @@ def exec(  # noqa: A001 (verbs are called as they are)
     codes: list[int] = []
 
     async def body(session: Session) -> None:
-        (pod,) = await podlogs.pods_of(session, what, "")
+        (pod,) = await containers.pods_of(session, what, "")
         metadata = pod.metadata
         start = ExecStart(
             namespace=metadata.namespace,
             name=metadata.name,
             uid=metadata.uid,
-            container=container or podlogs.default_container(pod),
+            container=container or containers.default_container(pod),
             command=command,
             stdin=has_input,
         )

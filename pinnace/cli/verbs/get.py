@@ -6,12 +6,12 @@ import click
 
 from pinnace.cli import options
 from pinnace.cli.command import verb
-from pinnace.cli.forms import OUTPUTS, chosen
+from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
-from pinnace.cli.query import Query
+from pinnace.cli.output.formats import OUTPUTS, chosen
+from pinnace.cli.output.showing import Order, Style, show
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.showing import Order, Style, show
 from pinnace.printers.columns import View
 
 
@@ -64,7 +64,7 @@ def get(
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     view = View(wide=output == "wide", labels=show_labels)
     order = _order(sort_by)
-    style = Style(form=chosen(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
+    style = Style(format=chosen(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
     if watch and order:
         raise usage("changes come in the order in which they are made", hint="leave out --watch or --sort-by")
     if at_revision is not None and watch:
@@ -77,7 +77,7 @@ def get(
     if not watch:
         run(settings, show_once)
     else:
-        from pinnace.cli.following import follow
+        from pinnace.cli.output.following import follow
 
         run(settings, lambda session: session.watch(follow(session, query, style)))
 
@@ -86,6 +86,7 @@ def _order(path: str) -> Order | None:
     """Raises Failure (usage)."""
     if not path:
         return None
-    from pinnace.cli import jsonpath, sorting
+    from pinnace.cli import jsonpath
+    from pinnace.cli.output import sorting
 
     return partial(sorting.ordered, path=jsonpath.parse_path(path))

@@ -10,15 +10,15 @@ import click
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.times import format_rfc3339
 from pinnace.api.wellknown import SCHEDULER_ELECTION
-from pinnace.cli import formats
 from pinnace.cli.command import DefaultGroup, did_you_mean, verb
-from pinnace.cli.console import note, out
 from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.output import documents
+from pinnace.cli.output.election_terms import HEADERS as PAST
+from pinnace.cli.output.election_terms import records, rows, short
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.table import Table
-from pinnace.cli.terms import HEADERS as PAST
-from pinnace.cli.terms import documents, rows, short
+from pinnace.cli.terminal.console import note, out
+from pinnace.cli.terminal.table import Table
 from pinnace.client.errors import NotFound, Unavailable
 from pinnace.printers.ages import since
 
@@ -124,14 +124,14 @@ async def past(session: Session, election: str, form: str | None) -> None:
     terms = await session.client.elections.history(election)
     if not terms:
         raise Failure(f'election "{election}" has had no leader yet', hint=_taken_for(election), code=ExitCode.NOT_FOUND)
-    out(formats.dump(form, {"items": documents(terms)}) if form else Table(PAST).render(rows(terms)))
+    out(documents.dump(form, {"items": records(terms)}) if form else Table(PAST).render(rows(terms)))
 
 
 async def present(session: Session, election: str, form: str | None) -> None:
     found = await _present(session, election)
     if not found.holder:
         raise _vacant(election)
-    out(formats.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
+    out(documents.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
 
 
 async def follow(session: Session, election: str, form: str | None) -> None:
@@ -190,4 +190,4 @@ def document(election: Election) -> dict[str, Any]:
 
 def _line(election: Election, form: str) -> str:
     """A document in a stream of them."""
-    return json.dumps(document(election)) + "\n" if form == "json" else "---\n" + formats.dump(form, document(election))
+    return json.dumps(document(election)) + "\n" if form == "json" else "---\n" + documents.dump(form, document(election))

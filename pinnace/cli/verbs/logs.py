@@ -8,14 +8,17 @@ from pathlib import Path
 import click
 
 from pinnace.api.pods_pb2 import LogOptions
-from pinnace.cli import logfile, options, podlogs
+from pinnace.cli import options
 from pinnace.cli.command import did_you_mean, verb
-from pinnace.cli.console import note
+from pinnace.cli.logs import files
+from pinnace.cli.logs.pods import show, sources
+from pinnace.cli.objects.containers import pods_of
+from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.reaching import configuration
+from pinnace.cli.servers import configuration
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import DURATION, SHOWN, Settings
-from pinnace.cli.targets import parse_resource
+from pinnace.cli.terminal.console import note
 from pinnace.client.errors import NotFound
 
 COMPONENT = "component"
@@ -98,17 +101,17 @@ def logs(
 
     async def body(session: Session) -> None:
         try:
-            pods = await podlogs.pods_of(session, what, selector)
+            pods = await pods_of(session, what, selector)
         except NotFound:
             look_elsewhere(configuration(settings).data_dir, what)
             raise
         if not pods:
             note(f"no resources found in {session.namespace} namespace")
-        found = [source for pod in pods for source in podlogs.sources(pod, container, all_containers)]
+        found = [source for pod in pods for source in sources(pod, container, all_containers)]
         if follow and len(found) > max_log_requests:
             hint = "use --max-log-requests to increase the limit"
             raise usage(f"{len(found)} logs are too many to follow, the limit is {max_log_requests}", hint=hint)
-        showing = podlogs.show(session, found, wanted, prefix)
+        showing = show(session, found, wanted, prefix)
         await (session.watch(showing) if follow else showing)
 
     run(settings, body)
@@ -127,7 +130,7 @@ def show_component(settings: Settings, name: str, follow: bool, tail: int | None
     stdout = sys.stdout.buffer
 
     async def show() -> None:
-        async for data in logfile.read(path, tail, follow=follow):
+        async for data in files.read(path, tail, follow=follow):
             stdout.write(data)
             stdout.flush()
 

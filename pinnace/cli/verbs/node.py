@@ -9,16 +9,16 @@ import click
 from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resources import NODES
 from pinnace.cli import options
+from pinnace.cli.changes.faults import SHORTAGES, failing, pressing, recovering
+from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.console import out
-from pinnace.cli.faults import SHORTAGES, failing, pressing, recovering
-from pinnace.cli.fleets import fleet_of, free_names, new_node
-from pinnace.cli.forms import chosen
-from pinnace.cli.query import Query
+from pinnace.cli.objects.query import Query
+from pinnace.cli.objects.targets import reference
+from pinnace.cli.output.formats import chosen
+from pinnace.cli.output.showing import Style, show
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.showing import Style, show
-from pinnace.cli.targets import reference
+from pinnace.cli.terminal.console import out
 from pinnace.cli.verbs.cordon import change_nodes
 from pinnace.client.errors import from_status
 from pinnace.printers.columns import View

@@ -10,12 +10,12 @@ from pinnace.api.documents import DocumentError, parse
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.cli import options
 from pinnace.cli.command import verb
-from pinnace.cli.console import out
+from pinnace.cli.objects.query import Query, fetch
+from pinnace.cli.objects.targets import Target, reference
 from pinnace.cli.outcomes import usage
-from pinnace.cli.query import Query, fetch
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.targets import Target, reference
+from pinnace.cli.terminal.console import out
 from pinnace.client.errors import ApiError
 
 TYPES = {"strategic": PatchRequest.STRATEGIC_MERGE, "merge": PatchRequest.MERGE, "json": PatchRequest.JSON}

@@ -7,9 +7,9 @@ import click
 
 from pinnace.api.nodenames import NodeNames
 from pinnace.cli.command import verb
-from pinnace.cli.console import note, out
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import note, out
 
 
 @verb(

@@ -4,11 +4,11 @@ import click
 
 from pinnace.api.resources import PODS
 from pinnace.cli import options
-from pinnace.cli.changing import change_each
+from pinnace.cli.changes.compare_and_swap import change_each
+from pinnace.cli.changes.faults import crashing
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.faults import crashing
+from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
-from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 

@@ -10,19 +10,20 @@ from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.resources import DEPLOYMENTS, REPLICA_SETS
 from pinnace.api.rollouts import revision
 from pinnace.api.selectors import one_of
-from pinnace.cli import options, rollouts
-from pinnace.cli.changing import change_each
+from pinnace.cli import options
+from pinnace.cli.changes import rollouts
+from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.console import note, out
 from pinnace.cli.describe.templates import template
 from pinnace.cli.describe.text import render
+from pinnace.cli.objects.follower import Follower
+from pinnace.cli.objects.query import Query, fetch, tell_none
+from pinnace.cli.objects.targets import Selection, reference
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.query import Query, fetch, tell_none
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.table import Table
-from pinnace.cli.targets import Selection, reference
-from pinnace.cli.watching import Follower
+from pinnace.cli.terminal.console import note, out
+from pinnace.cli.terminal.table import Table
 
 WAIT = 600.0
 """Seconds for a rollout, unless --timeout says otherwise: its own deadline is as long, if nothing else is said."""

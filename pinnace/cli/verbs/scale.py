@@ -6,10 +6,10 @@ import click
 
 from pinnace.api.resources import DEPLOYMENTS, REPLICA_SETS
 from pinnace.cli import options
-from pinnace.cli.changing import change_each
+from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.command import verb
+from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.query import Query
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 

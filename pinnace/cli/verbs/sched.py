@@ -10,10 +10,10 @@ from pinnace.api.dumps import CacheDump, Place, QueueDump, Room
 from pinnace.api.jsonrecords import to_json
 from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.console import out
 from pinnace.cli.schedulers import ask
 from pinnace.cli.settings import Settings
-from pinnace.cli.table import Table
+from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal.table import Table
 from pinnace.printers.ages import human_duration
 
 SHOWN = ("pods", "cpu", "memory")

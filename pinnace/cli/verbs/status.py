@@ -11,7 +11,7 @@ from pinnace.cli import local
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
-from pinnace.cli.table import Table
+from pinnace.cli.terminal.table import Table
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.view import ProcessStatus
 

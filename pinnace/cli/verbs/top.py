@@ -7,14 +7,15 @@ import click
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS
-from pinnace.cli import consumption, options
+from pinnace.cli import options
 from pinnace.cli.command import verb
-from pinnace.cli.console import err, out
+from pinnace.cli.objects.query import Query, fetch
+from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import Failure, usage
-from pinnace.cli.query import Query, fetch
+from pinnace.cli.output import consumption
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.targets import reference
+from pinnace.cli.terminal.console import err, out
 
 
 @verb(

@@ -8,10 +8,10 @@ from importlib import metadata
 import click
 
 from pinnace.cli.command import verb
-from pinnace.cli.console import note
 from pinnace.cli.outcomes import Failure
-from pinnace.cli.reaching import configuration, reach
+from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import note
 
 
 @verb(

@@ -2,13 +2,14 @@
 
 import click
 
-from pinnace.cli import conditions, options
+from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
-from pinnace.cli.query import Query
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.waiting import wait_for
+from pinnace.cli.waiting import conditions
+from pinnace.cli.waiting.until import wait_for
 
 
 @verb(

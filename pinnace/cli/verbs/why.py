@@ -11,16 +11,17 @@ from pinnace.api.jsonrecords import to_json
 from pinnace.api.podstatus import ended
 from pinnace.api.resources import PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
-from pinnace.cli import explanations, formats
 from pinnace.cli.command import verb
-from pinnace.cli.console import out
 from pinnace.cli.describe.pods import waits_for_scheduler
-from pinnace.cli.explainer import ask
+from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.query import Query
+from pinnace.cli.output import documents
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import out
 from pinnace.cli.verbs.describe import events_about, is_led
+from pinnace.cli.why import text
+from pinnace.cli.why.process import ask
 from pinnace.client.errors import NotFound
 from pinnace.printers.ages import is_set
 from pinnace.printers.events import count, when
@@ -72,10 +73,10 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
     events = sorted(await events_about(session, PODS, pod), key=when)
     told = [event for event in events if _by_scheduler(event, pod)][-EVENTS:]
     if form:
-        out(formats.dump(form, to_json(found) | {"events": [_document(event) for event in told]}))
+        out(documents.dump(form, to_json(found) | {"events": [_document(event) for event in told]}))
         return
     leaderless = waits_for_scheduler(pod) and not await is_led(session, SCHEDULER_ELECTION)
-    for line in explanations.lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
+    for line in text.lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
         out(line + "\n")
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from pinnace.api.resources import ALL
 from pinnace.cli.command import module_of, verb
-from pinnace.cli.lacking import LACKING
 from pinnace.cli.main import SECTIONS, cli, run
 from pinnace.cli.settings import Settings
+from pinnace.cli.unsupported import UNSUPPORTED
 from pinnace.cli.verbs.node import node
 
 VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
@@ -159,7 +159,7 @@ def test_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_pinnace_lacks_is_not_there() -> None:
-    assert not set(LACKING) & set(VERBS)
+    assert not set(UNSUPPORTED) & set(VERBS)
 
 
 def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.reaching import reach
+from pinnace.cli.servers import reach
 from pinnace.cli.verbs.restart import chosen
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import processes

@@ -15,7 +15,7 @@ from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.explanation import Explanation
 from pinnace.api.jsonrecords import from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS
-from pinnace.cli.explanations import lines
+from pinnace.cli.why.text import lines
 from scheduler.config import Configuration, parse, with_plugin
 from scheduler.cycle import Placed, Unschedulable, schedule_one
 from scheduler.explaining import explanation

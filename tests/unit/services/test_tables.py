@@ -14,7 +14,7 @@ from pinnace.api.resources import ALL, PODS
 from pinnace.api.status import Code
 from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.api.verbs_pb2 import ListRequest
-from pinnace.cli.sheet import Sheet, printed
+from pinnace.cli.output.object_table import ObjectTable, printed
 from pinnace.printers.columns import View
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
@@ -41,7 +41,7 @@ async def test_it_reads_as_if_the_objects_had_been_sent(view: View, monkeypatch:
         answer = await assembly.methods["/pinnace.v1.Pods/List"].call(ListRequest(), Caller(PEOPLE["admin"]))
         pods = PodList.FromString(answer).items
         made = await table(assembly, resource="pods", includeObject=ListTableRequest.METADATA)
-        expected = Sheet(PODS, view).render(pods, NOW)
+        expected = ObjectTable(PODS, view).render(pods, NOW)
         assert printed(made, view) == expected and len(expected.splitlines()) == 4
 
 

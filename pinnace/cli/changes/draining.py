@@ -1,0 +1,122 @@
+"""Emptying nodes: which pods may go, and evicting them as their disruption budgets allow.
+
+Source: kubectl, pkg/drain; the messages, too. Unlike there, all pods of a node are asked for in one call, and those that are
+refused again after as long as the server says.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.podstatus import ended
+from pinnace.api.policy_v1_pb2 import Eviction
+from pinnace.api.resources import NODES, PODS
+from pinnace.cli.changes.deleting import BATCH, Doomed, wait_until_gone
+from pinnace.cli.objects.targets import reference
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.session import Session
+from pinnace.cli.terminal.console import err, out
+from pinnace.client.errors import Conflict, Exhausted, NotFound, from_status
+from pinnace.client.resource import delete_request
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    force: bool = False
+    """Also pods that nobody will make again."""
+    delete_empty_dirs: bool = False
+    """Also pods whose data is lost with them."""
+    grace: int | None = None
+    """Seconds; None: the pod's own."""
+    pod_selector: str = ""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """What is to be evicted, what is worth knowing about that, and why nothing may be, if so."""
+
+    evict: list[Pod] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+
+
+def sort_out(pods: Iterable[Pod], how: How) -> Sorted:
+    """Pods that have ended may always go; mirror pods are not ours to evict."""
+    found = Sorted()
+    ownerless, local = list[str](), list[str]()
+    for pod in pods:
+        if MIRROR_ANNOTATION in pod.metadata.annotations:
+            continue
+        found.evict.append(pod)
+        if ended(pod):
+            continue
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if not any(owner.controller for owner in pod.metadata.ownerReferences):
+            ownerless.append(name)
+        if any(volume.volumeSource.HasField("emptyDir") for volume in pod.spec.volumes):
+            local.append(name)
+    for names, allowed, what, option in (
+        (ownerless, how.force, "Pods that declare no controller", "--force"),
+        (local, how.delete_empty_dirs, "Pods with local storage", "--delete-emptydir-data"),
+    ):
+        if names and allowed:
+            found.warnings.append(f"deleting {what}: {', '.join(names)}")
+        elif names:
+            found.obstacles.append(f"cannot delete {what} (use {option} to override): {', '.join(names)}")
+    return found
+
+
+async def drain(session: Session, node: str, how: How) -> None:
+    """Evicts the pods of one node, and waits until they are gone. Raises Failure when pods may not go; ApiError."""
+    listing = await session.client.pods.list(labels=how.pod_selector, fields=f"spec.nodeName={node}")
+    found = sort_out(listing.items, how)
+    if found.obstacles:
+        message = f'unable to drain node "{node}": {found.obstacles[0]}'
+        raise Failure(message, hint="no pod was evicted from it", code=ExitCode.CONFLICT, details=found.obstacles[1:])
+    for warning in found.warnings:
+        err(f"Warning: {warning}")
+    evicted = await _evict(session, found.evict, how)
+    await wait_until_gone(session, evicted)
+    for one in evicted:
+        out(f"{reference(PODS, one.name)} evicted\n")
+    out(f"{reference(NODES, node)} drained\n")
+
+
+async def _evict(session: Session, pods: Sequence[Pod], how: How) -> list[Doomed]:
+    """Until all are, or the command's time is up. Pods that change while they are looked at (they start, say) are asked for
+    again, too."""
+    evicted = []
+    left = list(pods)
+    for pod in left:
+        err(f"evicting pod {pod.metadata.namespace}/{pod.metadata.name}")
+    while left:
+        session.waiting_for = f"{len(left)} of {len(pods)} pods to be evicted"
+        refused, wait = [], 0.0
+        for start in range(0, len(left), BATCH):
+            batch = left[start : start + BATCH]
+            outcomes = await session.client.pods.evict_batch([_eviction(pod, how) for pod in batch])
+            for pod, outcome in zip(batch, outcomes, strict=True):
+                metadata = pod.metadata
+                error = from_status(outcome.error) if outcome.HasField("error") else None
+                if error is None:
+                    evicted.append(Doomed(PODS, metadata.namespace, metadata.name, metadata.uid))
+                elif isinstance(error, Exhausted | Conflict) and error.retry_after is not None:
+                    refused.append(pod)
+                    wait = max(wait, error.retry_after)
+                    where = f'pods/"{metadata.name}" -n "{metadata.namespace}"'
+                    err(f"error when evicting {where} (will retry after {error.retry_after:g}s): {error.message}")
+                elif not isinstance(error, NotFound) and error.reason != "UIDMismatch":
+                    raise error
+        left = refused
+        if left:
+            await asyncio.sleep(wait)
+    return evicted
+
+
+def _eviction(pod: Pod, how: How) -> Eviction:
+    made = Eviction(deleteOptions=delete_request("", grace=how.grace, uid=pod.metadata.uid).options)
+    made.metadata.namespace, made.metadata.name = pod.metadata.namespace, pod.metadata.name
+    return made

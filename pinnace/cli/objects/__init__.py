@@ -1,0 +1,8 @@
+"""Which objects a command line means, and getting them.
+
+targets.py     how they are named: `pods`, `pod/a node/b` (pure)
+query.py       targets with a namespace and selectors, and what they find
+manifests.py   what the files of `-f` hold
+containers.py  which pods and containers are meant, of what has some
+follower.py    objects for as long as they change
+"""

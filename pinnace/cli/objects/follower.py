@@ -1,0 +1,121 @@
+"""Following objects for a person: the present state, then every change, until cancelled.
+
+    listed --> watching --> lost --> watching ...       (resumes where it was, on any server; says so)
+                  |  Expired: lists again, and tells the differences
+                  v
+               an error that no retry helps, such as Forbidden, is raised
+
+No change is lost or told twice, but for intermediate versions after Expired. Unlike an informer (pinnace.client.informer) it
+begins with a list, so that a wrong selector or a missing server fails at once, and it tells about the connection.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Generic, TypeVar
+
+from pinnace.api.resources import Object
+from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.cli.objects.targets import Selection
+from pinnace.client.errors import Conflict, Expired, Unavailable
+from pinnace.client.informer import Delta, difference
+from pinnace.client.resource import ResourceClient
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+T = TypeVar("T", bound=Object)
+
+
+class _Satisfied(Exception):
+    """Ends `until`."""
+
+
+class Follower(Generic[T]):
+    """`store` holds the objects as they were told last, by key; they must not be changed."""
+
+    def __init__(
+        self,
+        client: ResourceClient[T],
+        selection: Selection,
+        *,
+        note: Callable[[str], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._client = client
+        self._selection = selection
+        self._note = note
+        self._clock = clock
+        self._revision = 0
+        self._lost = False
+        self.store: dict[str, T] = {}
+
+    async def start(self) -> None:
+        """Gets the present state into `store`. Raises ApiError."""
+        await self._list()
+
+    async def follow(self, changed: Callable[[Sequence[Delta[T]]], None]) -> None:
+        """Calls `changed` with the changes after `start`, in order, those of one revision together."""
+        backoff = Backoff(maximum=1.0)
+        while True:
+            try:
+                await self._watch(changed, backoff)
+                await self._retry("the server ended the watch", backoff)
+            except Expired:
+                self._note("the server no longer has all changes since then: listing again")
+                self._revision = 0
+            except (Unavailable, Conflict) as error:  # Conflict: the server found this reader too slow; nothing is lost
+                await self._retry(error.message, backoff)
+
+    async def until(self, satisfied: Callable[[], bool]) -> None:
+        """Starts, and follows until `satisfied`, which looks at the store, says so."""
+        await self.start()
+
+        def check(_: Sequence[Delta[T]]) -> None:
+            if satisfied():
+                raise _Satisfied
+
+        with suppress(_Satisfied):
+            check(())
+            await self.follow(check)
+
+    async def _watch(self, changed: Callable[[Sequence[Delta[T]]], None], backoff: Backoff) -> None:
+        if not self._revision:
+            changed(await self._list())
+        watch = self._client.watch(
+            self._selection.namespace,
+            labels=self._selection.labels,
+            fields=self._selection.fields,
+            resource_version=self._revision,
+        )
+        async with aclosing(watch) as batches:
+            async for batch in batches:
+                if self._lost:
+                    self._note(f"connected again; nothing was missed since revision {self._revision}")
+                    self._lost = False
+                backoff.reset()
+                self._revision = batch.resource_version
+                if batch.events:
+                    changed([self._apply(kind, obj) for kind, obj in batch.events])
+
+    async def _retry(self, why: str, backoff: Backoff) -> None:
+        if not self._lost:
+            self._note(f"connection lost ({why}): trying again")
+            self._lost = True
+        await self._clock.sleep(backoff.next())
+
+    async def _list(self) -> list[Delta[T]]:
+        """The differences between the store and the present state, which the store then is."""
+        where = self._selection
+        listing = await self._client.list(where.namespace, labels=where.labels, fields=where.fields)
+        present = {self._client.resource.key_of(obj): obj for obj in listing.items}
+        deltas = difference(self.store, present)
+        self.store.clear()
+        self.store.update(present)
+        self._revision = listing.resource_version
+        return deltas
+
+    def _apply(self, kind: WatchEventType, obj: T) -> Delta[T]:
+        key = self._client.resource.key_of(obj)
+        if kind == WatchEventType.DELETED:
+            return Delta(kind, obj, self.store.pop(key, None))
+        old, self.store[key] = self.store.get(key), obj
+        return Delta(kind, obj, old)

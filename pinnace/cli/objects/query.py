@@ -1,0 +1,101 @@
+"""Which objects a command line means: targets, a namespace, selectors; and getting them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pinnace.api import selectors
+from pinnace.api.fields import FIELDS
+from pinnace.api.resources import Object, Resource
+from pinnace.api.tables_pb2 import Table
+from pinnace.cli.objects.targets import Selection, Target, parse
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.session import Session
+from pinnace.cli.terminal.console import err
+from pinnace.client.errors import ApiError
+
+AT_ONCE = 16
+"""Calls in flight when objects are handled one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Made by `Query.of`, which checks it."""
+
+    targets: Sequence[Target]
+    all_namespaces: bool = False
+    labels: str = ""
+    fields: str = ""
+
+    @classmethod
+    def of(cls, words: Sequence[str], *, all_namespaces: bool = False, labels: str = "", fields: str = "") -> "Query":
+        """Raises Failure (usage) or SelectorError."""
+        targets = parse(words)
+        selectors.parse_labels(labels)
+        for target in targets:
+            selectors.parse_fields(fields, FIELDS[target.resource.plural])
+            if target.names and (labels or fields):
+                raise usage("names and selectors exclude one another", hint="leave out one of them")
+            if target.names and all_namespaces and target.resource.namespaced:
+                raise usage("a name means one namespace, not all", hint="use -n NAMESPACE instead of -A")
+        return cls(targets, all_namespaces, labels, fields)
+
+    def namespace(self, resource: Resource[Any], session: Session) -> str:
+        """Where to look; empty: everywhere."""
+        return session.namespace if resource.namespaced and not self.all_namespaces else ""
+
+    def selection(self, target: Target, session: Session) -> Selection:
+        """The same as a list or a watch takes it."""
+        fields = selectors.one_of("metadata.name", target.names) if target.names else self.fields
+        return Selection(self.namespace(target.resource, session), self.labels, fields)
+
+    @property
+    def selects(self) -> bool:
+        """May it mean nothing at all, without any error? What is named and not there is told by name."""
+        return not any(target.names for target in self.targets)
+
+    def unmatched(self) -> Failure:
+        """For verbs of which nobody means nothing: more likely a label is misspelt."""
+        kinds = ",".join(target.resource.plural for target in self.targets)
+        hint = f"`pinnace get {kinds} --show-labels` shows what there is"
+        return Failure(f"no {kinds} match: nothing was changed", hint=hint, code=ExitCode.NOT_FOUND)
+
+
+def tell_none(session: Session, query: Query) -> None:
+    """Says that a query has found nothing, so that silence is not taken for an answer."""
+    one_namespace = any(query.namespace(target.resource, session) for target in query.targets)
+    err(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.")
+
+
+async def fetch_table(session: Session, query: Query, target: Target, *, metadata: bool) -> Table:
+    """The objects of one target without names, as the server prints them; with their metadata where that is shown."""
+    namespace = query.namespace(target.resource, session)
+    return await session.client.tables.list(
+        target.resource, namespace, labels=query.labels, fields=query.fields, metadata=metadata
+    )
+
+
+async def fetch(session: Session, query: Query, target: Target) -> list[Object]:
+    """The objects of one target. Of named ones, those that cannot be had are told and left out; a list that fails raises."""
+    client = session.client.of(target.resource)
+    namespace = query.namespace(target.resource, session)
+    if not target.names:
+        return (await client.list(namespace, labels=query.labels, fields=query.fields)).items
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str) -> Object | ApiError:
+        async with limit:
+            try:
+                found: Object = await client.get(name, namespace)
+                return found
+            except ApiError as error:
+                return error
+
+    objs: list[Object] = []
+    for outcome in await asyncio.gather(*(one(name) for name in target.names)):
+        if isinstance(outcome, ApiError):
+            session.failed(outcome)
+        else:
+            objs.append(outcome)
+    return objs

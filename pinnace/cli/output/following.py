@@ -1,0 +1,97 @@
+"""Showing objects for as long as they change."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pinnace.api.resources import Object
+from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.cli.objects.follower import Follower
+from pinnace.cli.objects.query import Query, fetch
+from pinnace.cli.objects.targets import Target
+from pinnace.cli.output.showing import Style, framed
+from pinnace.cli.session import Session
+from pinnace.cli.terminal.console import is_live, note, out
+from pinnace.cli.terminal.live import LiveText
+from pinnace.client.informer import Delta
+from pinnace.printers import COLUMNS
+
+Told = Callable[[Sequence[Delta[Any]]], None]
+
+
+async def follow(session: Session, query: Query, style: Style) -> None:
+    """The present state, and then every change: drawn in place on a terminal for as long as it fits there, appended otherwise.
+
+    Each kind is a watch of its own: changes of one are told in order, those of two as they come. What is a log by nature
+    (events, ordered by time) is always appended, and its objects end without a word.
+    """
+    for target in query.targets:
+        if target.names:
+            await fetch(session, query, target)  # for its errors: what is not there is not waited for
+    session.finish()
+    followed = [_Followed(session, query, target, style) for target in query.targets]
+    await asyncio.gather(*(each.follower.start() for each in followed))
+    in_place = style.format is None and is_live() and not any(each.is_log for each in followed)
+    live = LiveText(lambda: "\n".join(filter(None, (each.table() for each in followed))))
+    async with asyncio.TaskGroup() as tasks:
+        for each in followed:
+            each.told = each.redrawn(live) if in_place else each.appended()
+            tasks.create_task(each.follow())
+        if in_place:
+            await live.run()
+            for each in followed:
+                each.told = each.appended()
+
+
+class _Followed:
+    """The objects of one target, and how their changes are shown."""
+
+    def __init__(self, session: Session, query: Query, target: Target, style: Style) -> None:
+        plural = target.resource.plural
+        several = len(query.targets) > 1
+        self.is_log = COLUMNS[plural].order is not None
+        self.follower: Follower[Any] = Follower(
+            session.client.of(target.resource),
+            query.selection(target, session),
+            note=lambda text: note(f"{plural}: {text}" if several else text),
+        )
+        self._target = target
+        self._style = framed(style, query, target)
+        self._several = several
+        self.told: Told = lambda deltas: None
+        """Is called with changes, and may be replaced between two of them."""
+
+    async def follow(self) -> None:
+        await self.follower.follow(lambda deltas: self.told(deltas))
+
+    def table(self) -> str:
+        """Of all of them; empty where there are tables of others and there is nothing."""
+        objs = self.follower.store.values()
+        return self._style.table(self._target).render(objs, time.time()) if objs or not self._several else ""
+
+    def redrawn(self, live: LiveText) -> Told:
+        return lambda deltas: live.changed()
+
+    def appended(self) -> Told:
+        """Prints what there is, and what is told from then on."""
+        append = _Appender(self._target, self._style)
+        if self.follower.store or not self._several:
+            append(list(self.follower.store.values()))
+        return lambda deltas: append([d.obj for d in deltas if not (self.is_log and d.kind == WatchEventType.DELETED)])
+
+
+class _Appender:
+    """Prints objects below one another."""
+
+    def __init__(self, target: Target, style: Style) -> None:
+        self._target = target
+        self._format = style.format
+        self._table = style.table(target)
+
+    def __call__(self, objs: Sequence[Object]) -> None:
+        if self._format is None:
+            out(self._table.render(objs, time.time()))
+            return
+        for obj in objs:
+            out(self._format.appended((self._target.resource, obj)))

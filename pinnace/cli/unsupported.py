@@ -1,0 +1,20 @@
+"""The verbs of kubectl that pinnace does not have, and the nearest way to what they do."""
+
+_SIMULATED = "`pinnace exec POD -- COMMAND` runs a command in a container, where these are processes and not simulated"
+_APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
+
+UNSUPPORTED = {
+    "attach": _SIMULATED,
+    "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` whether a server answers",
+    "config": "choose a context with --context NAME, or a server with --server HOST:PORT",
+    "cp": _SIMULATED,
+    "create": _APPLY,
+    "debug": _SIMULATED,
+    "diff": "`pinnace apply -f FILE --dry-run=server` says what would be created or configured",
+    "edit": "`pinnace get KIND NAME -o yaml > FILE`, change it, `pinnace apply -f FILE`",
+    "explain": "`pinnace get KIND NAME -o yaml` shows the fields of an object; they are those of Kubernetes",
+    "port-forward": _SIMULATED,
+    "replace": _APPLY,
+    "run": "write a manifest of kind Pod and `pinnace apply -f FILE`",
+}
+"""Each with a hint."""

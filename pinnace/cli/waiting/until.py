@@ -1,0 +1,95 @@
+"""Waiting until objects are as wanted: lists them, and follows them until the last one is. The session's deadline ends it."""
+
+from typing import Any
+
+from pinnace.api.codec import to_dict
+from pinnace.api.resources import Object
+from pinnace.api.selectors import one_of
+from pinnace.cli.changes.deleting import SELECTABLE, SHOWN, Doomed, wait_until_gone
+from pinnace.cli.objects.follower import Follower
+from pinnace.cli.objects.query import Query
+from pinnace.cli.objects.targets import Selection, Target, reference
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.session import Session
+from pinnace.cli.terminal.console import note, out
+from pinnace.cli.waiting.conditions import CREATE, Wanted
+
+
+async def wait_for(session: Session, query: Query, target: Target, wanted: Wanted | str) -> None:
+    """Of one target; prints a line for each object. Those that are selected are those that are there at the beginning, but for
+    `create`: it waits for all that are named, or for one that is selected. A named object that is not there is told."""
+    if wanted == CREATE:
+        await _created(session, query, target)
+        return
+    where = query.selection(target, session)
+    found: dict[str, Object] = {}
+    listing = await session.client.of(target.resource).list(where.namespace, labels=where.labels, fields=where.fields)
+    for obj in listing.items:
+        found[target.resource.key_of(obj)] = obj
+    if isinstance(wanted, str):
+        await _gone(session, target, found)
+        return
+    for name in target.names:
+        if target.resource.key(where.namespace, name) not in found:
+            session.failed(_missing(f'{target.resource.plural} "{name}" not found'))
+    if not target.names and not found:
+        raise _missing(f"no matching {target.resource.plural} found")
+    await _met(session, target, where.namespace, found, wanted)
+
+
+async def _created(session: Session, query: Query, target: Target) -> None:
+    follower: Follower[Any] = Follower(session.client.of(target.resource), query.selection(target, session), note=note)
+
+    def there() -> bool:
+        names = {obj.metadata.name for obj in follower.store.values()}
+        left = [name for name in target.names if name not in names]
+        session.waiting_for = f"{_shown(target, left) if left else target.resource.plural} to be created"
+        return not left and bool(names)
+
+    await follower.until(there)
+    for obj in follower.store.values():
+        _tell(target, obj)
+
+
+async def _gone(session: Session, target: Target, found: dict[str, Object]) -> None:
+    """Those very objects; what is not there is gone."""
+    metas = [obj.metadata for obj in found.values()]
+    await wait_until_gone(session, [Doomed(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas])
+    for obj in found.values():
+        _tell(target, obj)
+
+
+async def _met(session: Session, target: Target, namespace: str, left: dict[str, Object], wanted: Wanted) -> None:
+    """By name, not by the selector: an object that is no longer selected is waited for all the same."""
+    names = [obj.metadata.name for obj in left.values()]
+    fields = one_of("metadata.name", names) if len(names) <= SELECTABLE else ""
+    follower: Follower[Any] = Follower(session.client.of(target.resource), Selection(namespace, fields=fields), note=note)
+
+    def done() -> bool:
+        for key, before in list(left.items()):
+            obj = follower.store.get(key)
+            if obj is None or obj.metadata.uid != before.metadata.uid:
+                session.failed(_missing(f"{reference(target.resource, before.metadata.name)} was deleted"))
+            elif wanted.met(to_dict(obj)):
+                _tell(target, obj)
+            else:
+                continue
+            del left[key]
+        session.waiting_for = f"the condition on {_shown(target, [obj.metadata.name for obj in left.values()])}"
+        return not left
+
+    if left:
+        await follower.until(done)
+
+
+def _tell(target: Target, obj: Object) -> None:
+    out(f"{reference(target.resource, obj.metadata.name)} condition met\n")
+
+
+def _shown(target: Target, names: list[str]) -> str:
+    shown = ", ".join(reference(target.resource, name) for name in names[:SHOWN])
+    return f"{shown}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
+
+
+def _missing(message: str) -> Failure:
+    return Failure(message, code=ExitCode.NOT_FOUND)

@@ -1,0 +1,97 @@
+"""Which pods of a node may go."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from apiserver.registry.errors import contended
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.policy_v1_pb2 import Eviction
+from pinnace.api.resources import NODES, PODS
+from pinnace.api.status import encode
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.cli.changes import draining
+from pinnace.cli.changes.deleting import Doomed
+from pinnace.cli.changes.draining import MIRROR_ANNOTATION, How, drain, sort_out
+from pinnace.cli.objects.query import Query
+from pinnace.cli.outcomes import ExitCode, Reported
+from pinnace.cli.session import Session
+from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.drain import drain_all
+from pinnace.client.config import ClientConfig
+from pinnace.client.resource import Listing
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.cli.fakes import FakeApi
+from tests.workloads import named
+
+
+def owned(name: str) -> PodBuilder:
+    return make_pod(name).owner("ReplicaSet", "web")
+
+
+def with_data(builder: PodBuilder) -> Pod:
+    pod = builder.build()
+    pod.spec.volumes.add(name="data").volumeSource.emptyDir.SetInParent()
+    return pod
+
+
+def test_pods_that_come_again_go_and_mirror_pods_stay() -> None:
+    found = sort_out([owned("a").build(), make_pod("m").annotation(MIRROR_ANNOTATION, "x").build()], How())
+    assert (named(found.evict), found.warnings, found.obstacles) == (["a"], [], [])
+
+
+@pytest.mark.parametrize(
+    ("pod", "how", "what"),
+    [
+        (make_pod("a").build(), How(force=True), "Pods that declare no controller"),
+        (with_data(owned("a")), How(delete_empty_dirs=True), "Pods with local storage"),
+    ],
+)
+def test_what_would_be_lost_needs_a_word(pod: Pod, how: How, what: str) -> None:
+    [obstacle] = sort_out([pod], How()).obstacles
+    assert obstacle.startswith(f"cannot delete {what} (use --") and obstacle.endswith("default/a")
+    found = sort_out([pod], how)
+    assert (found.obstacles, found.warnings) == ([], [f"deleting {what}: default/a"])
+
+
+def test_what_has_ended_may_go() -> None:
+    found = sort_out([with_data(make_pod("a").phase("Succeeded")), make_pod("b").phase("Failed").build()], How())
+    assert (named(found.evict), found.obstacles) == (["a", "b"], [])
+
+
+async def test_a_pod_that_changes_while_it_is_evicted_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod, outcomes = owned("a").node("n").build(), [[BatchItem(error=encode(contended(PODS, "a")))], [BatchItem()]]
+    gone: list[Doomed] = []
+
+    async def listed(**selected: str) -> Listing[Pod]:
+        return Listing([pod], 1)
+
+    async def evict_batch(evictions: Sequence[Eviction]) -> list[BatchItem]:
+        return outcomes.pop(0)
+
+    async def wait_until_gone(session: Any, evicted: Sequence[Doomed]) -> None:
+        gone.extend(evicted)
+
+    async def at_once(seconds: float) -> None:
+        assert seconds > 0
+
+    monkeypatch.setattr(draining, "wait_until_gone", wait_until_gone)
+    monkeypatch.setattr(draining.asyncio, "sleep", at_once)
+    session: Any = SimpleNamespace(client=SimpleNamespace(pods=SimpleNamespace(list=listed, evict_batch=evict_batch)))
+    await drain(session, "n", How())
+    assert ([each.name for each in gone], outcomes) == (["a"], [])
+
+
+async def test_no_node_is_emptied_when_one_of_them_is_not_there() -> None:
+    api = FakeApi()
+    await api.of(NODES).put(make_node("n").build())
+    settings, config, limit = Settings(), ClientConfig(("h:1",)), asyncio.timeout(None)
+    async with limit:
+        session = Session(settings, config, api.client(), limit)
+        with pytest.raises(Reported) as caught:
+            await drain_all(session, Query.of(["nodes", "n", "nope"]), How())
+    assert caught.value.code is ExitCode.NOT_FOUND
+    assert not (await api.of(NODES).get("n")).spec.unschedulable

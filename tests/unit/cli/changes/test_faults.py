@@ -1,0 +1,52 @@
+"""What the verbs that let nodes fail and pods crash change."""
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.wellknown import FAULT_ANNOTATION, FLEET_LABEL, PRESSURE_ANNOTATION
+from pinnace.cli.changes.faults import crashing, failing, pressing, recovering
+from pinnace.cli.outcomes import Failure
+from tests.builders import make_node, make_pod
+
+
+def test_a_node_fails_freezes_and_recovers() -> None:
+    node = make_node("n").label(FLEET_LABEL, "f").build()
+    assert failing("failed")(node) == "failed"
+    assert failing("failed")(node) == "already failed"
+    assert failing("frozen")(node) == "frozen"
+    assert node.metadata.annotations[FAULT_ANNOTATION] == "frozen"
+    assert pressing(["memory=4Gi", "pid"])(node) == "under pressure: memory=4Gi,pid"
+    assert node.metadata.annotations[PRESSURE_ANNOTATION] == "memory=4Gi,pid"
+    assert recovering(node) == "recovered"
+    assert not node.metadata.annotations
+    assert recovering(node) == "has nothing to recover from"
+
+
+@pytest.mark.parametrize("change", [failing("failed"), pressing(["memory"])])
+def test_a_node_that_nobody_plays_obeys_nobody(change: object) -> None:
+    assert callable(change)
+    with pytest.raises(Failure, match="no fleet plays it"):
+        change(make_node("n").build())
+
+
+def crashed(container: str) -> Pod:
+    """Of two containers; b has been restarted twice, and c waits."""
+    pod = make_pod("p").build()
+    for name, restarts in (("a", 0), ("b", 2), ("c", 1)):
+        status = pod.status.containerStatuses.add(name=name, restartCount=restarts)
+        if name != "c":
+            status.state.running.SetInParent()
+    crashing(container, 7)(pod)
+    return pod
+
+
+def test_all_containers_that_run_crash_or_one() -> None:
+    assert dict(crashed("").metadata.annotations) == {"pinnace.io/crash.a": "0 7", "pinnace.io/crash.b": "2 7"}
+    assert dict(crashed("b").metadata.annotations) == {"pinnace.io/crash.b": "2 7"}
+
+
+def test_what_does_not_run_cannot_crash() -> None:
+    with pytest.raises(Failure, match="its container c does not run"):
+        crashed("c")
+    with pytest.raises(Failure, match="none of its containers runs"):
+        crashing("", 1)(make_pod("p").build())

@@ -1,0 +1,34 @@
+from itertools import islice
+
+import pytest
+
+from pinnace.api.wellknown import FLEET_LABEL
+from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
+from pinnace.cli.outcomes import ExitCode, Failure
+from tests.builders import make_node
+
+
+def test_the_only_fleet_is_the_default() -> None:
+    a, b = make_node("a").label(FLEET_LABEL, "f").build(), make_node("b").label(FLEET_LABEL, "g").build()
+    assert fleet_of([a, a, make_node("n").build()], None) == "f"
+    assert fleet_of([a, b], "h") == "h"
+    with pytest.raises(Failure, match="there are 2 fleets: f, g") as several:
+        fleet_of([a, b], None)
+    with pytest.raises(Failure, match="no node belongs to a fleet yet") as none:
+        fleet_of([make_node("n").build()], None)
+    assert (several.value.report.code, none.value.report.code) == (ExitCode.USAGE, ExitCode.NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    ("taken", "names"),
+    [([], ["node-0", "node-1"]), (["node-0", "node-7", "node-x", "other-9", "node-"], ["node-8", "node-9"])],
+)
+def test_names_go_on_after_the_highest(taken: list[str], names: list[str]) -> None:
+    assert list(islice(free_names(taken, "node-"), 2)) == names
+
+
+def test_a_new_node_is_not_ready() -> None:
+    """So that the API server keeps pods away until somebody plays it."""
+    node = new_node("n", "f", {"cpu": "4"})
+    assert node.metadata.labels[FLEET_LABEL] == "f" and node.status.allocatable["cpu"].string == "4"
+    assert not node.status.conditions

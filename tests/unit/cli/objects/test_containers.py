@@ -1,0 +1,103 @@
+"""Which containers `pinnace logs` and `pinnace exec` mean."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pinnace.api.apps_v1_pb2 import Deployment
+from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, Service
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.resources import (
+    DEPLOYMENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
+from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
+from pinnace.cli.objects.containers import default_container, pods_of
+from pinnace.cli.outcomes import Failure
+from pinnace.cli.session import Session
+from tests.builders import make_node, make_pod
+from tests.unit.cli.fakes import FakeApi
+
+
+def pod(name: str, phase: str = "Running", *containers: str) -> Pod:
+    builder = make_pod(name).label("app", "web")
+    made = builder.build()
+    for each in containers or ("main",):
+        made.spec.containers.add(name=each)
+    made.status.phase = phase
+    return made
+
+
+@pytest.fixture
+async def session() -> Session:
+    """With a deployment of three pods, of which the first does not run yet, and another that has none."""
+    api = FakeApi()
+    for each in (pod("web-0", "Pending"), pod("web-1"), pod("web-2")):
+        await api.of(PODS).create(each)
+    for name, app in (("web", "web"), ("idle", "idle")):
+        deployment = Deployment()
+        deployment.metadata.name, deployment.metadata.namespace = name, "default"
+        deployment.spec.selector.matchLabels["app"] = app
+        await api.of(DEPLOYMENTS).create(deployment)
+    await api.of(NODES).create(make_node("n").build())
+    for kind, message in (
+        (SERVICES, Service()),
+        (PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim()),
+        (POD_DISRUPTION_BUDGETS, PodDisruptionBudget()),
+    ):
+        for name in ("web", "empty"):
+            made = cast(Any, type(message)())
+            made.metadata.name, made.metadata.namespace = name, "default"
+            selector = made.spec.selector if kind is SERVICES else made.spec.selector.matchLabels
+            selector.update({"app": "web"} if name == "web" else {})
+            await api.of(kind).create(made)
+    await api.of(DEPLOYMENTS).create(Deployment(metadata=ObjectMeta(name="empty", namespace="default")))
+    client = SimpleNamespace(pods=api.of(PODS), of=api.of)
+    return cast(Session, SimpleNamespace(client=client, namespace="default"))
+
+
+async def names(session: Session, what: str, labels: str = "") -> list[str]:
+    return [each.metadata.name for each in await pods_of(session, what, labels)]
+
+
+async def test_a_pod_is_named_or_selected(session: Session) -> None:
+    assert await names(session, "web-2") == await names(session, "pod/web-2") == ["web-2"]
+    assert await names(session, "", "app=web") == ["web-0", "web-1", "web-2"]
+
+
+@pytest.mark.parametrize("kind", ["deployment", "service"])
+async def test_of_a_workload_a_pod_that_runs_is_chosen(session: Session, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await names(session, f"{kind}/web") == ["web-1"]
+    assert capsys.readouterr().err == "note: found 3 pods, using pod/web-1\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("deploy/idle", "has no pods"),
+        ("node/n", "has no pods of its own"),
+        ("pvc/web", "has no pods of its own"),
+        ("pdb/web", "has no pods of its own"),
+        ("deploy/empty", "selects no pods"),
+        ("svc/empty", "selects no pods"),
+    ],
+)
+async def test_what_has_no_pods_is_refused(session: Session, what: str, message: str) -> None:
+    with pytest.raises(Failure, match=message):
+        await names(session, what)
+
+
+def test_the_default_container_is_told_where_there_are_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert default_container(pod("a")) == "main"
+    assert capsys.readouterr().err == ""
+    several = pod("a", "Running", "app", "sidecar")
+    assert default_container(several) == "app"
+    assert capsys.readouterr().err == 'note: defaulted container "app" out of: app, sidecar\n'
+    several.metadata.annotations[DEFAULT_CONTAINER_ANNOTATION] = "sidecar"
+    assert default_container(several) == "sidecar"

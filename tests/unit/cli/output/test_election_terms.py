@@ -1,0 +1,36 @@
+"""The table of terms."""
+
+import pytest
+
+from pinnace.api.elections_pb2 import Term
+from pinnace.api.times import to_micro_time
+from pinnace.cli.output.election_terms import records, rows, short
+
+
+def term(token: int, began: float, ended: float | None = None, reason: str = "", *, presumed: bool = False) -> Term:
+    made = Term(election="e", holder=f"h{token}", token=token, began=to_micro_time(began), reason=reason, presumed=presumed)
+    if ended is not None:
+        made.ended.CopyFrom(to_micro_time(ended))
+    return made
+
+
+TERMS = [term(1, 0.0, 2.0, "resigned"), term(5, 2.25, 9.0, "its lease ran out", presumed=True), term(7, 8.999)]
+
+
+def test_each_row_says_how_long_nobody_led_afterwards() -> None:
+    assert rows(TERMS) == [
+        ("h1", "1", "1970-01-01 00:00:00.000", "1970-01-01 00:00:02.000", "2.00s", "resigned", "250ms"),
+        ("h5", "5", "1970-01-01 00:00:02.250", "1970-01-01 00:00:09.000", "6.75s", "its lease ran out?", "0ms"),
+        ("h7", "7", "1970-01-01 00:00:08.999", "", "", "leads", ""),
+    ]
+
+
+def test_records_have_what_is_known() -> None:
+    first, _, last = records(TERMS)
+    assert first["gapSeconds"] == 0.25 and (first["reason"], first["presumed"]) == ("resigned", False)
+    assert last == {"election": "e", "holder": "h7", "token": 7, "began": "1970-01-01T00:00:08.999000Z"}
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0ms"), (0.0123, "12ms"), (1.017, "1.02s"), (192.0, "3m12s")])
+def test_durations_have_milliseconds_while_they_matter(seconds: float, text: str) -> None:
+    assert short(seconds) == text

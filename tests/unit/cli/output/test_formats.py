@@ -1,0 +1,61 @@
+"""What `-o` says."""
+
+import pytest
+import yaml
+
+from pinnace.api.resources import PODS
+from pinnace.cli.objects.targets import Item
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.output.formats import Format, chosen
+from tests.builders import make_pod
+
+ITEMS: list[Item] = [(PODS, make_pod("a").node("n1").build()), (PODS, make_pod("b").label("tier", "x,y").build())]
+
+
+def form(output: str, *, headers: bool = True) -> Format:
+    found = chosen(output, headers=headers)
+    assert found is not None
+    return found
+
+
+def test_tables_are_the_servers() -> None:
+    assert chosen(None) is chosen("wide") is None
+
+
+def test_a_template_sees_one_object_or_a_list() -> None:
+    assert form("jsonpath={.metadata.name}").one(ITEMS[0]) == "a"
+    assert form("jsonpath={.kind}: {.items[*].metadata.name}").many(ITEMS) == "List: a b"
+    assert form("jsonpath={.items[*].metadata.name}").many([]) == ""
+
+
+def test_columns_of_ones_own() -> None:
+    spec = "custom-columns=NAME:.metadata.name,NODE:spec.nodeName,BOTH:{.metadata['name','namespace']}"
+    shown = form(spec)
+    assert shown.many(ITEMS).split() == ["NAME", "NODE", "BOTH", "a", "n1", "a,default", "b", "<none>", "b,default"]
+    assert shown.appended(ITEMS[0]).split() == ["a", "n1", "a,default"], "the headers stand once"
+    assert form(spec, headers=False).one(ITEMS[0]).split() == ["a", "n1", "a,default"]
+
+
+def test_documents_that_are_appended_are_told_apart() -> None:
+    text = "".join(map(form("yaml").appended, ITEMS))
+    assert [each["metadata"]["name"] for each in yaml.safe_load_all(text)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "yml",
+        "",
+        "yaml=x",
+        "jsonpath",
+        "jsonpath=",
+        "jsonpath={.a",
+        "custom-columns",
+        "custom-columns=",
+        "custom-columns=A,B:.x",
+    ],
+)
+def test_mistakes(output: str) -> None:
+    with pytest.raises(Failure) as caught:
+        chosen(output)
+    assert caught.value.report.code is ExitCode.USAGE and caught.value.report.hint

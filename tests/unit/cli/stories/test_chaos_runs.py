@@ -1,0 +1,105 @@
+"""What becomes of the folder of a chaos run, however it ends: it is removed, or named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.api.status import Code, Refusal
+from pinnace.chaos.errors import ChaosError
+from pinnace.chaos.load import LoadError
+from pinnace.chaos.scenarios.base import PlayError
+from pinnace.chaos.stage import JOURNAL, STORED
+from pinnace.check.verdict import Status
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.stories.chaos_runs import judged
+from pinnace.client.errors import Unavailable
+from pinnace.cluster.errors import ClusterError, StartFailed
+from pinnace.cluster.helper import HelperError
+
+
+class FakeReport:
+    def __init__(self, status: Status) -> None:
+        self.status: Status = status
+        self.kept = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"status": self.status}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """As a run leaves it whose cluster did not start."""
+    made = tmp_path / "run"
+    made.mkdir()
+    (made / JOURNAL).touch()
+    return made
+
+
+def play(folder: Path, end: BaseException | FakeReport, *, keep: bool = False) -> FakeReport:
+    async def run() -> FakeReport:
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    return judged(run(), folder, keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("status", "keep", "kept"), [("holds", False, False), ("holds", True, True), ("violated", False, True)]
+)
+def test_what_is_worth_a_look_is_kept(folder: Path, status: Status, keep: bool, kept: bool) -> None:
+    report = play(folder, FakeReport(status), keep=keep)
+    assert (folder / "report.json").exists() == folder.exists() == kept
+    assert report.kept == (str(folder) if kept else "")
+
+
+def test_a_report_that_cannot_be_written_is_told_all_the_same(folder: Path) -> None:
+    (folder / "report.json").mkdir()
+    assert play(folder, FakeReport("violated")).kept == str(folder)
+
+
+def test_of_a_cluster_that_did_not_start_nothing_is_left(folder: Path) -> None:
+    with pytest.raises(StartFailed):
+        play(folder, StartFailed("etcd did not start"))
+    assert not folder.exists()
+
+
+def test_the_folder_that_was_named_stays(folder: Path) -> None:
+    with pytest.raises(StartFailed):
+        play(folder, StartFailed("etcd did not start"), keep=True)
+    assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        ChaosError("the history cannot be written"),
+        LoadError("the load cannot begin"),
+        HelperError("the links are gone"),
+        ClusterError("kubelet-0 did not start again"),
+        PlayError("waited in vain"),
+        Unavailable(Refusal(Code.UNAVAILABLE, "", "no answer")),
+    ],
+)
+def test_whatever_ends_a_run_the_folder_is_named(folder: Path, error: Exception) -> None:
+    (folder / STORED).touch()
+    with pytest.raises(Failure) as raised:
+        play(folder, error)
+    report = raised.value.report
+    assert report.lines[0].startswith("the run proves nothing: ") and str(error) in report.lines[0]
+    assert (report.hint, report.code) == (f"history and logs are in {folder}", ExitCode.VERDICT)
+    assert folder.exists()
+
+
+def test_a_bug_says_so_too(folder: Path) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        play(folder, RuntimeError("a bug"))
+    assert raised.value.__notes__ == [f"history and logs are in {folder}"]
+
+
+def test_an_interrupt_leaves_nothing(folder: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(folder, KeyboardInterrupt())
+    assert not folder.exists()

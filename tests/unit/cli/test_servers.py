@@ -1,0 +1,75 @@
+"""Who cannot get through is told why, before anything else is tried."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.servers import CERTIFICATES, reach
+from pinnace.client.config import ClientConfig
+from pinnace.pki.folder import Folder
+from pinnace.runtime.tls import TlsFiles
+from tests.unit.client.certificates import certificates
+from tests.unit.client.fakeserver import FakeServer
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Folder:
+    return certificates(tmp_path / "pki", "127.0.0.1")
+
+
+@pytest.fixture
+async def server(pki: Folder) -> AsyncIterator[FakeServer]:
+    server = await FakeServer().start(tls=pki.files("server"))
+    yield server
+    await server.stop()
+
+
+async def test_a_server_answers_with_tls_and_without(server: FakeServer, pki: Folder) -> None:
+    await reach(ClientConfig((server.address,), tls=pki.files("client")))
+    plain = await FakeServer().start()
+    await reach(ClientConfig((plain.address,)))
+    await plain.stop()
+
+
+async def test_one_that_answers_is_enough(server: FakeServer, pki: Folder) -> None:
+    await reach(ClientConfig(("127.0.0.1:1", server.address), tls=pki.files("client")))
+
+
+async def refused(server: FakeServer, tls: TlsFiles | None) -> Failure:
+    with pytest.raises(Failure, match=f"no API server answers at {server.address}") as caught:
+        await reach(ClientConfig((server.address,), tls=tls))
+    assert caught.value.report.hint == CERTIFICATES and caught.value.report.code is ExitCode.UNAVAILABLE
+    return caught.value
+
+
+async def test_a_server_of_another_authority(server: FakeServer, tmp_path: Path) -> None:
+    failure = await refused(server, certificates(tmp_path / "other").files("client"))
+    assert "its certificate: unable to get local issuer certificate" in str(failure)
+
+
+async def test_a_certificate_of_another_authority(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
+    stranger = certificates(tmp_path / "other").files("client")
+    failure = await refused(server, TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
+    assert "it hangs up on us" in str(failure) or "alert" in str(failure)
+
+
+async def test_no_certificate(server: FakeServer) -> None:
+    assert "without TLS" in str(await refused(server, None))
+
+
+async def test_a_certificate_that_is_not_there(pki: Folder) -> None:
+    client = pki.files("client")
+    client.key.unlink()
+    with pytest.raises(Failure, match="the certificates cannot be used") as caught:
+        await reach(ClientConfig(("127.0.0.1:1",), tls=client))
+    assert caught.value.report.code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
+async def test_a_host_that_cannot_be_a_name(host: str) -> None:
+    with pytest.raises(Failure) as caught:
+        await reach(ClientConfig((f"{host}:80",)))
+    assert str(caught.value) == f"no API server answers at {host}:80 (no such host)"
+    assert caught.value.report.code is ExitCode.UNAVAILABLE and caught.value.report.hint

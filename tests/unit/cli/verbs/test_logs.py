@@ -1,0 +1,111 @@
+"""The logs of a local cluster: found through the client configuration, whole or their end, and followed."""
+
+import asyncio
+import io
+import tracemalloc
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.logs import files
+from pinnace.cli.main import run
+from pinnace.cli.outcomes import Failure
+from pinnace.cli.verbs.logs import look_elsewhere
+from pinnace.client.config import ClientConfig, write_context
+
+PATIENCE = 5.0
+
+
+async def read(path: Path, lines: int | None) -> list[bytes]:
+    return [data async for data in files.read(path, lines, follow=False)]
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"1", b"1\n", b"\n\n", b"1\n2\n3", b"1\n2\n3\n", b"1\r2\n\n3\n"])
+@pytest.mark.parametrize("lines", [None, 0, 1, 2, 99])
+@pytest.mark.parametrize("chunk", [1, 2, 1 << 16])
+async def test_the_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, lines: int | None, chunk: int
+) -> None:
+    monkeypatch.setattr(files, "CHUNK", chunk)
+    path = tmp_path / "x.log"
+    path.write_bytes(text)
+    last = io.BytesIO(text).readlines()[0 if lines is None else -lines if lines else len(text) :]
+    assert b"".join(await read(path, lines)) == b"".join(last)
+
+
+async def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"".join(b"%08d\n" % number for number in range(50_000)))
+    pieces = await read(path, None)
+    assert b"".join(pieces) == path.read_bytes() and max(map(len, pieces)) == files.CHUNK
+    assert b"".join(await read(path, 40_000)).splitlines()[0] == b"00010000"
+
+
+async def test_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "POLL", 0.001)
+    path = tmp_path / "x.log"
+    path.write_bytes(b"old\n")
+    async with asyncio.timeout(PATIENCE), aclosing(files.read(path, None, follow=True)) as pieces:
+        assert await anext(pieces) == b"old\n"
+        with path.open("ab") as file:
+            file.write(b"new\n")
+        assert await anext(pieces) == b"new\n"
+        path.write_bytes(b"anew\n")  # shorter: begun again
+        assert await anext(pieces) == b"anew\n"
+
+
+@pytest.fixture
+def local_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of its logs."""
+    monkeypatch.delenv("PINNACE_SERVER", raising=False)
+    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    write_context("local", ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "scheduler-0.log").write_text("one\ntwo\n")
+    return logs
+
+
+def test_the_log_of_a_component(local_cluster: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", "component/scheduler-0", "--tail", "1"]) == 0
+    assert capfd.readouterr().out == "two\n"
+    assert run(["logs", "component/scheduler-0", "-f", "--timeout", "10ms"]) == 0
+    assert capfd.readouterr().out == "one\ntwo\n"
+
+
+def test_a_log_that_is_long_is_not_kept_and_has_a_deadline(
+    local_cluster: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was put together from pieces, each time from the first: minutes for a few hundred MB, whatever --timeout said."""
+    log = local_cluster / "scheduler-0.log"
+    log.write_bytes(b"line\n" * 1_000_000)
+    tracemalloc.start()
+    try:
+        assert run(["logs", "component/scheduler-0"]) == 0
+        assert tracemalloc.get_traced_memory()[1] < log.stat().st_size / 2
+    finally:
+        tracemalloc.stop()
+    assert len(capfd.readouterr().out) == log.stat().st_size
+    monkeypatch.setattr(files, "CHUNK", 10)
+    assert run(["logs", "component/scheduler-0", "--timeout", "10ms"]) == 6
+    assert capfd.readouterr().err.startswith("error: timed out after 0.01 s\n")
+
+
+def test_the_name_of_a_component_is_not_mistaken_for_a_pod(local_cluster: Path) -> None:
+    with pytest.raises(Failure) as failed:
+        look_elsewhere(local_cluster.parent, "scheduler-0")
+    assert failed.value.report.code == 3 and "`pinnace logs component/scheduler-0`" in failed.value.report.hint
+    look_elsewhere(local_cluster.parent, "scheduler-9")
+    look_elsewhere(None, "scheduler-0")
+
+
+def test_components_that_are_not_there(local_cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", "component/schedular-0"]) == 3
+    error, hint = capsys.readouterr().err.splitlines()
+    assert 'did you mean "scheduler-0"?' in error and hint == "hint: there are scheduler-0"
+    assert run(["logs", "component/../config"]) == 2
+    capsys.readouterr()
+    write_context("far", ClientConfig(("127.0.0.1:1",)))
+    assert run(["logs", "component/scheduler-0"]) == 3
+    assert "no local cluster" in capsys.readouterr().err

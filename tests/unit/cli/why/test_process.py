@@ -1,0 +1,56 @@
+"""What the process that explains has written, and how it may end."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.why.process import understood
+
+BUG = "the explanation failed: "
+
+
+def failure(said: bytes, complaints: bytes = b"") -> tuple[str, ExitCode]:
+    with pytest.raises(Failure) as failed:
+        understood(said, complaints)
+    return failed.value.report.lines[0], failed.value.report.code
+
+
+def unexplained(kind: str) -> bytes:
+    return json.dumps({"unexplained": {"error": "no", "kind": kind}}).encode()
+
+
+def test_an_explanation() -> None:
+    found = understood(b'{"explanation": {"pod": "default/a", "scheduler": "s", "nodes": 3, "news": []}}', b"a warning")
+    assert (found.pod, found.nodes, found.ranking) == ("default/a", 3, ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("usage", ExitCode.USAGE), ("not found", ExitCode.NOT_FOUND), ("unavailable", ExitCode.UNAVAILABLE)],
+)
+def test_why_there_is_none(kind: str, code: ExitCode) -> None:
+    assert failure(unexplained(kind)) == ("no", code)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([], "expected an object"),
+        ({}, "no answer"),
+        ({"explanation": {"pod": "default/a"}}, "explanation.scheduler: it is missing"),
+        ({"explanation": {"pod": "default/a", "scheduler": "s", "nodes": "3"}}, "explanation.nodes: expected a whole number"),
+        (
+            {"unexplained": {"error": "no", "kind": "mood"}},
+            "unexplained.kind: expected one of usage, not found, unavailable",
+        ),
+    ],
+)
+def test_an_answer_of_another_shape(answer: Any, message: str) -> None:
+    assert failure(json.dumps(answer).encode()) == (BUG + message, ExitCode.SERVER)
+
+
+def test_no_answer() -> None:
+    assert failure(b"", b"Traceback:\n  ...\nMemoryError\n") == (f"{BUG}MemoryError", ExitCode.SERVER)
+    assert failure(b"") == (f"{BUG}no answer", ExitCode.SERVER)

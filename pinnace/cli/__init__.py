@@ -11,7 +11,7 @@ waiting/        until objects are as wanted
 logs/           what was logged, as it comes
 why/            the scheduler's explanation of a pod
 stories/        a cluster that is being broken, told: `demo` and `chaos`
-local.py        what the verbs of local clusters share; schedulers.py: what schedulers say of themselves
+local/          what the verbs of local clusters share
 terminal/       the standard streams, and what is drawn on a terminal
 
 main.py         the entry point: all verbs by name; unsupported.py: those of kubectl that are not there

@@ -78,3 +78,8 @@ class Report:
 
 def usage(message: str, hint: str = "") -> Failure:
     return Failure(message, hint=hint, code=ExitCode.USAGE)
+
+
+def first(error: BaseException) -> BaseException:
+    """The error that ended a group of tasks: the others were cancelled because of it."""
+    return first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

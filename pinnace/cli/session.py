@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
 from pinnace.cli.errors import explain, tell_hint, tell_lines
-from pinnace.cli.outcomes import Report, Reported, worst
+from pinnace.cli.outcomes import Report, Reported, first, worst
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note, progress
@@ -97,12 +97,7 @@ def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
     try:
         asyncio.run(_run(settings, body))
     except BaseExceptionGroup as group:
-        raise _first(group) from group
-
-
-def _first(error: BaseException) -> BaseException:
-    """The error that ended a group of tasks: the others were cancelled because of it."""
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+        raise first(group) from group
 
 
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:

@@ -16,7 +16,7 @@ from pinnace.chaos.stage import STORED
 from pinnace.chaos.world import NotPossible
 from pinnace.check.files import HistoryError
 from pinnace.check.verdict import Status
-from pinnace.cli import local
+from pinnace.cli.local import running
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.client.errors import ApiError
 from pinnace.cluster.errors import ClusterError
@@ -52,7 +52,7 @@ def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
     or what was recorded until the run failed. Then the error says where it is. Raises Failure, and ClusterError of a cluster
     that did not start."""
     try:
-        report = local.run(run, hangup=True)
+        report = running.run(run, hangup=True)
     except KeyboardInterrupt:
         if not keep:
             shutil.rmtree(folder)

@@ -12,9 +12,9 @@ from pinnace.chaos.perform import Performance, perform
 from pinnace.chaos.scenarios.base import Scenario
 from pinnace.chaos.scenarios.stores import EtcdQuorum
 from pinnace.chaos.scenarios.table import SCENARIOS
-from pinnace.cli import local
 from pinnace.cli.command import Verb, verb
-from pinnace.cli.local import Steps
+from pinnace.cli.local import running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.stories.chaos_runs import judged, moment_line, new_folder
@@ -64,7 +64,7 @@ def _options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
 
 def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: Path | None) -> None:
     folder = new_folder(save, f"pinnace-{scenario.name}-")
-    with local.translated(), Steps(settings) as steps:
+    with running.translated(), Steps(settings) as steps:
         story = Story(settings, steps)
         if output == "text":
             story.chapter(scenario.title, scenario.story)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from pinnace.cli.local import Steps
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings
 
 GOOD, BAD = "green", "bold red"

@@ -22,9 +22,9 @@ from pinnace.bench.scale import scale
 from pinnace.bench.throughput import create, throughput
 from pinnace.bench.watch import watch
 from pinnace.bench.workloads import WORKLOADS
-from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.local import Steps
+from pinnace.cli.local import progress, running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cluster.spec import ClusterSpec
@@ -285,8 +285,8 @@ def fits(pods: int, nodes: int) -> None:
 
 def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: str, save: str | None) -> None:
     """Runs a row so many times, and prints and keeps what it found. Exits with 10 when a pod was lost or bound twice."""
-    with local.translated(), Steps(settings) as steps:
-        found = local.run(_runs(row, body, runs, steps), hangup=True)
+    with running.translated(), Steps(settings) as steps:
+        found = running.run(_runs(row, body, runs, steps), hangup=True)
     spec = row.spec
     options = row.options | {"schedulers": spec.schedulers, "apiservers": spec.apiservers, "etcd members": spec.etcd_members}
     date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -296,7 +296,7 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
     if output == "json":
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
-        local.console(settings).print(report.render())
+        progress.console(settings).print(report.render())
     if wrong := [f"{name.replace('_', ' ')}: {count}" for name, count in report.violations.items() if count]:
         raise Failure(f"what must never happen has happened: {', '.join(wrong)}", code=ExitCode.VERDICT)
 

@@ -9,9 +9,9 @@ from pinnace.chaos.faults.base import Kind
 from pinnace.chaos.faults.table import KINDS
 from pinnace.chaos.run import Options
 from pinnace.chaos.run import run as run_chaos
-from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, did_you_mean, verb
-from pinnace.cli.local import Steps
+from pinnace.cli.local import running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.cli.stories.chaos_runs import judged, new_folder
@@ -82,7 +82,7 @@ def run_verb(
     repeat = f"pinnace chaos run --faults {names} --minutes {minutes:g} --seed {seed}"
     options = Options(spec, chosen(names), names != "all", minutes * 60, seed, repeat)
     folder = new_folder(save, f"pinnace-chaos-{seed}-")
-    with local.translated(), Steps(settings) as steps:
+    with running.translated(), Steps(settings) as steps:
         report = judged(run_chaos(options, folder, steps, steps.line), folder, keep=save is not None)
     text = report.to_junit() if output == "junit" else json.dumps(report.to_json(), indent=2) if output == "json" else None
     click.echo(report.to_text() if text is None else text)

@@ -18,8 +18,7 @@ from pinnace.cli.settings import Settings
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(settings: Settings, shell: str) -> None:
     """Print a script that completes commands in a shell."""
-    from pinnace.cli.main import cli  # the group that is running us
-
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(cli, {}, "pinnace", "_PINNACE_COMPLETE").source())
+    program = click.get_current_context().find_root().command
+    click.echo(found(program, {}, "pinnace", "_PINNACE_COMPLETE").source())

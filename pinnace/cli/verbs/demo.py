@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import click
 
 from pinnace.bench.scratch import scratch_cluster
-from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.local import Steps
+from pinnace.cli.local import running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cli.stories.failover import failover
@@ -54,8 +54,8 @@ for command in (failover_verb, node_loss_verb, all_verb):
 
 
 def play(settings: Settings, acts: Sequence[Act]) -> None:
-    with local.translated(), Steps(settings) as steps:
-        verdict = local.run(_play(Story(settings, steps), acts), hangup=True)
+    with running.translated(), Steps(settings) as steps:
+        verdict = running.run(_play(Story(settings, steps), acts), hangup=True)
     if not all(line.good for line in verdict):
         raise Failure("the verdict is bad", hint="please report it, with what you see above", code=ExitCode.VERDICT)
 

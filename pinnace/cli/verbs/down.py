@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from pinnace.cli import local
 from pinnace.cli.command import verb
-from pinnace.cli.local import Steps
+from pinnace.cli.local import contexts, running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings
 from pinnace.cluster import strays
 from pinnace.cluster.cluster import Cluster
@@ -20,7 +20,7 @@ from pinnace.cluster.errors import NoCluster
         pinnace down --data-dir /tmp/big
     """,
 )
-@local.data_dir_option
+@contexts.data_dir_option
 def down(settings: Settings, data_dir: Path | None) -> None:
     """Stop a local cluster and remove all that is left of it.
 
@@ -28,18 +28,18 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     configuration are removed, and so is the folder if `pinnace up` has made it. Without a cluster there is nothing to do,
     which is no error. Where somebody has removed the folder of a cluster that ran, its processes are found all the same.
     """
-    folder = local.present_data_dir(settings, data_dir)
-    with local.translated(), Steps(settings) as steps:
+    folder = contexts.present_data_dir(settings, data_dir)
+    with running.translated(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)
         except NoCluster as nothing:
-            if ran_on := local.run(strays.end(folder)):
+            if ran_on := running.run(strays.end(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
             else:
                 click.echo(f"{nothing.message}: nothing to do")
         else:
-            local.run(_down(cluster, steps))
-    local.remove_context(folder)
+            running.run(_down(cluster, steps))
+    contexts.remove_context(folder)
 
 
 async def _down(cluster: Cluster, steps: Steps) -> None:

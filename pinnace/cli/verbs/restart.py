@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from pinnace.cli import local
 from pinnace.cli.command import did_you_mean, verb
-from pinnace.cli.local import Steps
+from pinnace.cli.local import contexts, running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
@@ -20,7 +20,7 @@ from pinnace.cluster.cluster import START_TIMEOUT, Cluster
         pinnace restart scheduler-1     # only this one
     """,
 )
-@local.data_dir_option
+@contexts.data_dir_option
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
     """Start processes of a local cluster again.
@@ -28,14 +28,14 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
     Those that are named, or all that do not run. They come back at their old addresses, with etcd's data as it was; the command
     returns when they are ready. A process that runs is not touched.
     """
-    folder = local.present_data_dir(settings, data_dir)
-    with local.translated(), Steps(settings) as steps:
+    folder = contexts.present_data_dir(settings, data_dir)
+    with running.translated(), Steps(settings) as steps:
         cluster = Cluster.load(folder)
         wanted = chosen(cluster, names)
         if not wanted:
             click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")
             return
-        local.run(cluster.restart(wanted, steps, timeout=settings.timeout or START_TIMEOUT))
+        running.run(cluster.restart(wanted, steps, timeout=settings.timeout or START_TIMEOUT))
         steps.quiet()
         for name in wanted:
             click.echo(f"{name} started again (pid {cluster.state.find(name).pid})")

@@ -8,9 +8,9 @@ import click
 
 from pinnace.api.dumps import CacheDump, Place, QueueDump, Room
 from pinnace.api.jsonrecords import to_json
-from pinnace.cli import local
 from pinnace.cli.command import CONTEXT, verb
-from pinnace.cli.schedulers import ask
+from pinnace.cli.local import contexts, running
+from pinnace.cli.local.schedulers import ask
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
 from pinnace.cli.terminal.table import Table
@@ -38,12 +38,12 @@ def sched() -> None:
     """,
 )
 @http_option
-@local.data_dir_option
+@contexts.data_dir_option
 @output_option
 def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
     """Show the pods that wait for a node: where in the queue, how often they were tried, and what they wait for."""
-    with local.translated():
-        found = ask(QueueDump, http, local.present_data_dir(settings, data_dir))
+    with running.translated():
+        found = ask(QueueDump, http, contexts.present_data_dir(settings, data_dir))
     out(
         json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in queue_lines(found))
     )
@@ -57,15 +57,15 @@ def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> 
     """,
 )
 @http_option
-@local.data_dir_option
+@contexts.data_dir_option
 @output_option
 def dump(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
     """Show the scheduler's cache: nodes and what is free on them, assumed pods; and compare it with what its informers hold.
 
     `kill -USR2` makes a scheduler write the same, and its queue, to its log.
     """
-    with local.translated():
-        found = ask(CacheDump, http, local.present_data_dir(settings, data_dir))
+    with running.translated():
+        found = ask(CacheDump, http, contexts.present_data_dir(settings, data_dir))
     out(
         json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in cache_lines(found))
     )

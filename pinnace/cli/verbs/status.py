@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from pinnace.cli import local
 from pinnace.cli.command import verb
+from pinnace.cli.local import contexts, running
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.table import Table
@@ -24,15 +24,15 @@ from pinnace.cluster.view import ProcessStatus
         kill -9 $(pinnace status -o json | jq '.[] | select(.leader and .component == "scheduler").pid')
     """,
 )
-@local.data_dir_option
+@contexts.data_dir_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 def status(settings: Settings, data_dir: Path | None, output: str) -> None:
     """Show the processes of a local cluster: which run, which are ready, which of them lead.
 
     Exit code 0 when all are ready, 1 when not. For a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
     """
-    with local.translated():
-        found = local.run(Cluster.load(local.present_data_dir(settings, data_dir)).status())
+    with running.translated():
+        found = running.run(Cluster.load(contexts.present_data_dir(settings, data_dir)).status())
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in found], indent=2))
     else:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from pinnace.cli import local
 from pinnace.cli.command import verb
-from pinnace.cli.local import Steps
+from pinnace.cli.local import contexts, running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
 from pinnace.cluster import strays
@@ -50,7 +50,7 @@ POSITIVE = click.IntRange(min=1)
     metavar="SET|FILE",
     help="What containers pretend to do: fast, realistic, chaos, or a file.",
 )
-@local.data_dir_option
+@contexts.data_dir_option
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def up(
     settings: Settings,
@@ -71,11 +71,11 @@ def up(
     cluster by the client configuration, in which it becomes the current context: in every terminal, unless PINNACE_CONFIG names
     another file there.
     """
-    with local.translated():
+    with running.translated():
         folder = data_dir or default_data_dir()
         found = str(Path(stages).resolve()) if Path(stages).is_file() else stages  # kubelets run elsewhere
         spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime, found)
-        local.run(_up(settings, spec, detach))
+        running.run(_up(settings, spec, detach))
 
 
 async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
@@ -83,7 +83,7 @@ async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
     with Steps(settings) as steps:
         await cluster.up(steps, timeout=settings.timeout or START_TIMEOUT)
         try:
-            displaced = local.write_context(cluster.config)
+            displaced = contexts.write_context(cluster.config)
             before = await cluster.status()
             steps.quiet()
             click.echo(_welcome(cluster, detach, displaced))
@@ -117,9 +117,9 @@ async def _down(cluster: Cluster, steps: Steps) -> Failure | None:
     except Busy:
         return None
     except asyncio.CancelledError:  # it is down all the same
-        local.remove_context(folder)
+        contexts.remove_context(folder)
         raise
-    local.remove_context(folder)
+    contexts.remove_context(folder)
     steps.done("the cluster is down; nothing is left of it")
     return why
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cli.local import Steps
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.up import _down
 from pinnace.cluster import certificates

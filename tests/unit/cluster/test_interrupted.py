@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pinnace.bench.scratch import scratch_cluster
-from pinnace.cli import local
-from pinnace.cli.local import Steps
+from pinnace.cli.local import running
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs import up
 from pinnace.client import config
@@ -99,7 +99,7 @@ def ends_as_an_interrupt(main: Coroutine[Any, Any, object]) -> None:
     """And does not wait for those that do not end."""
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        local.run(main)
+        running.run(main)
     assert time.monotonic() - began < processes.GRACE
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.api.dumps import Bounded, CacheDump, Dump, QueueDump
 from pinnace.api.jsonrecords import to_json
-from pinnace.cli import schedulers
+from pinnace.cli.local import schedulers
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.verbs.sched import queue_lines
 from pinnace.cluster.folder import Folder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.cli.local import Steps
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings
 from pinnace.cli.stories.story import Story
 

@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 
 from pinnace.bench.errors import BenchError
-from pinnace.cli import local
+from pinnace.cli.local import contexts, progress, running
 from pinnace.cli.main import run
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
@@ -57,7 +57,7 @@ def test_the_table_says_who_runs_who_is_ready_and_who_leads() -> None:
     ],
 )
 def test_errors_end_with_the_exit_codes_of_the_interface(error: Exception, code: ExitCode) -> None:
-    with pytest.raises(Failure) as failed, local.translated():
+    with pytest.raises(Failure) as failed, running.translated():
         raise error
     assert failed.value.report.code == code
     assert failed.value.report.lines == ("x",)
@@ -65,10 +65,10 @@ def test_errors_end_with_the_exit_codes_of_the_interface(error: Exception, code:
 
 def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     long = "word " * 99 + "end"
-    with local.Steps(Settings()) as steps:
+    with progress.Steps(Settings()) as steps:
         steps.line(long)
         steps.done(long)
-    local.console(Settings()).print(Group(long, Table("a", box=None)))
+    progress.console(Settings()).print(Group(long, Table("a", box=None)))
     captured = capsys.readouterr()
     assert captured.err.splitlines() == [long, f"✓ {long}"]
     assert captured.out.splitlines()[0] == long
@@ -77,7 +77,7 @@ def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     error = errors.StartFailed("etcd-0 exited with 1", process="etcd-0", log_tail=["no space left"])
-    with pytest.raises(Failure), local.translated():
+    with pytest.raises(Failure), running.translated():
         raise error
     assert capsys.readouterr().err == "The last lines of the log of etcd-0:\n  | no space left\n"
 
@@ -93,27 +93,27 @@ def test_the_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatc
 
 def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None:
     settings = Settings()
-    assert local.present_data_dir(settings, None) == default_data_dir()
-    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    assert local.present_data_dir(settings, None) == tmp_path / "big"
-    assert local.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
-    local.remove_context(tmp_path / "big")
-    assert local.present_data_dir(settings, None) == default_data_dir()
+    assert contexts.present_data_dir(settings, None) == default_data_dir()
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    assert contexts.present_data_dir(settings, None) == tmp_path / "big"
+    assert contexts.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
+    contexts.remove_context(tmp_path / "big")
+    assert contexts.present_data_dir(settings, None) == default_data_dir()
 
 
 def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    local.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "present"))
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    contexts.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "present"))
     big = f"local:{tmp_path / 'big'}"
     for name in ("PINNACE_SERVER", "PINNACE_DATA_DIR"):
         monkeypatch.setenv(name, "127.0.0.1:9")
         for words in (["--context", big, "down"], ["down", "--context", big, "--server", "127.0.0.1:8"]):
-            assert local.present_data_dir(Settings(context=big), None) == tmp_path / "big"
+            assert contexts.present_data_dir(Settings(context=big), None) == tmp_path / "big"
             assert run(words) == ExitCode.OK
             assert capsys.readouterr().out == f"there is no cluster in {tmp_path / 'big'}: nothing to do\n"
-            local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+            contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
 
 
 @pytest.mark.parametrize("verb", ["down", "restart", "status"])
@@ -133,17 +133,17 @@ def test_the_default_folder_has_one_name_though_there_is_a_link_on_the_way(
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
-    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
     assert config.current_context() == "local"
     assert run(["down", "--data-dir", str(tmp_path / "link" / "pinnace" / "default")]) == ExitCode.OK
     assert config.current_context() == ""
 
 
 def test_two_folders_have_two_contexts(tmp_path: Path) -> None:
-    local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
-    local.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "big"))
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
+    contexts.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "big"))
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
-    local.remove_context(tmp_path / "big")
+    contexts.remove_context(tmp_path / "big")
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
 
 
@@ -153,12 +153,12 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "file" / "config"))
     with pytest.raises(Failure) as failed:
-        local.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
+        contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
     assert "PINNACE_CONFIG" in failed.value.report.hint
 
 
 def test_who_makes_a_cluster_the_current_one_learns_which_one_was_it(tmp_path: Path) -> None:
     one, two = (ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name) for name in ("one", "two"))
-    assert local.write_context(one) == ""
-    assert local.write_context(one) == "", "it was it already"
-    assert local.write_context(two) == f"local:{tmp_path / 'one'}"
+    assert contexts.write_context(one) == ""
+    assert contexts.write_context(one) == "", "it was it already"
+    assert contexts.write_context(two) == f"local:{tmp_path / 'one'}"

@@ -1,0 +1,7 @@
+"""What the verbs of local clusters share.
+
+contexts.py    which cluster is meant, by its folder; and how other commands find it
+running.py     what ends a verb, and how the errors of clusters are told
+progress.py    where long work is
+schedulers.py  what schedulers say of themselves
+"""

@@ -1,0 +1,78 @@
+"""Which local cluster is meant, and how other commands find it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.servers import configuration
+from pinnace.cli.settings import Settings
+from pinnace.client import config
+from pinnace.cluster.folder import NO_ROOM
+from pinnace.cluster.spec import default_data_dir
+
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, resolve_path=True),
+    envvar="PINNACE_DATA_DIR",
+    show_envvar=True,
+    metavar="DIR",
+    help="The cluster's folder: state, logs, etcd's data.  [default: $XDG_STATE_HOME/pinnace/default]",
+)
+
+
+def present_data_dir(settings: Settings, named: Path | None) -> Path:
+    """The folder of the local cluster that is meant: what --data-dir says, that of --context, $PINNACE_DATA_DIR, that of the
+    cluster that commands talk to, or the default one. Raises Failure when --context names no local cluster."""
+    if named is not None and not (settings.context and _by_environment()):
+        return named
+    if settings.context:
+        found = configuration(settings).data_dir
+        if found is None:
+            message = f'the cluster of context "{settings.context}" is no local one'
+            raise Failure(message, hint="if it is, name its folder with --data-dir", code=ExitCode.NOT_FOUND)
+        return found
+    with suppress(config.ConfigError):
+        if found := config.load(settings.server).data_dir:
+            return found
+    return default_data_dir()
+
+
+def _by_environment() -> bool:
+    """Whether it is a variable that has named the folder."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
+
+
+def write_context(found: config.ClientConfig) -> str:
+    """Lets other commands find the cluster. The context that was the current one until then, if it is another's, or "". Raises
+    Failure."""
+    name = _context_name(found.data_dir or default_data_dir())
+    with _configuration():
+        before = config.current_context()
+        config.write_context(name, found)
+    return before if before != name else ""
+
+
+def remove_context(data_dir: Path) -> None:
+    """The opposite. Raises Failure."""
+    with _configuration():
+        config.remove_context(_context_name(data_dir))
+
+
+def _context_name(data_dir: Path) -> str:
+    return "local" if data_dir == default_data_dir() else f"local:{data_dir}"
+
+
+@contextmanager
+def _configuration() -> Iterator[None]:
+    try:
+        yield
+    except config.ConfigError as error:
+        raise Failure(str(error), hint=error.hint) from error
+    except OSError as error:
+        hint = "free some space" if error.errno in NO_ROOM else "name another file with PINNACE_CONFIG"
+        raise Failure(f"the client configuration cannot be written: {error}", hint=hint) from error

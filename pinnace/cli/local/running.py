@@ -1,0 +1,69 @@
+"""Verbs that work on local clusters for a while: what ends them, and how the errors of clusters are told."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from pinnace.bench.errors import BenchError
+from pinnace.cli.outcomes import ExitCode, Failure, first
+from pinnace.cluster import errors
+
+R = TypeVar("R")
+
+_CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
+    (errors.SpecError, ExitCode.USAGE),
+    (errors.FolderError, ExitCode.USAGE),
+    (errors.NoCluster, ExitCode.NOT_FOUND),
+    (errors.AlreadyRunning, ExitCode.CONFLICT),
+    (errors.Busy, ExitCode.CONFLICT),
+    (errors.StartTimeout, ExitCode.UNAVAILABLE),
+)
+
+
+def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
+    """Runs a verb to its end. SIGINT and SIGTERM cancel it, so that it cleans up, and then end it as an interrupt; so does,
+    with `hangup`, the end of the terminal. Each further one cancels again what waits by then: no clean-up is left out, as it
+    would be if asyncio raised the KeyboardInterrupt of the second SIGINT."""
+    numbers = [signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell leaves it to what runs in its background
+        numbers.append(signal.SIGINT)
+
+    async def body() -> R:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in numbers:
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await main
+        finally:  # there is nothing to clean up any more: what is left, such as a thread at work, may be interrupted
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    try:
+        return asyncio.run(body())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turns the errors of local clusters into those that the command line tells."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        with translated():
+            raise first(group) from group
+    except BenchError as error:
+        raise Failure(str(error)) from error
+    except errors.ClusterError as error:
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
+        if isinstance(error, errors.StartFailed) and error.log_tail:
+            click.echo(f"The last lines of the log of {error.process}:", err=True)
+            for line in error.log_tail:
+                click.echo(f"  | {line}", err=True)
+        raise Failure(error.message, hint=error.hint, code=code) from error

@@ -1,7 +1,8 @@
 """Revisions of a deployment: what its replica sets are numbered, and what their templates have in common with its own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
 from pinnace.api.naturals import natural
 
@@ -24,3 +25,10 @@ def bare(template: PodTemplateSpec) -> PodTemplateSpec:
 def revision(annotations: Mapping[str, str]) -> int:
     """0: it has none."""
     return natural(annotations.get(REVISION_ANNOTATION, "")) or 0
+
+
+def by_revision(deployment: Deployment, sets: Iterable[ReplicaSet]) -> dict[int, ReplicaSet]:
+    """The replica sets of a deployment, oldest first. `sets`: of its namespace."""
+    uid = deployment.metadata.uid
+    own = [each for each in sets if any(owner.controller and owner.uid == uid for owner in each.metadata.ownerReferences)]
+    return dict(sorted((number, each) for each in own if (number := revision(each.metadata.annotations))))

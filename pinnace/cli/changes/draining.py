@@ -12,11 +12,12 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.podstatus import ended
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS
-from pinnace.cli.changes.deleting import BATCH, Doomed, wait_until_gone
+from pinnace.cli.changes.deleting import BATCH
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err, out
+from pinnace.cli.waiting.gone import Doomed, wait_until_gone
 from pinnace.client.errors import Conflict, Exhausted, NotFound, from_status
 from pinnace.client.resource import delete_request
 

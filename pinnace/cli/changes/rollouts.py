@@ -1,9 +1,9 @@
-"""Rollouts of deployments, for people: how far one is, what there was before, and going back to it. Pure.
+"""Rollouts of deployments, for people: how far one is, and going back to what there was before. Pure.
 
 Source: kubectl, pkg/polymorphichelpers: rollout_status.go, history.go, rollback.go; the messages, too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pinnace.api import conditions
@@ -73,13 +73,6 @@ class Told:
 def _late(name: str) -> Failure:
     hint = f"`pinnace describe deployment {name}` and its replica sets say why; `pinnace rollout undo` goes back"
     return Failure(f'deployment "{name}" exceeded its progress deadline', hint=hint)
-
-
-def history(deployment: Deployment, sets: Iterable[ReplicaSet]) -> dict[int, ReplicaSet]:
-    """Its replica sets by revision, oldest first."""
-    uid = deployment.metadata.uid
-    own = [each for each in sets if any(owner.controller and owner.uid == uid for owner in each.metadata.ownerReferences)]
-    return dict(sorted((number, each) for each in own if (number := revision(each.metadata.annotations))))
 
 
 def row(number: int, replica_set: ReplicaSet) -> tuple[str, str]:

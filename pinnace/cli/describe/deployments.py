@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.rollouts import bare
+from pinnace.api.rollouts import bare, by_revision
 from pinnace.api.scalars import int_or_string
-from pinnace.cli.changes.rollouts import history
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of, template
 from pinnace.cli.describe.text import NONE, Fields, Rows
@@ -32,7 +31,7 @@ def describe(deployment: Deployment, sets: Iterable[ReplicaSet], events: Sequenc
     fields["Pod Template"] = template(spec.template)
     conditions = [(condition.type, condition.status, condition.reason) for condition in status.conditions]
     fields["Conditions"] = Rows(("Type", "Status", "Reason"), conditions)
-    own, template_now = history(deployment, sets).values(), bare(spec.template)
+    own, template_now = by_revision(deployment, sets).values(), bare(spec.template)
     new = [each for each in own if bare(each.spec.template) == template_now]
     fields["OldReplicaSets"] = _created([each for each in own if each not in new])
     fields["NewReplicaSet"] = _created(new)

@@ -6,9 +6,14 @@ from typing import Any, TypeAlias
 
 from pinnace.api import resources
 from pinnace.api.resources import Object, Resource
+from pinnace.api.selectors import one_of
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.outcomes import usage
 from pinnace.cli.terminal.table import one_line
+
+SELECTABLE = 50
+"""So many objects are selected by name in a watch; for more, all of the namespace are watched."""
+SHOWN = 5
 
 Item: TypeAlias = tuple[Resource[Any], Object]
 """An object, and what it is."""
@@ -30,11 +35,22 @@ class Selection:
     labels: str = ""
     fields: str = ""
 
+    @classmethod
+    def named(cls, namespace: str, names: Sequence[str]) -> "Selection":
+        """Those of these names, as a watch takes it; where they are many, all of the namespace."""
+        return cls(namespace, fields=one_of("metadata.name", names) if len(names) <= SELECTABLE else "")
+
 
 def reference(resource: Resource[Any], name: str) -> str:
     """ "pod/a", "priorityclass.scheduling.k8s.io/high": how output names an object, and input may. What the terminal would take
     for a command is left out of the name: those of roles are made of any characters."""
     return f"{resource.kind.lower()}{f'.{resource.group}' if resource.group else ''}/{one_line(name)}"
+
+
+def some_of(references: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = len(references) - SHOWN
+    return ", ".join(references[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def parse_resource(word: str) -> Resource[Any]:

@@ -44,7 +44,7 @@ async def failover(story: Story, cluster: Cluster, client: Client) -> list[Judge
 
 async def _apply(story: Story, client: Client, witness: Witness) -> list[str]:
     """Creates the example's pods and waits until they run; their uids."""
-    text = files("pinnace.cli").joinpath(EXAMPLE).read_text()
+    text = files("pinnace.cli.stories").joinpath(EXAMPLE).read_text()
     story.chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
     pods = [await client.of(manifest.resource).create(manifest.obj) for manifest in load_manifests(text, EXAMPLE)]
     await witness.reached(RUNNING, len(pods), PATIENCE)

@@ -3,7 +3,7 @@
 import click
 
 from pinnace.cli import options
-from pinnace.cli.changes.deleting import Doomed, How, delete_all
+from pinnace.cli.changes.deleting import How, delete_all
 from pinnace.cli.command import verb
 from pinnace.cli.objects.manifests import place, read
 from pinnace.cli.objects.query import Query, fetch
@@ -11,6 +11,7 @@ from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note
+from pinnace.cli.waiting.gone import Doomed
 
 HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or give manifests with -f"
 

@@ -8,8 +8,7 @@ import click
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.resources import DEPLOYMENTS, REPLICA_SETS
-from pinnace.api.rollouts import revision
-from pinnace.api.selectors import one_of
+from pinnace.api.rollouts import by_revision, revision
 from pinnace.cli import options
 from pinnace.cli.changes import rollouts
 from pinnace.cli.changes.compare_and_swap import change_each
@@ -79,7 +78,7 @@ def status(settings: Settings, what: tuple[str, ...], selector: str, watch: bool
 async def follow(session: Session, namespace: str, name: str, watch: bool, number: int) -> None:
     """Prints each step."""
     client = session.client.of(DEPLOYMENTS)
-    follower = Follower(client, Selection(namespace, fields=one_of("metadata.name", [name])), note=note)
+    follower = Follower(client, Selection.named(namespace, [name]), note=note)
     told = rollouts.Told()
 
     def done() -> bool:
@@ -163,7 +162,7 @@ async def revisions_of(session: Session, query: Query) -> list[tuple[Any, dict[i
     """The deployments that a query means, each with its replica sets by revision. What cannot be had is told, and left out."""
     sets = (await session.client.of(REPLICA_SETS).list(query.namespace(REPLICA_SETS, session))).items
     found: list[Any] = [each for target in query.targets for each in await fetch(session, query, target)]
-    return [(deployment, rollouts.history(deployment, sets)) for deployment in found]
+    return [(deployment, by_revision(deployment, sets)) for deployment in found]
 
 
 def _changing(name: str, text: str, change: Callable[[Deployment], str]) -> Any:

@@ -127,7 +127,7 @@ async def _down(cluster: Cluster, steps: Steps) -> Failure | None:
 def example_pods() -> Path | None:
     """A manifest that can be applied from here: that of the repository, or the one that is installed."""
     ours = Path("examples/pods.yaml")
-    packaged = Path(str(files("pinnace.cli").joinpath("demo.yaml")))
+    packaged = Path(str(files("pinnace.cli.stories").joinpath("demo.yaml")))
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 

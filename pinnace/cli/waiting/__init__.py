@@ -1,5 +1,6 @@
-"""`wait`: until objects are as wanted.
+"""Waiting until objects are as wanted.
 
-conditions.py  what `--for` says, and whether an object is there yet (pure)
-until.py       following objects until all of them are
+conditions.py  what `wait --for` says, and whether an object is there yet (pure)
+until.py       until all objects that are meant are so
+gone.py        until they are gone, whoever asked for that
 """

@@ -4,15 +4,14 @@ from typing import Any
 
 from pinnace.api.codec import to_dict
 from pinnace.api.resources import Object
-from pinnace.api.selectors import one_of
-from pinnace.cli.changes.deleting import SELECTABLE, SHOWN, Doomed, wait_until_gone
 from pinnace.cli.objects.follower import Follower
 from pinnace.cli.objects.query import Query
-from pinnace.cli.objects.targets import Selection, Target, reference
+from pinnace.cli.objects.targets import Selection, Target, reference, some_of
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import note, out
 from pinnace.cli.waiting.conditions import CREATE, Wanted
+from pinnace.cli.waiting.gone import Doomed, wait_until_gone
 
 
 async def wait_for(session: Session, query: Query, target: Target, wanted: Wanted | str) -> None:
@@ -62,8 +61,7 @@ async def _gone(session: Session, target: Target, found: dict[str, Object]) -> N
 async def _met(session: Session, target: Target, namespace: str, left: dict[str, Object], wanted: Wanted) -> None:
     """By name, not by the selector: an object that is no longer selected is waited for all the same."""
     names = [obj.metadata.name for obj in left.values()]
-    fields = one_of("metadata.name", names) if len(names) <= SELECTABLE else ""
-    follower: Follower[Any] = Follower(session.client.of(target.resource), Selection(namespace, fields=fields), note=note)
+    follower: Follower[Any] = Follower(session.client.of(target.resource), Selection.named(namespace, names), note=note)
 
     def done() -> bool:
         for key, before in list(left.items()):
@@ -87,8 +85,7 @@ def _tell(target: Target, obj: Object) -> None:
 
 
 def _shown(target: Target, names: list[str]) -> str:
-    shown = ", ".join(reference(target.resource, name) for name in names[:SHOWN])
-    return f"{shown}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}"
+    return some_of([reference(target.resource, name) for name in names])
 
 
 def _missing(message: str) -> Failure:

@@ -10,8 +10,9 @@ import pytest
 
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.status import Code
-from pinnace.cli.changes.deleting import BATCH, Doomed, How, delete_all, is_there
+from pinnace.cli.changes.deleting import BATCH, How, delete_all
 from pinnace.cli.session import Session
+from pinnace.cli.waiting.gone import Doomed
 from tests.builders import make_pod
 from tests.unit.cli.fakes import FakeApi, refusal
 
@@ -107,13 +108,6 @@ async def test_waits_until_those_very_objects_are_gone() -> None:
         await api.of(PODS).remove("b", "default")
         await deleting
     assert [pod.metadata.name for pod in api.of(PODS).stored.values()] == ["a"]
-
-
-def test_a_namesake_is_not_it() -> None:
-    it, namesake = make_pod("a").uid("1").build(), make_pod("a").uid("2").build()
-    doomed = Doomed(PODS, "default", "a", "1")
-    assert is_there(doomed, {PODS.key_of(it): it})
-    assert not is_there(doomed, {PODS.key_of(namesake): namesake}) and not is_there(doomed, {})
 
 
 async def test_does_not_wait_when_told_so() -> None:

@@ -14,13 +14,13 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.cli.changes import draining
-from pinnace.cli.changes.deleting import Doomed
 from pinnace.cli.changes.draining import MIRROR_ANNOTATION, How, drain, sort_out
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.session import Session
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.drain import drain_all
+from pinnace.cli.waiting.gone import Doomed
 from pinnace.client.config import ClientConfig
 from pinnace.client.resource import Listing
 from tests.builders import PodBuilder, make_node, make_pod

@@ -3,8 +3,8 @@
 import pytest
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
-from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION
-from pinnace.cli.changes.rollouts import Told, chosen, history, pause, progress, restart, resume, roll_back, row
+from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION, by_revision
+from pinnace.cli.changes.rollouts import Told, chosen, pause, progress, restart, resume, roll_back, row
 from pinnace.cli.outcomes import Failure
 from tests.workloads import make_deployment, make_replica_set
 
@@ -28,7 +28,7 @@ def revisions(of: Deployment, **images: int) -> dict[int, ReplicaSet]:
         each.spec.template.metadata.labels[HASH_LABEL] = image
         sets.append(each)
     sets.append(make_replica_set("other"))
-    return history(of, sets)
+    return by_revision(of, sets)
 
 
 @pytest.mark.parametrize(

@@ -6,5 +6,6 @@ edits.py             the little languages of `label`, `annotate` and `taint` (pu
 deleting.py          many objects at once
 draining.py          which pods of a node may go, and evicting them
 rollouts.py          of deployments: how far one is, and going back to what was before (pure)
+nodes.py             nodes that are named or selected: what `cordon`, `uncordon` and `node` share
 virtual_nodes.py     new nodes of a fleet; faults.py: letting them fail, and pods crash (both pure)
 """

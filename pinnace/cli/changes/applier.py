@@ -1,4 +1,4 @@
-"""Carries out what `applying` decides, for objects that go together.
+"""Carries out what `apply_decisions` decides, for objects that go together.
 
 Applying is idempotent, so it may be repeated whatever happened: when somebody else was faster, or when an answer was lost, the
 object is read again and decided upon again. What may not be done for all at once is done for each: who may get, create and
@@ -67,7 +67,7 @@ class Applier:
         self._limit = asyncio.Semaphore(AT_ONCE)
 
     async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
-        """The outcome of each, in order; see `applying.chunks`."""
+        """The outcome of each, in order; see `apply_decisions.chunks`."""
         items = [Item(desired) for desired in chunk]
         open_ = items
         for _ in range(ROUNDS):

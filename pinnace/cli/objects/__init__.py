@@ -5,4 +5,5 @@ query.py       targets with a namespace and selectors, and what they find
 manifests.py   what the files of `-f` hold
 containers.py  which pods and containers are meant, of what has some
 follower.py    objects for as long as they change
+related.py     what is known of an object elsewhere: its events, a node's lease
 """

@@ -1,17 +1,10 @@
-"""`pinnace cordon` : marks nodes."""
-
-from collections.abc import Sequence
+"""`pinnace cordon`: marks nodes."""
 
 import click
 
-from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.resources import NODES
 from pinnace.cli import options
-from pinnace.cli.changes.compare_and_swap import Change, change_each
+from pinnace.cli.changes.nodes import change_nodes, marking
 from pinnace.cli.command import verb
-from pinnace.cli.objects.query import Query
-from pinnace.cli.outcomes import usage
-from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 
 
@@ -30,24 +23,3 @@ def cordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     Pods that are on a node stay; pods that tolerate node.kubernetes.io/unschedulable still come.
     """
     change_nodes(settings, nodes, selector, marking(unschedulable=True))
-
-
-def change_nodes(settings: Settings, nodes: Sequence[str], selector: str, change: Change) -> None:
-    """Changes the nodes that are named or selected. Raises Failure when that is none."""
-    if not nodes and not selector:
-        raise usage("which node?", hint="name nodes, or select them with -l")
-    names = [name.removeprefix("node/") for name in nodes]
-    query = Query.of([NODES.plural, *names], labels=selector)
-    run(settings, lambda session: change_each(session, query, change, needed=True))
-
-
-def marking(*, unschedulable: bool) -> Change:
-    word = "cordoned" if unschedulable else "uncordoned"
-
-    def change(node: Node) -> str:
-        if node.spec.unschedulable == unschedulable:
-            return f"already {word}"
-        node.spec.unschedulable = unschedulable
-        return word
-
-    return change

@@ -5,20 +5,17 @@ import time
 from typing import Any
 
 from pinnace.api.codec import to_dict
-from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Event, Node
-from pinnace.api.resources import DEPLOYMENTS, NODE_LEASE_NAMESPACE, NODES, PODS, REPLICA_SETS, Object, Resource
-from pinnace.api.selectors import one_of
+from pinnace.api.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, Object, Resource
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.describe import DESCRIPTIONS, deployments, generic, nodes, pods
 from pinnace.cli.describe.text import Fields, render
 from pinnace.cli.objects.query import AT_ONCE, Query, fetch, tell_none
+from pinnace.cli.objects.related import events_about, is_led, lease_of
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
-from pinnace.client.errors import NotFound
 
 
 @verb(
@@ -75,25 +72,3 @@ async def fields_of(session: Session, resource: Resource[Any], obj: Any) -> Fiel
     if resource.plural in DESCRIPTIONS:
         return DESCRIPTIONS[resource.plural](obj, events, now)
     return generic.describe(obj, to_dict(obj), events, now)
-
-
-async def events_about(session: Session, resource: Resource[Any], obj: Object) -> list[Event]:
-    """Those of this very object, not of an earlier namesake. (A node is its name: it comes back as the same.)"""
-    selected = [f"involvedObject.kind={resource.kind}", one_of("involvedObject.name", (obj.metadata.name,))]
-    if resource is not NODES:
-        selected.append(f"involvedObject.uid={obj.metadata.uid}")
-    return (await session.client.events.list(obj.metadata.namespace, fields=",".join(selected))).items
-
-
-async def is_led(session: Session, election: str) -> bool:
-    try:
-        return bool((await session.client.elections.get(election)).holder)
-    except NotFound:
-        return False
-
-
-async def lease_of(session: Session, node: Node) -> Lease | None:
-    try:
-        return await session.client.leases.get(node.metadata.name, NODE_LEASE_NAMESPACE)
-    except NotFound:
-        return None

@@ -10,6 +10,7 @@ from pinnace.cli import options
 from pinnace.cli.changes.compare_and_swap import change_one
 from pinnace.cli.changes.draining import How
 from pinnace.cli.changes.draining import drain as drain_node
+from pinnace.cli.changes.nodes import marking
 from pinnace.cli.command import verb
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.objects.targets import reference
@@ -17,7 +18,6 @@ from pinnace.cli.outcomes import Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
-from pinnace.cli.verbs.cordon import marking
 from pinnace.client.errors import ApiError
 
 WAIT = 600.0

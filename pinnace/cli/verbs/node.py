@@ -10,6 +10,7 @@ from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.resources import NODES
 from pinnace.cli import options
 from pinnace.cli.changes.faults import SHORTAGES, failing, pressing, recovering
+from pinnace.cli.changes.nodes import change_nodes
 from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.objects.query import Query
@@ -19,7 +20,6 @@ from pinnace.cli.output.showing import Style, show
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
-from pinnace.cli.verbs.cordon import change_nodes
 from pinnace.client.errors import from_status
 from pinnace.printers.columns import View
 

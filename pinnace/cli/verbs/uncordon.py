@@ -3,9 +3,9 @@
 import click
 
 from pinnace.cli import options
+from pinnace.cli.changes.nodes import change_nodes, marking
 from pinnace.cli.command import verb
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.cordon import change_nodes, marking
 
 
 @verb(

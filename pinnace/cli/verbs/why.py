@@ -14,12 +14,12 @@ from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
 from pinnace.cli.describe.pods import waits_for_scheduler
 from pinnace.cli.objects.query import Query
+from pinnace.cli.objects.related import events_about, is_led
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.output import documents
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
-from pinnace.cli.verbs.describe import events_about, is_led
 from pinnace.cli.why import text
 from pinnace.cli.why.process import ask
 from pinnace.client.errors import NotFound

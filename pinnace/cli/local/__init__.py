@@ -2,6 +2,6 @@
 
 contexts.py    which cluster is meant, by its folder; and how other commands find it
 running.py     what ends a verb, and how the errors of clusters are told
-progress.py    where long work is
+progress.py    how far long work has come
 schedulers.py  what schedulers say of themselves
 """

@@ -1,4 +1,4 @@
-"""Where long work is: on stderr, drawn where that is a terminal."""
+"""How far long work has come: told on stderr, and drawn where that is a terminal."""
 
 import time
 from types import TracebackType

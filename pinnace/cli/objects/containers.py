@@ -1,4 +1,4 @@
-"""Which pods and containers are meant, where something of theirs is wanted: `pinnace logs`, `pinnace exec`."""
+"""Which pods and containers `pinnace logs` and `pinnace exec` mean."""
 
 from typing import Any
 

@@ -3,6 +3,6 @@
 console.py  results to stdout, everything else to stderr
 table.py    columns that are aligned
 live.py     text that is drawn in place, again and again
-streams.py  what the streams are from the start: UTF-8, though closed or full
+streams.py  the streams made fit for use: in UTF-8, and even if they are closed or full
 stdin.py    reading while other things go on
 """

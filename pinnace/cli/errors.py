@@ -30,18 +30,21 @@ def guarded(command: Callable[[], object], settings: Settings) -> int:
         return ExitCode.BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.INTERRUPTED
-    except Reported as reported:
-        return reported.code
     except Exception as error:
-        report = explain(error)
-        if report is None or settings.verbose:
-            traceback.print_exc()
-        if report is None:
-            report = Report(
-                (f"unexpected {type(error).__name__}: {error}",), "this is a bug: please report it", ExitCode.SERVER
-            )
-        tell(report)
-        return report.code
+        return told(error, settings)
+
+
+def told(error: Exception, settings: Settings) -> ExitCode:
+    """Tells the error, unless that was done, and returns its exit code."""
+    if isinstance(error, Reported):
+        return error.code
+    report = explain(error)
+    if report is None or settings.verbose:
+        traceback.print_exception(error)
+    if report is None:
+        report = Report((f"unexpected {type(error).__name__}: {error}",), "this is a bug: please report it", ExitCode.SERVER)
+    tell(report)
+    return report.code
 
 
 def tell(report: Report, where: str = "") -> None:

@@ -39,6 +39,13 @@ filenames = click.option(
     help="A manifest, a directory of manifests, or - for stdin. May be repeated.",
 )
 recursive = click.option("-R", "--recursive", is_flag=True, help="Also the directories in a directory given with -f.")
+validate = click.option(
+    "--validate",
+    type=click.Choice(["strict", "ignore"]),
+    default="strict",
+    show_default=True,
+    help="ignore: leave out fields that are not known, instead of refusing them.",
+)
 at_revision = click.option(
     "--at-revision",
     type=click.IntRange(1, MOST),

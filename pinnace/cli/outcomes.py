@@ -11,6 +11,8 @@ class ExitCode(IntEnum):
     OK = 0
     SERVER = 1
     """The server failed or refused for a reason without a code of its own; or a bug."""
+    DIFFERENT = 1
+    """`diff` found something; what goes wrong with it has a code of 2 or more."""
     USAGE = 2
     NOT_FOUND = 3
     CONFLICT = 4

@@ -10,7 +10,6 @@ UNSUPPORTED = {
     "cp": _SIMULATED,
     "create": _APPLY,
     "debug": _SIMULATED,
-    "diff": "`pinnace apply -f FILE --dry-run=server` says what would be created or configured",
     "edit": "`pinnace get KIND NAME -o yaml > FILE`, change it, `pinnace apply -f FILE`",
     "explain": "`pinnace get KIND NAME -o yaml` shows the fields of an object; they are those of Kubernetes",
     "port-forward": _SIMULATED,

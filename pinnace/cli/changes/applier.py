@@ -8,7 +8,7 @@ update may apply.
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pinnace.api import names
 from pinnace.api.resources import NODES, PODS
@@ -26,12 +26,20 @@ ROUNDS = 5
 Outcome = str | ApiError
 
 
+class Preview(NamedTuple):
+    """An object before and after it is applied. None: it is not there."""
+
+    before: Any
+    after: Any
+
+
 class Item:
-    """One object on its way. `live` is what is there, as far as is known; None: nothing."""
+    """One object on its way. `live` is what is there, as far as is known; None: nothing. `after`: what it was made."""
 
     def __init__(self, desired: Desired) -> None:
         self.desired = desired
         self.live: Any = None
+        self.after: Any = None
         self.perhaps = UNCHANGED
         """What an attempt whose answer was lost has perhaps done already."""
         self.outcome: Outcome | None = None
@@ -68,6 +76,17 @@ class Applier:
 
     async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
         """The outcome of each, in order; see `apply_decisions.chunks`."""
+        return [item.outcome or item.error or UNCHANGED for item in await self._settled(chunk)]
+
+    async def preview(self, chunk: Sequence[Desired]) -> list[Preview | ApiError]:
+        """The same, of a dry run: what each is, and would be."""
+        items = await self._settled(chunk)
+        return [
+            outcome if isinstance(outcome := item.outcome or item.error, ApiError) else Preview(item.live, item.after)
+            for item in items
+        ]
+
+    async def _settled(self, chunk: Sequence[Desired]) -> list[Item]:
         items = [Item(desired) for desired in chunk]
         open_ = items
         for _ in range(ROUNDS):
@@ -78,7 +97,7 @@ class Applier:
             open_ = [item for item in open_ if item.outcome is None]
             if not open_:
                 break
-        return [item.outcome or item.error or UNCHANGED for item in items]
+        return items
 
     async def _read(self, items: Sequence[Item]) -> None:
         """One list for each namespace. What cannot be read has an outcome."""
@@ -132,7 +151,7 @@ class Applier:
         client = self._client.of(item.desired.resource)
         async with self._limit:
             try:
-                await client.create(item.desired.obj, dry_run=self._dry_run)
+                item.after = await client.create(item.desired.obj, dry_run=self._dry_run)
             except ApiError as error:
                 item.settle(CREATED, error)
             else:
@@ -141,16 +160,17 @@ class Applier:
     async def _update(self, item: Item) -> None:
         new = merged(item.desired, item.live)
         if new is None:
+            item.after = item.live
             item.settle(item.perhaps, None)
             return
         client = self._client.of(item.desired.resource)
         async with self._limit:
             try:
-                updated = await client.update(new, dry_run=self._dry_run)
+                item.after = await client.update(new, dry_run=self._dry_run)
             except ApiError as error:
                 item.settle(CONFIGURED, error)
             else:
-                did = UNCHANGED if self._is_same(updated, item.live) else CONFIGURED
+                did = UNCHANGED if self._is_same(item.after, item.live) else CONFIGURED
                 item.settle(did if item.perhaps == UNCHANGED else item.perhaps, None)
 
     def _is_same(self, updated: Any, live: Any) -> bool:

@@ -48,6 +48,15 @@ def place(manifest: Manifest, session: Session) -> None:
     meta.namespace = meta.namespace or session.namespace
 
 
+def place_named(manifests: Sequence[Manifest], session: Session) -> None:
+    """The same for several that must have names. Raises ManifestError."""
+    for manifest in manifests:
+        place(manifest, session)
+        if not manifest.obj.metadata.name:
+            hint = "`pinnace create` makes such objects"
+            raise ManifestError([f"{where(manifest)}: metadata.name: required here (with generateName: {hint})"])
+
+
 def where(manifest: Manifest) -> str:
     return f"{manifest.source}:{manifest.line}"
 

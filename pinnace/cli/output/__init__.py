@@ -6,6 +6,7 @@ templates.py       jsonpath, custom-columns
 object_table.py    the table of one kind
 sorting.py         `--sort-by` (pure)
 showing.py         objects as they are now; following.py: for as long as they change
+difference.py      what `diff` shows (pure)
 consumption.py     the tables of `top` (pure)
 election_terms.py  the table of `leader history` (pure)
 """

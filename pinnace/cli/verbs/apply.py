@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import click
-
-from pinnace.api.manifest import Manifest, ManifestError
+from pinnace.api.manifest import Manifest
 from pinnace.cli import options
 from pinnace.cli.changes.applier import Applier
 from pinnace.cli.changes.apply_decisions import chunks, in_order
 from pinnace.cli.command import verb
-from pinnace.cli.objects.manifests import place, read, where
+from pinnace.cli.objects.manifests import place_named, read, where
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
@@ -30,12 +28,7 @@ from pinnace.cli.terminal.console import out
 @options.filenames
 @options.recursive
 @options.dry_run
-@click.option(
-    "--validate",
-    type=click.Choice(["strict", "ignore"]),
-    default="strict",
-    help="ignore: leave out fields that are not known, instead of refusing them.",
-)
+@options.validate
 def apply(
     settings: Settings,
     filenames: tuple[str, ...],
@@ -56,10 +49,7 @@ def apply(
 
 async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bool) -> None:
     session.wait_for_each(len(manifests))
-    for manifest in manifests:
-        place(manifest, session)
-        if not manifest.obj.metadata.name:
-            raise ManifestError([f"{where(manifest)}: metadata.name: required (apply cannot use generateName)"])
+    place_named(manifests, session)
     applier = Applier(session.client, dry_run=dry_run)
     suffix = options.DRY_RUN_SAID if dry_run else ""
     with session.progress("applying", len(manifests)) as advance:

@@ -1,0 +1,50 @@
+"""`diff`: what `apply` would change, what it is silent about, and how it ends."""
+
+from pathlib import Path
+
+from tests.integration.cli.commands import Commands
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  containers: [{name: main, image: "app:1"}]
+"""
+
+
+async def test_what_would_be_created_is_all_new(pinnace: Commands) -> None:
+    done = await pinnace("diff", "-f", "-", stdin=POD)
+    assert (done.code, done.err) == (1, "")
+    assert done.lines[:3] == ["--- pod/a (live)", "+++ pod/a (applied)", f"@@ -0,0 +1,{len(done.lines) - 3} @@"]
+    assert all(line.startswith("+") for line in done.lines[3:])
+    assert "+  schedulerName: default-scheduler" in done.lines, "with the server's defaults"
+    assert not any(own in done.out for own in ("uid", "creationTimestamp", "last-applied", "status"))
+    assert (await pinnace("get", "pod", "a")).code == 3, "nothing is written"
+
+
+async def test_what_has_been_applied_is_no_difference(pinnace: Commands) -> None:
+    assert (await pinnace("apply", "-f", str(EXAMPLES))).code == 0
+    done = await pinnace("diff", "-f", str(EXAMPLES))
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+async def test_what_was_changed_and_what_others_have_set(pinnace: Commands) -> None:
+    await pinnace("apply", "-f", "-", stdin=POD)
+    await pinnace("label", "pod", "a", "by=hand")
+    assert (await pinnace("diff", "-f", "-", stdin=POD)).code == 0, "apply leaves alone what others have set"
+    done = await pinnace("diff", "-f", "-", stdin=POD.replace("app:1", "app:2"))
+    assert done.code == 1
+    assert [line for line in done.lines[2:] if line[0] in "+-"] == ["-  - image: app:1", "+  - image: app:2"]
+
+
+async def test_it_ends_with_two_or_more_when_something_is_wrong(pinnace: Commands) -> None:
+    """Beside objects that differ, too."""
+    assert (await pinnace("diff")).code == 2
+    assert (await pinnace("diff", "-f", "/nowhere")).code == 2
+    done = await pinnace("diff", "-f", "-", stdin=POD.replace("image", "imago"))
+    assert (done.code, done.out) == (5, "")
+    done = await pinnace("diff", "-f", "-", stdin=POD + "---" + POD.replace("name: a", "name: b, namespace: none"))
+    assert (done.code, done.lines[0]) == (3, "--- pod/a (live)")
+    assert done.err.startswith("stdin:8: Error from server (NamespaceNotFound)")

@@ -8,12 +8,11 @@ UNSUPPORTED = {
     "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` whether a server answers",
     "config": "choose a context with --context NAME, or a server with --server HOST:PORT",
     "cp": _SIMULATED,
-    "create": _APPLY,
     "debug": _SIMULATED,
     "edit": "`pinnace get KIND NAME -o yaml > FILE`, change it, `pinnace apply -f FILE`",
     "explain": "`pinnace get KIND NAME -o yaml` shows the fields of an object; they are those of Kubernetes",
     "port-forward": _SIMULATED,
     "replace": _APPLY,
-    "run": "write a manifest of kind Pod and `pinnace apply -f FILE`",
+    "run": "`pinnace create deployment NAME --image IMAGE`, or a manifest of kind Pod and `pinnace apply -f FILE`",
 }
 """Each with a hint."""

@@ -1,0 +1,196 @@
+"""`pinnace create`: makes objects that are not there yet."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from pinnace.cli import options
+from pinnace.cli.changes import generators
+from pinnace.cli.changes.apply_decisions import in_order
+from pinnace.cli.command import DefaultGroup, verb
+from pinnace.cli.objects.manifests import place, read, where
+from pinnace.cli.objects.query import AT_ONCE
+from pinnace.cli.objects.targets import Item, reference
+from pinnace.cli.outcomes import usage
+from pinnace.cli.output import documents
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import out
+from pinnace.client.errors import ApiError
+
+CLIENT, SERVER = "client", "server"
+SIMPLE = ("namespace", "deployment", "job")
+"""What can be created without a manifest."""
+
+
+class How(NamedTuple):
+    """`output`: yaml, json or name; None: a line of text."""
+
+    dry_run: str
+    output: str | None
+
+
+class Wanted(NamedTuple):
+    """An object to create, and where it was written."""
+
+    item: Item
+    where: str = ""
+
+
+def _how(function: Callable[..., Any]) -> Callable[..., Any]:
+    output = click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="Print what was created.")
+    dry_run = click.option(
+        "--dry-run",
+        type=click.Choice(["none", CLIENT, SERVER]),
+        default="none",
+        help="client: ask no server, for `-o yaml`. server: let it check and complete everything, and write nothing.",
+    )
+    return output(dry_run(function))
+
+
+@click.group("create", cls=DefaultGroup, default="file")
+def create() -> None:
+    """Create objects: those of manifests, or simple ones without a manifest.
+
+    `pinnace create -f FILE` is short for `pinnace create file -f FILE`.
+    """
+
+
+@verb(
+    "file",
+    examples="""
+        pinnace create -f job.yaml                        # also with metadata.generateName, again and again
+        pinnace create -f job.yaml -o name
+        pinnace create -f pods.yaml --dry-run=server      # would it be accepted?
+    """,
+)
+@click.argument("what", nargs=-1, metavar="")
+@options.filenames
+@options.recursive
+@options.validate
+@_how
+def file(
+    settings: Settings,
+    what: tuple[str, ...],
+    filenames: tuple[str, ...],
+    recursive: bool,
+    validate: Literal["strict", "ignore"],
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Create the objects of manifests. One that is there already is refused: `apply` changes it."""
+    if what:
+        raise usage(
+            f'"{what[0]}" needs a manifest', hint="`pinnace create -f FILE`; without one there are " + ", ".join(SIMPLE)
+        )
+    if not filenames:
+        raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
+    manifests = in_order(read(filenames, recursive=recursive, validate=validate))
+    how = How(dry_run, output)
+
+    async def create_them(session: Session) -> None:
+        for manifest in manifests:
+            place(manifest, session)
+        wanted = [Wanted((manifest.resource, manifest.obj), where(manifest)) for manifest in manifests]
+        await _create_all(session, wanted, how)
+
+    if dry_run == CLIENT:
+        _tell([(manifest.resource, manifest.obj) for manifest in manifests], how)
+    else:
+        run(settings, create_them)
+
+
+@verb("namespace", examples="pinnace create namespace team-a")
+@click.argument("name")
+@_how
+def namespace(settings: Settings, name: str, dry_run: str, output: str | None) -> None:
+    """Create a namespace."""
+    _create_one(settings, lambda _: generators.namespace(name), How(dry_run, output))
+
+
+@verb(
+    "deployment",
+    examples="""
+        pinnace create deployment web --image nginx:1.27 --replicas 3
+        pinnace create deployment web --image nginx:1.27 --dry-run=client -o yaml > web.yaml
+        pinnace create deployment clock --image busybox -- sh -c 'while true; do date; sleep 1; done'
+    """,
+)
+@click.argument("name")
+@click.argument("command", nargs=-1, metavar="[-- COMMAND [ARGUMENT...]]")
+@click.option("--image", required=True, metavar="IMAGE", help="What its containers run.")
+@click.option(
+    "-r", "--replicas", type=click.IntRange(0, options.MOST_REPLICAS), default=1, show_default=True, help="How many pods."
+)
+@_how
+def deployment(
+    settings: Settings,
+    name: str,
+    command: tuple[str, ...],
+    image: str,
+    replicas: int,
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Create a deployment of pods with one container, which are labelled app=NAME."""
+    how = How(dry_run, output)
+    _create_one(settings, lambda space: generators.deployment(name, space, image, replicas, command), how)
+
+
+@verb("job", examples="pinnace create job pi --image perl -- perl -Mbignum=bpi -wle 'print bpi(2000)'")
+@click.argument("name")
+@click.argument("command", nargs=-1, metavar="[-- COMMAND [ARGUMENT...]]")
+@click.option("--image", required=True, metavar="IMAGE", help="What its container runs.")
+@_how
+def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry_run: str, output: str | None) -> None:
+    """Create a job of one pod."""
+    _create_one(settings, lambda space: generators.job(name, space, image, command), How(dry_run, output))
+
+
+for each in (file, namespace, deployment, job):
+    create.add_command(each)
+
+
+def _create_one(settings: Settings, make: Callable[[str], Item], how: How) -> None:
+    """`make` is given the namespace; "" is that of whoever uses what is printed."""
+    if how.dry_run == CLIENT:
+        _tell([make(settings.namespace or "")], how)
+    else:
+        run(settings, lambda session: _create_all(session, [Wanted(make(session.namespace))], how))
+
+
+async def _create_all(session: Session, wanted: Sequence[Wanted], how: How) -> None:
+    """Kind by kind, in this order; what fails does not stop the others."""
+    session.wait_for_each(len(wanted))
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def attempt(each: Wanted) -> Item | ApiError:
+        resource, obj = each.item
+        async with limit:
+            try:
+                return resource, await session.client.of(resource).create(obj, dry_run=how.dry_run == SERVER)
+            except ApiError as error:
+                return error
+
+    created: list[Item] = []
+    for _, group in groupby(wanted, key=lambda each: each.item[0]):
+        same_kind = list(group)
+        for each, outcome in zip(same_kind, await asyncio.gather(*map(attempt, same_kind)), strict=True):
+            if isinstance(outcome, ApiError):
+                session.failed(outcome, each.where)
+            else:
+                created.append(outcome)
+    _tell(created, how)
+
+
+def _tell(created: Sequence[Item], how: How) -> None:
+    if how.output is None:
+        said = f" ({how.dry_run} dry run)" if how.dry_run in (CLIENT, SERVER) else ""
+        out("".join(f"{reference(resource, obj.metadata.name)} created{said}\n" for resource, obj in created))
+    elif len(created) == 1:
+        out(documents.one(how.output, created[0]))
+    elif created:
+        out(documents.many(how.output, created))

@@ -1,0 +1,20 @@
+import pytest
+
+from pinnace.api import names
+from pinnace.cli.changes.generators import container_name
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ("nginx", "nginx"),
+        ("registry.example.com:5000/web/Nginx_x:1.27", "nginx-x"),
+        ("app@sha256:0123", "app"),
+        ("-:1", "main"),
+        ("", "main"),
+        ("a" * 62 + "-b", "a" * 62),
+    ],
+)
+def test_a_container_is_called_like_its_image(image: str, name: str) -> None:
+    assert container_name(image) == name
+    assert not names.dns_label(name)

@@ -4,6 +4,9 @@ It keeps to one server and moves on to the next when that one cannot be reached,
 server that swallows packets is found by HTTP/2 keepalive, in three seconds. A name stands for all of its addresses, each a
 server of its own; it is looked up again when none of them can be reached.
 
+A server that does not know a method is left for the next, which may be newer, and so knows whatever the one before does. When
+all that can be reached have been asked, each once, the connection is where it was, and Unimplemented is raised.
+
 What it guarantees about repetition: a call is sent again only when nothing can have happened (there was no connection, or the
 server says so with RetryInfo), or when its caller declares that repeating does no harm. Otherwise a lost answer is
 `OutcomeUnknown`. To tell the two apart, a call is only sent on a connection that is up.
@@ -12,7 +15,7 @@ server says so with RetryInfo), or when its caller declares that repeating does 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -35,6 +38,8 @@ from pinnace.client.errors import (
     outcome_unknown,
     timed_out,
     unavailable,
+    unimplemented,
+    unknown_method,
 )
 from pinnace.client.peer import Peer, addresses, host_of
 from pinnace.runtime import chance
@@ -50,6 +55,8 @@ WRITE_TIMEOUT = 1.0
 
 PresentFence: TypeAlias = Callable[[], Fence | None]
 """The fence of a term for as long as it lasts; then None."""
+Begin: TypeAlias = Callable[[Peer], Any]
+"""Begins the call of a stream at one server."""
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
@@ -57,10 +64,14 @@ R = TypeVar("R", bound=Message)
 class Stream(Generic[R]):
     """What one server sends, until it ends or fails. Never resumed here. `cancel` it when done."""
 
-    def __init__(self, connection: "Connection", peer: Peer, call: Any) -> None:
+    def __init__(self, connection: "Connection", method: str, peer: Peer, begin: Begin) -> None:
         self._connection = connection
+        self._method = method
         self._peer = peer
-        self._call = call
+        self._begin = begin
+        self._call = begin(peer)
+        self._ignorant: list[str] = []
+        """Servers that do not know the method."""
 
     @property
     def endpoint(self) -> str:
@@ -81,7 +92,12 @@ class Stream(Generic[R]):
         except CallCancelled:
             raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
         except grpc.aio.AioRpcError as error:
-            raise self._connection.failed(self._peer, error) from None
+            failure = self._connection.failed(self._peer, error)
+            if not unknown_method(failure):
+                raise failure from None
+            self._ignorant.append(self.endpoint)
+            await self._begin_elsewhere()
+            return await self.read(silence)
         return None if response is grpc.aio.EOF else response
 
     def leave(self) -> None:
@@ -96,29 +112,53 @@ class Stream(Generic[R]):
     def cancel(self) -> None:
         self._call.cancel()
 
+    async def _begin_elsewhere(self) -> None:
+        self._peer = await self._connection.connected(self._method, self._ignorant)
+        self._call = self._begin(self._peer)
+
     async def _next(self) -> Any:
         return await self._call.read()
 
 
 class Duplex(Stream[R], Generic[Q, R]):
-    """A stream in both directions. It outlives those who read it: one that is `read` no longer is still there to be left."""
+    """A stream in both directions. It outlives those who read it: one that is `read` no longer is still there to be left.
 
-    def __init__(self, connection: "Connection", peer: Peer, call: Any) -> None:
-        super().__init__(connection, peer, call)
+    Of what was written to a server that does not know the method only the first request is said again elsewhere: with more, it
+    is Unimplemented at once."""
+
+    def __init__(self, connection: "Connection", method: str, peer: Peer, begin: Begin) -> None:
+        super().__init__(connection, method, peer, begin)
         self._writing = asyncio.Lock()  # gRPC takes one message at a time
+        self._first: Q | None = None
+        self._written = 0
         self._reading: asyncio.Future[Any] | None = None
 
     async def write(self, request: Q, *, patience: float | None = WRITE_TIMEOUT) -> None:
         """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended. A server
         that takes nothing for `patience` seconds is left for the next: raises Unavailable."""
         async with self._writing:
-            try:
-                async with asyncio.timeout(patience):
-                    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), HeedsCancellation():
-                        await self._call.write(request)
-            except TimeoutError:
-                self.abandon()
-                raise unavailable(f"API server {self.endpoint} takes no requests") from None
+            if self._first is None:
+                self._first = request
+            self._written += 1
+            await self._write(request, patience)
+
+    async def _write(self, request: Q, patience: float | None) -> None:
+        try:
+            async with asyncio.timeout(patience):
+                with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), HeedsCancellation():
+                    await self._call.write(request)
+        except TimeoutError:
+            self.abandon()
+            raise unavailable(f"API server {self.endpoint} takes no requests") from None
+
+    async def _begin_elsewhere(self) -> None:
+        async with self._writing:
+            if self._written > 1:
+                raise unimplemented(self._method, self._ignorant)
+            await super()._begin_elsewhere()
+            self._reading = None
+            if self._first is not None:
+                await self._write(self._first, WRITE_TIMEOUT)
 
     async def _next(self) -> Any:
         """gRPC breaks a call off when its reader is cancelled (`_StreamResponseMixin._read` in grpcio): so that is a task that
@@ -207,15 +247,19 @@ class Connection:
 
     async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         """Asks one server for a stream of responses."""
-        peer = await self._connected()
-        call = peer.channel.unary_stream(method, type(request).SerializeToString, response.FromString)(request)
-        return Stream(self, peer, call)
+
+        def begin(peer: Peer) -> Any:
+            return peer.channel.unary_stream(method, type(request).SerializeToString, response.FromString)(request)
+
+        return Stream(self, method, await self.connected(method), begin)
 
     async def duplex(self, method: str, request: type[Q], response: type[R]) -> Duplex[Q, R]:
         """Opens a stream in both directions to one server."""
-        peer = await self._connected()
-        call = peer.channel.stream_stream(method, request.SerializeToString, response.FromString)()
-        return Duplex(self, peer, call)
+
+        def begin(peer: Peer) -> Any:
+            return peer.channel.stream_stream(method, request.SerializeToString, response.FromString)()
+
+        return Duplex(self, method, await self.connected(method), begin)
 
     async def close(self) -> None:
         """Cancels the calls that are under way."""
@@ -225,7 +269,7 @@ class Connection:
     def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError:
         """The error of a call to `peer`, as ours. Moves on when the peer is to blame."""
         failure = from_rpc(error)
-        if isinstance(failure, Unavailable):
+        if isinstance(failure, Unavailable) or unknown_method(failure):
             self.move_on(peer)
         elif isinstance(failure, Unauthenticated):
             peer.doubt()
@@ -237,16 +281,19 @@ class Connection:
             self._current = (self._current + 1) % len(self._peers)
             log.debug("leaving API server %s for %s", peer.endpoint, self.endpoint)
 
-    async def _connected(self) -> Peer:
-        """The first server, from the current one on, that there is a connection to. Raises Unavailable: nothing was sent."""
-        for look_up in (not self._peers, True):
+    async def connected(self, method: str, ignorant: Collection[str] = ()) -> Peer:
+        """The first server, from the current one on, that there is a connection to, but for those that do not know `method`.
+        Raises Unavailable, or Unimplemented when there are such: nothing was sent."""
+        for look_up in (not self._peers, not ignorant):
             if look_up:
                 await self._look_up()
             for _ in self._peers:
                 peer = self._peers[self._current]
-                if await peer.connect():
+                if peer.endpoint not in ignorant and await peer.connect():
                     return peer
                 self.move_on(peer)
+        if ignorant:
+            raise unimplemented(method, ignorant)
         raise unavailable(f"cannot connect to the API server at {', '.join(self._endpoints)}")
 
     async def _look_up(self) -> None:
@@ -267,11 +314,15 @@ class Connection:
         deadline: float,
         retry: bool,
         fence: PresentFence | None,
+        ignorant: tuple[str, ...] = (),
     ) -> R:
+        """`ignorant`: the servers that have been asked, and do not know the method."""
         try:
             async with asyncio.timeout_at(deadline):
-                peer = await self._connected()
+                peer = await self.connected(method, ignorant)
         except TimeoutError:
+            if ignorant:
+                raise unimplemented(method, ignorant) from None
             raise timed_out(f"no connection to the API server at {', '.join(self._endpoints)} in time") from None
         metadata = self._metadata
         if fence is not None:
@@ -292,6 +343,8 @@ class Connection:
         except grpc.aio.AioRpcError as error:
             failure = self.failed(peer, error)
             log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
+            if unknown_method(failure):
+                return await self._attempt(method, request, response, deadline, retry, fence, (*ignorant, peer.endpoint))
             raise _lost(failure, retry) from None
         if log.isEnabledFor(logging.DEBUG):
             trailers = dict(await sent.trailing_metadata())

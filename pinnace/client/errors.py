@@ -14,11 +14,13 @@
     +-- Unavailable             no server, or a server that cannot serve now; nothing happened
     |   +-- Timeout             the deadline passed without an answer (of a read, or before anything was sent)
     |   +-- OutcomeUnknown      a write was sent and its answer lost: it may have happened; read before you repeat it
-    +-- Unimplemented
+    +-- Unimplemented           no API server that can be reached knows the method: all are older than this client
     +-- Internal                a bug of the server, or of this library
 
 gRPC's errors are turned into these in one place, `from_rpc`.
 """
+
+from collections.abc import Collection
 
 import grpc
 import grpc.aio
@@ -188,6 +190,20 @@ def _untold(error: grpc.aio.AioRpcError) -> ApiError:
 def unavailable(message: str) -> Unavailable:
     """Nothing was sent."""
     return Unavailable(Refusal(Code.UNAVAILABLE, "", message))
+
+
+def unknown_method(failure: ApiError) -> bool:
+    """Does the server not have it? A kubelet that lacks what an API server asked of it is told with a reason."""
+    return isinstance(failure, Unimplemented) and not failure.reason
+
+
+def unimplemented(method: str, servers: Collection[str]) -> Unimplemented:
+    """Nothing happened. `method` is like "/pinnace.v1.Pods/Get"; `servers` are those that do not know it."""
+    service, _, name = method.rpartition("/")
+    what = f"{service.rpartition('.')[2].lower()}.{name}"
+    message = f"the API server at {', '.join(servers)} does not know {what}: it is older than this client"
+    hint = "upgrade the API servers first: see docs/upgrading.md"
+    return Unimplemented(Refusal(Code.UNIMPLEMENTED, "", message, metadata=(("hint", hint),)))
 
 
 def fenced(message: str) -> Fenced:

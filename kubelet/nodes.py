@@ -10,7 +10,6 @@ lease is asked for.
 """
 
 from collections.abc import Collection, Mapping
-from importlib.metadata import version
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -23,8 +22,7 @@ from pinnace.api.times import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from pinnace.fit import allocatable
 from pinnace.fit.requests import PODS
-
-KUBELET_VERSION = f"v{version('pinnace')}"
+from pinnace.runtime.build import version
 
 
 class Endpoint(NamedTuple):
@@ -118,7 +116,7 @@ def _set_status(node: Node, machine: Machine, now: float) -> None:
     status.daemonEndpoints.kubeletEndpoint.Port = _port(machine)
     info = status.nodeInfo
     info.operatingSystem, info.architecture, info.osImage = "linux", "amd64", "virtual node of a pinnace fleet"
-    info.containerRuntimeVersion, info.kubeletVersion = f"{machine.runtime}://1", KUBELET_VERSION
+    info.containerRuntimeVersion, info.kubeletVersion = f"{machine.runtime}://1", f"v{version()}"
 
 
 def _addresses(node: Node, machine: Machine) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pinnace.runtime import logs
+from pinnace.runtime import build, logs
 from pinnace.runtime.http import parse_address
 from pinnace.runtime.tracing import Tracer, connect
 
@@ -36,6 +36,7 @@ class Component(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         logs.configure(ctx.params["name"], ctx.params.pop("verbose"), ctx.params.pop("logging_format"))
+        log.info("%s %s", self.name, build.version())
         self._warn_of_strangers()
         return super().invoke(ctx)
 

@@ -1,9 +1,8 @@
-"""`pinnace version`: of this program, and of the server when there is one."""
+"""`pinnace version`: of this program, and of the servers when there are any."""
 
 import asyncio
 import json
 from collections.abc import Mapping
-from importlib import metadata
 
 import click
 
@@ -12,6 +11,10 @@ from pinnace.cli.outcomes import Failure
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note
+from pinnace.client.config import ClientConfig
+from pinnace.runtime import build
+
+TIMEOUT = 3.0
 
 
 @verb(
@@ -26,40 +29,50 @@ from pinnace.cli.terminal.console import note
 def version(settings: Settings, client: bool, output: str | None) -> None:
     """Show the version of this program and of the server.
 
-    It is no error if no server answers.
+    Each with the commit that it was built from, where that is known; of several servers each, when they differ. It is no
+    error if no server answers.
     """
-    versions = {"client": own_version()}
+    own, servers = own_version(), dict[str, str]()
     if not client:
         try:
-            asyncio.run(reach(configuration(settings)))
+            servers = asyncio.run(_ask(configuration(settings), settings.timeout or TIMEOUT))
         except Failure as failure:
             note(str(failure))
-        else:
-            versions["server"] = _ask(settings)
     if output == "json":
-        click.echo(json.dumps(versions, indent=4))
+        click.echo(json.dumps({"client": own} if client else {"client": own, "servers": servers}, indent=4))
     else:
-        click.echo(text(versions))
+        same = len(set(servers.values())) == 1
+        named = {"server" if same else f"server {endpoint}": each for endpoint, each in servers.items()}
+        click.echo(text({"client": own} | named))
+    if any(each != own for each in servers.values()):
+        note("client and servers are not of one build: docs/upgrading.md says what works together")
 
 
 def own_version() -> str:
-    return metadata.version("pinnace")
+    return build.version()
 
 
 def text(versions: Mapping[str, str]) -> str:
     return "\n".join(f"{whose.capitalize()} Version: {number}" for whose, number in versions.items())
 
 
-def _ask(settings: Settings) -> str:
-    """The server's version. Raises what a session raises."""
+async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
+    """The versions of the servers that answer, by endpoint. Raises Failure when none does, and ApiError."""
     from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo  # with gRPC: only when there is a server to ask
-    from pinnace.cli.session import Session, run
+    from pinnace.client.connection import Connection
+    from pinnace.client.errors import Unavailable
 
-    found: list[str] = []
+    async def ask(endpoint: str) -> str | None:
+        connection = Connection([endpoint], tls=config.tls)
+        try:
+            request = GetVersionRequest()
+            return (await connection.call("/pinnace.v1.Version/Get", request, VersionInfo, timeout=timeout)).version
+        except Unavailable as error:
+            note(error.message)
+            return None
+        finally:
+            await connection.close()
 
-    async def ask(session: Session) -> None:
-        answer = await session.client.connection.call("/pinnace.v1.Version/Get", GetVersionRequest(), VersionInfo)
-        found.append(answer.version)
-
-    run(settings, ask)
-    return found[0]
+    await reach(config)
+    answers = await asyncio.gather(*map(ask, config.endpoints))
+    return {endpoint: answer for endpoint, answer in zip(config.endpoints, answers, strict=True) if answer is not None}

@@ -1,6 +1,7 @@
 """The verbs that look at objects and change them, end to end."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import yaml
 
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.client.client import Client
+from pinnace.runtime import build
 from tests.builders import make_node, make_pod
+from tests.conftest import free_port
 from tests.integration.cli.commands import Commands
 
 
@@ -264,7 +267,24 @@ async def test_leader(pinnace: Commands) -> None:
 async def test_version(pinnace: Commands) -> None:
     done = await pinnace("version", "-o", "json")
     versions = json.loads(done.out)
-    assert done.code == 0 and versions["client"] == versions["server"]
+    assert done.code == 0 and set(versions["servers"].values()) == {versions["client"]}
+    assert done.err == ""
+    assert (await pinnace("version")).lines == [f"Client Version: {build.version()}", f"Server Version: {build.version()}"]
+
+
+async def test_version_of_servers_that_are_upgraded(pinnace: Commands, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apiserver.services.version.version", lambda: "0.2.0")
+    done = await pinnace("version")
+    assert (done.code, done.lines[1]) == (0, "Server Version: 0.2.0")
+    assert done.errors == ["note: client and servers are not of one build: docs/upgrading.md says what works together"]
+
+    versions = iter(("0.2.0", "0.3.0"))
+    monkeypatch.setattr("apiserver.services.version.version", lambda: next(versions))
+    two = (server, server.replace("127.0.0.1", "localhost"))
+    done = await replace(pinnace, servers=(*two, f"127.0.0.1:{free_port()}"))("version")
+    assert sorted(line.rpartition(" ")[2] for line in done.lines[1:]) == ["0.2.0", "0.3.0"]
+    assert {line.split()[1] for line in done.lines[1:]} == set(two)
+    assert done.errors[0].startswith("note: cannot connect to the API server at 127.0.0.1:")
 
 
 async def test_logs_of_a_pod_that_is_nowhere_say_where_to_look(pinnace: Commands, client: Client) -> None:

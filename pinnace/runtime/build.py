@@ -1,0 +1,41 @@
+"""Which build of Pinnace this is.
+
+In a git checkout (also one that is installed as editable) the commit is what git says when a process first asks: components
+do so when they start. A wheel and an sdist have it with them from where they were built (hatch_build.py). What was made without
+git has none, and is told apart by its version only.
+"""
+
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+BAKED = Path(__file__).with_name("commit.txt")
+"""In wheels and sdists."""
+
+
+@cache
+def version() -> str:
+    """Such as "0.1.0+73b2091", "0.1.0+73b2091-dirty" or "0.1.0"."""
+    number = metadata.version("pinnace")
+    return f"{number}+{made_from}" if (made_from := commit()) else number
+
+
+@cache
+def commit() -> str:
+    """Of these sources, such as "73b2091", with "-dirty" when they have been changed since; "" when nobody knows."""
+    root = Path(__file__).parents[2]
+    if (root / ".git").exists():
+        return _described(root)
+    return BAKED.read_text().strip() if BAKED.exists() else ""
+
+
+def _described(root: Path) -> str:
+    try:
+        described = subprocess.run(
+            ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--exclude=*"],
+            cwd=root, capture_output=True, text=True, timeout=10, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return described.stdout.strip()

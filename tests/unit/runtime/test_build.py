@@ -1,0 +1,55 @@
+"""Which commit a build says it was made from."""
+
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pinnace.runtime import build
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A tree with this module where it belongs."""
+    folder = tmp_path / "pinnace" / "runtime"
+    folder.mkdir(parents=True)
+    shutil.copy(build.__file__, folder)
+    return tmp_path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def commit_of(sources: Path) -> str:
+    found: str = runpy.run_path(str(sources / "pinnace" / "runtime" / "build.py"))["commit"]()
+    return found
+
+
+def test_of_a_checkout_git_says_it(sources: Path) -> None:
+    git(sources, "init")
+    git(sources, "add", ".")
+    git(sources, "commit", "--message", "first")
+    head = git(sources, "rev-parse", "--short", "HEAD")
+    assert commit_of(sources) == head
+    with (sources / "pinnace" / "runtime" / "build.py").open("a") as file:
+        file.write("\n")
+    assert commit_of(sources) == f"{head}-dirty"
+
+
+def test_of_what_was_built_the_build_says_it(sources: Path) -> None:
+    """Also when it is installed below somebody else's repository."""
+    git(sources.parent, "init")
+    assert commit_of(sources) == ""
+    (sources / "pinnace" / "runtime" / "commit.txt").write_text("73b2091\n")
+    assert commit_of(sources) == "73b2091"
+
+
+@pytest.mark.parametrize(("commit", "version"), [("73b2091-dirty", "0.1.0+73b2091-dirty"), ("", "0.1.0")])
+def test_the_version_has_the_commit(monkeypatch: pytest.MonkeyPatch, commit: str, version: str) -> None:
+    monkeypatch.setattr(build, "commit", lambda: commit)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.1.0")
+    assert build.version.__wrapped__() == version

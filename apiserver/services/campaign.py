@@ -88,6 +88,7 @@ class Campaign:
                     session=self._session.id,
                     interval_ms=round(self._timing.interval * 1000),
                     validity_ms=round(self._timing.validity * 1000),
+                    fences=True,
                 )
             )
         )

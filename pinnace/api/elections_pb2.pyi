@@ -131,14 +131,16 @@ class CampaignRequest(_message.Message):
 class CampaignResponse(_message.Message):
     __slots__ = ("opened", "heartbeat", "elected", "observed", "lost", "resigned")
     class Opened(_message.Message):
-        __slots__ = ("session", "interval_ms", "validity_ms")
+        __slots__ = ("session", "interval_ms", "validity_ms", "fences")
         SESSION_FIELD_NUMBER: _ClassVar[int]
         INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
         VALIDITY_MS_FIELD_NUMBER: _ClassVar[int]
+        FENCES_FIELD_NUMBER: _ClassVar[int]
         session: int
         interval_ms: int
         validity_ms: int
-        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., validity_ms: _Optional[int] = ...) -> None: ...
+        fences: bool
+        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., validity_ms: _Optional[int] = ..., fences: _Optional[bool] = ...) -> None: ...
     class HeartbeatAck(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]

@@ -15,7 +15,8 @@ that it leaves, a stream that breaks is a death, and the key would be gone befor
 A token that was given up never comes back, even if a server still holds it for this candidate: whoever acts has taken the end
 of the term for the end of all that it had not heard of yet, which with the same token could still happen.
 
-None of this is what keeps a deposed leader from doing harm: the fence is (see Fence in pods.proto).
+None of this is what keeps a deposed leader from doing harm: the fence is (see Fence in pods.proto). So nobody leads with a
+server that is too old to heed it. What is written through such a server before the candidate hears so still goes unfenced.
 """
 
 import asyncio
@@ -195,6 +196,8 @@ class Candidate:
             self._handle(response)
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         opened = response.opened
+        if not opened.fences:
+            self._shun(stream)
         if opened.session == self._forsaken:
             raise unavailable("the term has lapsed while its session was being resumed; begin a new one")
         now = self._clock.monotonic()
@@ -208,6 +211,15 @@ class Candidate:
         self._extend(sent, now)
         if self._resigning:
             await stream.write(RESIGN)
+
+    def _shun(self, stream: Stream) -> None:
+        """Does not lead with this server. Raises Unavailable."""
+        stream.leave()
+        reason = f"API server {stream.endpoint} is older than this program, and does not fence what leaders write"
+        if self._term is not None:
+            self._forsake()
+            self._lose(reason)
+        raise unavailable(reason)
 
     async def _listen(self, stream: Stream) -> None:
         while (response := await stream.read()) is not None:

@@ -52,8 +52,10 @@ class Conversation:
         assert request is not None, "the candidate has left"
         return request
 
-    def opened(self, session: int) -> None:
-        opened = CampaignResponse.Opened(session=session, interval_ms=int(INTERVAL * 1000), validity_ms=int(VALIDITY * 1000))
+    def opened(self, session: int, *, fences: bool = True) -> None:
+        opened = CampaignResponse.Opened(
+            session=session, interval_ms=int(INTERVAL * 1000), validity_ms=int(VALIDITY * 1000), fences=fences
+        )
         self._answers.put_nowait(CampaignResponse(opened=opened))
 
     def elected(self, token: int) -> None:
@@ -287,6 +289,40 @@ async def test_leaves_a_server_that_does_not_answer(
         await clock.advance(INTERVAL)
     assert await (await elsewhere.next(clock)).opening() == (5, 7)
     assert candidate.token == 7
+
+
+async def test_leaves_a_server_that_does_not_fence(
+    servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+) -> None:
+    """One that is older than fences in metadata: it would let through whatever a leader writes after its term."""
+    old, new = (Electorate(server) for server in servers)
+    waiting = await old.first()
+    await waiting.opening()
+    waiting.opened(session=5, fences=False)
+    waiting.elected(token=7)
+    arrived = await new.next(clock)
+    assert candidate.healthy is not None
+    await arrived.opening()
+    arrived.opened(session=6)
+    arrived.elected(token=8)
+    assert await history.grows_to(1) == [8]
+    assert candidate.healthy is None
+
+
+async def test_a_leader_does_not_go_on_with_a_server_that_does_not_fence(
+    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+) -> None:
+    """Its term ends at once, and the next server deletes its key."""
+    old = Electorate(servers[1])
+    await servers[0].stop()
+    resumed = await old.next(clock)
+    assert await resumed.opening() == (5, 7)
+    resumed.opened(session=5, fences=False)
+    resumed.elected(token=7)
+    assert "does not fence what leaders write" in str((await history.grows_to(2))[1])
+    assert candidate.token is None
+    opening = (await (await old.next(clock)).hear()).open
+    assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)
 
 
 async def left(server: FakeServer, clock: FakeClock) -> Conversation:

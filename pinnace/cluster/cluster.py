@@ -34,12 +34,13 @@ from pinnace.cluster.spec import (
     KUBELET,
     SCHEDULER,
     ClusterSpec,
+    by_us,
     fleets,
     pki_folder,
     plan,
 )
 from pinnace.cluster.startup import Missing
-from pinnace.cluster.state import ClusterState, planned
+from pinnace.cluster.state import ClusterState, ProcessRecord, planned
 from pinnace.cluster.view import ProcessStatus
 from pinnace.pki.folder import ADMIN
 from pinnace.runtime import procfs
@@ -295,10 +296,12 @@ class Cluster:
     def _spawn(self, name: str) -> None:
         if name in self._children:
             self._children[name].wait()  # it has ended: this only reaps it
-        if self.state.find(name).process:  # one that has ended would hide this one, until it is written down
-            self._state = self.state.with_process(name, None)
+        before = self.state.find(name)
+        anew = ProcessRecord(by_us(before.plan))
+        if anew != before:  # one that has ended would hide this one, until it is written down
+            self._state = self.state.with_record(anew)
             self.folder.write(self._state)
-        child = self._children[name] = processes.spawn(self.state.find(name).plan, self.folder.log(name))
+        child = self._children[name] = processes.spawn(anew.plan, self.folder.log(name))
         process = procfs.identify(child.pid)
         if process is None:
             raise self._ended(name)

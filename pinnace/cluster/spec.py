@@ -157,6 +157,12 @@ def _fitted(plan: Plan, fittings: Fittings) -> Plan:
     return replace(plan, argv=(*plan.argv, *fittings.arguments(plan.name)), environment=environment)
 
 
+def by_us(plan: Plan) -> Plan:
+    """The same process, of the installation that runs this: whoever starts a part of a cluster again starts what they have, as
+    after an upgrade, and not what the cluster began with. etcd is what it was."""
+    return plan if plan.component == ETCD else replace(plan, argv=(sys.executable, *plan.argv[1:]))
+
+
 def etcd_folder(data_dir: Path) -> Path:
     return data_dir / "etcd"
 

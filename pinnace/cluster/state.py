@@ -63,7 +63,12 @@ class ClusterState:
         return [record for record in self.processes if record.component == component]
 
     def with_process(self, name: str, process: Identity | None) -> "ClusterState":
-        return replace(self, processes=tuple(replace(r, process=process) if r.name == name else r for r in self.processes))
+        """Raises KeyError."""
+        return self.with_record(replace(self.find(name), process=process))
+
+    def with_record(self, record: ProcessRecord) -> "ClusterState":
+        """In place of the one of that name."""
+        return replace(self, processes=tuple(record if r.name == record.name else r for r in self.processes))
 
 
 def planned(spec: ClusterSpec, plans: Sequence[Plan], made: Sequence[Path], now: float) -> ClusterState:

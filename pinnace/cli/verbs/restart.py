@@ -26,7 +26,8 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
     """Start processes of a local cluster again.
 
     Those that are named, or all that do not run. They come back at their old addresses, with etcd's data as it was; the command
-    returns when they are ready. A process that runs is not touched.
+    returns when they are ready. A process that runs is not touched. What starts is the version that this command has, whichever
+    the cluster was begun with.
     """
     folder = contexts.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,32 @@ def test_no_answer_from_a_local_cluster_names_restart(tmp_path: Path) -> None:
     assert "`pinnace up`" in hint("127.0.0.1:2"), "none of its API servers was asked"
     Folder(tmp_path).remove()
     assert "`pinnace up`" in hint("127.0.0.1:1")
+
+
+async def test_what_starts_again_is_of_the_installation_that_starts_it(tmp_path: Path) -> None:
+    """After an upgrade, or from another environment. etcd is none of its programs, and stays the one that there was."""
+    path, elsewhere = tmp_path / "cluster", "/elsewhere/bin/python"
+    addresses = iter(Ports().next, None)
+    plans = [
+        Plan(component, f"{component}-0", f"127.0.0.1:{next(addresses)}", f"127.0.0.1:{next(addresses)}", argv)
+        for component, argv in {
+            "etcd": (sys.executable, "-c", "import time; time.sleep(60)", "etcd", str(path)),
+            "scheduler": (elsewhere, "-c", "import time; time.sleep(60)", "scheduler", str(path)),
+        }.items()
+    ]
+    made = Folder(path).create()
+    state = planned(ClusterSpec(data_dir=path), plans, made, 0.0)
+    Folder(path).claim(state.with_process("etcd-0", DEAD).with_process("scheduler-0", DEAD))
+    cluster = Cluster.load(path)
+    try:
+        cluster.revive(["etcd-0", "scheduler-0"])
+        records = {record.component: record for record in Cluster.load(path).state.processes}
+        assert records["etcd"].plan == plans[0]
+        assert records["scheduler"].plan == replace(plans[1], argv=(sys.executable, *plans[1].argv[1:]))
+        for name, record in records.items():
+            assert procfs.find(record.plan.argv) == record.process, name
+    finally:
+        await cluster.down()
 
 
 async def test_what_was_started_is_found_though_it_could_not_be_written_down(

@@ -1,6 +1,7 @@
 """What must be there in every cluster, made by the first server that finds it missing: namespaces, default roles and bindings.
 
-Several servers may do it at once: what one has made, the others leave alone.
+Several servers may do it at once, also of several versions: whoever is overtaken by another looks at what that one has made,
+and completes it.
 """
 
 import logging
@@ -13,8 +14,10 @@ from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth import defaults
 from apiserver.auth.user import SERVER
 from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.errors import CacheBehind
 from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
+from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, Resource
@@ -25,7 +28,9 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 0.5
 """Seconds between two attempts."""
+READ_TIMEOUT = 5.0
 _BY = Request(SERVER)
+_OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
 
 
 class Bootstrap:
@@ -37,19 +42,29 @@ class Bootstrap:
     async def run(self) -> None:
         """Returns when everything is there; the cacher has been loaded. Writes nothing when it was before, so that a store that
         takes no writes does not keep a server from its work."""
-        while problems := await self._provide():
-            log.warning("cannot make what every cluster has: %s", problems[0])
-            await self._clock.sleep(INTERVAL)
+        while refused := await self._provide():
+            problems = [each.message for each in refused if each.code not in _OVERTAKEN]
+            if problem := problems[0] if problems else await self._catch_up():
+                log.warning("cannot make what every cluster has: %s", problem)
+                await self._clock.sleep(INTERVAL)
 
-    async def _provide(self) -> Sequence[str]:
-        """What went wrong."""
+    async def _catch_up(self) -> str:
+        """Until what others have written can be seen; why it cannot be, or ""."""
+        try:
+            await self._cacher.fresh(READ_TIMEOUT)
+        except (StorageError, CacheBehind) as error:
+            return str(error)
+        return ""
+
+    async def _provide(self) -> Sequence[Refusal]:
+        """What did not come about."""
         return [
             *await self._put(NAMESPACES, map(_namespace, PERMANENT)),
             *await self._put(CLUSTER_ROLES, defaults.cluster_roles()),
             *await self._put(CLUSTER_ROLE_BINDINGS, defaults.cluster_role_bindings()),
         ]
 
-    async def _put(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[str]:
+    async def _put(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
         cache, store = self._cacher.of(resource), self._stores[resource]
         missing, lacking = [], []
         for each in wanted:
@@ -60,11 +75,7 @@ class Bootstrap:
                 lacking.append(completed)
         created = await store.create(missing, _BY) if missing else []
         updated = await store.update(lacking, _BY) if lacking else []
-        return [
-            outcome.message
-            for outcome in (*created, *updated)
-            if isinstance(outcome, Refusal) and outcome.code is not Code.ALREADY_EXISTS
-        ]
+        return [outcome for outcome in (*created, *updated) if isinstance(outcome, Refusal)]
 
 
 def _namespace(name: str) -> Namespace:

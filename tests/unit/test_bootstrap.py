@@ -1,14 +1,20 @@
 """What every cluster has, when the store has lost it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 import pytest
 
 from apiserver.assembly import Assembly
+from apiserver.auth import defaults
 from apiserver.registry.errors import Rejected
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import NamespaceList
+from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule
+from pinnace.api.resources import CLUSTER_ROLES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ListRequest
 from tests.unit.auth.matrix import PEOPLE, Caller
@@ -31,6 +37,71 @@ async def server() -> AsyncIterator[tuple[Assembly, FlakyStorage]]:
     yield assembly, storage
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+VERSION: ContextVar[str] = ContextVar("version", default="old")
+"""Of the server that the present task belongs to."""
+
+
+@asynccontextmanager
+async def servers(storage: MemoryStorage, *versions: str) -> AsyncIterator[list[Assembly]]:
+    """Several that start at once, when all of them have made sure that everything is there."""
+    assemblies, running = [Assembly(storage) for _ in versions], []
+    for assembly, version in zip(assemblies, versions, strict=True):
+        VERSION.set(version)
+        running.append(asyncio.ensure_future(assembly.run()))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            for assembly in assemblies:
+                await assembly.bootstrapped.wait()
+        yield assemblies
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def scheduler_role(assembly: Assembly) -> ClusterRole:
+    entry = assembly.cacher.of(CLUSTER_ROLES).get(CLUSTER_ROLES.key("", "system:kube-scheduler"))
+    assert entry is not None
+    return entry.obj
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> PolicyRule:
+    """What the role of schedulers has in the new version only."""
+    rule = PolicyRule(verbs=["get"], apiGroups=["new"], resources=["things"])
+    roles = defaults.cluster_roles
+
+    def of_this_version() -> list[ClusterRole]:
+        made = list(roles())
+        for role in made:
+            if VERSION.get() == "new" and role.metadata.name == "system:kube-scheduler":
+                role.rules.append(rule)
+        return made
+
+    monkeypatch.setattr(defaults, "cluster_roles", of_this_version)
+    return rule
+
+
+async def test_two_servers_of_a_new_version_complete_a_role_at_once(
+    newer: PolicyRule, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = MemoryStorage()
+    async with servers(storage, "old") as (old,):
+        assert newer not in scheduler_role(old).rules
+    async with servers(storage, "new", "new") as upgraded:
+        await eventually(lambda: all(newer in scheduler_role(server).rules for server in upgraded))
+        assert [list(scheduler_role(server).rules).count(newer) for server in upgraded] == [1, 1]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_role_that_an_older_server_has_just_made_is_completed(
+    newer: PolicyRule, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with servers(MemoryStorage(), "old", "new") as (_, new):
+        await eventually(lambda: newer in scheduler_role(new).rules)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def namespaces(assembly: Assembly, caller: Caller) -> set[str]:

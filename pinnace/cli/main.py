@@ -31,6 +31,7 @@ SECTIONS = {
         "apply": "Create or change objects to match manifests.",
         "create": "Create objects: those of manifests, or simple ones without a manifest.",
         "diff": "Show what `apply` would change.",
+        "edit": "Change objects in an editor.",
         "patch": "Change fields of objects.",
         "delete": "Delete objects.",
         "scale": "Set how many pods a deployment or a replica set is to have.",

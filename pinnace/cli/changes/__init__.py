@@ -3,6 +3,7 @@
 compare_and_swap.py  read, change, write, and again when somebody else was faster
 apply_decisions.py   what `apply` does with each object, given what is there (pure); applier.py carries it out
 generators.py        the objects that `create` makes without a manifest (pure)
+editing.py           what `edit` puts before a person, and what it makes of what comes back
 edits.py             the little languages of `label`, `annotate` and `taint` (pure); labelling.py: what the first two share
 deleting.py          many objects at once
 draining.py          which pods of a node may go, and evicting them

@@ -2,22 +2,19 @@
 
 from collections.abc import Iterable, Iterator
 from difflib import unified_diff
-from typing import Any
 
 import click
 
 from pinnace.api.codec import to_dict
-from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import Object
+from pinnace.cli.objects.written import written
 from pinnace.cli.output.documents import dump
 
-_SERVERS_OWN = ("creationTimestamp", "generation", "resourceVersion", "uid")
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def difference(name: str, before: Object | None, after: Object | None) -> list[str]:
-    """Lines; none when there is nothing to tell. What people do not write is left out: status, the server's own metadata, and
-    what `apply` notes for itself."""
+    """Lines; none when there is nothing to tell. What people do not write is left out."""
     return list(unified_diff(_lines(before), _lines(after), f"{name} (live)", f"{name} (applied)", lineterm=""))
 
 
@@ -29,11 +26,4 @@ def coloured(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _lines(obj: Object | None) -> list[str]:
-    return [] if obj is None else dump("yaml", _written(to_dict(obj))).splitlines()
-
-
-def _written(data: dict[str, Any]) -> dict[str, Any]:
-    metadata = {key: value for key, value in data["metadata"].items() if key not in _SERVERS_OWN}
-    if annotations := {key: value for key, value in metadata.pop("annotations", {}).items() if key != LAST_APPLIED}:
-        metadata["annotations"] = annotations
-    return {key: metadata if key == "metadata" else value for key, value in data.items() if key != "status"}
+    return [] if obj is None else dump("yaml", written(to_dict(obj))).splitlines()

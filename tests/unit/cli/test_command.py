@@ -41,7 +41,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "line"),
     [
         (["gett", "pods"], 'error: unknown command "gett"; did you mean "get"?'),
-        (["edit", "pod", "a"], 'error: pinnace has no "edit" (yet)'),
+        (["attach", "a"], 'error: pinnace has no "attach" (yet)'),
         (["xyzzy"], 'error: unknown command "xyzzy"'),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
         (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),

@@ -1,0 +1,116 @@
+"""`edit`, with programs for editors: what is saved is stored, or it is said what is wrong; nothing that was written is lost."""
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pinnace.api.merge import LAST_APPLIED
+from tests.integration.cli.commands import Commands, Done, command
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec: {containers: [{name: main, image: "app:1"}]}
+"""
+Editor = Callable[[str], str]
+
+
+@pytest.fixture
+async def pinnace(pinnace: Commands) -> Commands:
+    assert (await pinnace("apply", "-f", "-", stdin=POD)).code == 0
+    return pinnace
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Editor:
+    """Makes an editor of lines of shell, in which $1 is the file; it keeps what it was shown last in "shown"."""
+
+    def made(script: str) -> str:
+        path = tmp_path / "editor"
+        path.write_text(f'#!/bin/sh\nset -e\ncp "$1" {tmp_path}/shown\n{script}\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return str(path)
+
+    return made
+
+
+async def edit(pinnace: Commands, editor: str, tmp_path: Path, what: str = "pod/a") -> Done:
+    with_editor = Commands(pinnace.servers, pinnace.forkserver, {"KUBE_EDITOR": editor, "TMPDIR": str(tmp_path)})
+    return await with_editor("edit", what)
+
+
+def kept(tmp_path: Path) -> list[str]:
+    return [path.read_text() for path in tmp_path.glob("pinnace-edit-*")]
+
+
+async def image(pinnace: Commands) -> str:
+    return (await pinnace("get", "pod", "a", "-o", "jsonpath={.spec.containers[0].image}")).out.strip()
+
+
+async def test_what_is_saved_is_stored(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+    done = await edit(pinnace, editor('sed -i s/app:1/app:2/ "$1"'), tmp_path)
+    assert (done.code, done.out, done.err) == (0, "pod/a edited\n", "")
+    assert (await image(pinnace), kept(tmp_path)) == ("app:2", [])
+    shown = (tmp_path / "shown").read_text()
+    assert shown.startswith("# Change what")
+    assert not any(own in shown for own in ("status:", "uid:", "resourceVersion:", LAST_APPLIED)), "what people do not write"
+    assert LAST_APPLIED in (await pinnace("get", "pod", "a", "-o", "yaml")).out, "and it is kept"
+
+
+@pytest.mark.parametrize("script", ["", ': > "$1"', 'echo "# well" >> "$1"'])
+async def test_what_is_left_as_it_is_changes_nothing(pinnace: Commands, editor: Editor, tmp_path: Path, script: str) -> None:
+    done = await edit(pinnace, editor(script), tmp_path)
+    assert (done.code, done.out, done.err) == (0, "", "note: pod/a: nothing was changed\n")
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ("s/image:/imago:/", 'unknown field; did you mean "image"?'),
+        ("s/name: a/name: b/", 'metadata.name: may not be changed (it is "a")'),
+        ("s/restartPolicy: .*/restartPolicy: Never/", "spec: Forbidden: "),
+    ],
+)
+async def test_what_is_wrong_is_opened_again_and_said(
+    pinnace: Commands, editor: Editor, tmp_path: Path, wrong: str, complaint: str
+) -> None:
+    mended = (
+        f'if [ -e {tmp_path}/again ]; then cp {tmp_path}/right "$1"; else cp "$1" {tmp_path}/right; sed -i "{wrong}" "$1"; fi'
+    )
+    done = await edit(pinnace, editor(f"{mended}; touch {tmp_path}/again; sed -i s/app:1/app:2/ {tmp_path}/right"), tmp_path)
+    assert (done.code, done.out) == (0, "pod/a edited\n"), done.err
+    assert complaint in (tmp_path / "shown").read_text()
+    assert await image(pinnace) == "app:2"
+
+
+async def test_what_stays_wrong_is_given_up_and_kept(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+    done = await edit(pinnace, editor('sed -i s/image:/imago:/ "$1"'), tmp_path)
+    assert done.code == 5
+    (text,) = kept(tmp_path)
+    assert "imago: app:1" in text
+    assert f"what you wrote is in {tmp_path}/pinnace-edit-" in done.errors[-1]
+
+
+async def test_who_was_overtaken_undoes_nothing(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+    """A change of the status is no matter; one of what was edited is a conflict, and what was written is kept."""
+    server = ",".join(pinnace.servers)
+    patch = " ".join(command("--server", server, "patch", "pod", "a"))
+    beside = f"""{patch} --subresource status -p '{{"status": {{"message": "well"}}}}' >&2"""
+    done = await edit(pinnace, editor(f'{beside}; sed -i s/app:1/app:2/ "$1"'), tmp_path)
+    assert (done.code, done.out) == (0, "pod/a edited\n"), done.err
+    beside = f"""{patch} -p '{{"metadata": {{"labels": {{"by": "another"}}}}}}' >&2"""
+    done = await edit(pinnace, editor(f'{beside}; sed -i s/app:2/app:3/ "$1"'), tmp_path)
+    assert (done.code, done.out) == (4, "")
+    assert await image(pinnace) == "app:2"
+    assert "image: app:3" in kept(tmp_path)[0]
+
+
+async def test_an_editor_that_fails_is_no_change(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+    done = await edit(pinnace, editor("exit 3"), tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert (await edit(pinnace, "/no/such/editor", tmp_path)).code == 2
+    assert (await edit(pinnace, "true", tmp_path, what="pods")).code == 2

@@ -8,9 +8,9 @@
 Guarantees:
 * What is sent is read when it is sent: of several changes of one key only the latest goes out.
 * A key is in at most one call at a time, so its writes reach the server in order.
-* Nothing is lost: keys of a call that failed as a whole are sent again, after a backoff, for as long as it takes. So is a key
-  that was refused by itself, after a backoff of its own: a webhook that was away comes back, and one that said no may be asked
-  again, as Kubernetes' kubelet does.
+* Nothing is lost: keys of a call that failed as a whole, whatever the error, are sent again, after a backoff, for as long as it
+  takes. So is a key that was refused by itself, after a backoff of its own: a webhook that was away comes back, and one that
+  said no may be asked again, as Kubernetes' kubelet does.
 * Memory is bounded by the number of keys: each is dirty once.
 
 There is no timer but for what was refused: a sender that is free takes what there is. Under load batches fill up by themselves,
@@ -31,7 +31,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import Exhausted, Unavailable, from_status
+from pinnace.client.errors import ApiError, from_status
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise
@@ -94,7 +94,7 @@ class BatchWriter(Generic[M]):
         """Sends until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._senders):
-                attempt = supervise(self._name, self._loop, retry_on=(Unavailable, Exhausted), clock=self._clock)
+                attempt = supervise(self._name, self._loop, retry_on=(ApiError,), clock=self._clock)
                 group.create_task(attempt)
             group.create_task(self._repeat())
 

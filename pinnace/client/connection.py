@@ -7,16 +7,17 @@ server of its own; it is looked up again when none of them can be reached.
 A server that does not know a method is left for the next, which may be newer, and so knows whatever the one before does. When
 all that can be reached have been asked, each once, the connection is where it was, and Unimplemented is raised.
 
-What it guarantees about repetition: a call is sent again only when nothing can have happened (there was no connection, or the
-server says so with RetryInfo), or when its caller declares that repeating does no harm. Otherwise a lost answer is
-`OutcomeUnknown`. To tell the two apart, a call is only sent on a connection that is up.
+What it guarantees about repetition: a call is sent again only when nothing can have happened (there was no connection, the
+server says so with RetryInfo, or it does not know who calls), or when its caller declares that repeating does no harm.
+Otherwise a lost answer is `OutcomeUnknown`. To tell the two apart, a call is only sent on a connection that is up.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import grpc
@@ -223,8 +224,9 @@ class Connection:
         attempt is sent: what it writes commits only while this leader leads (pinnace.api.fences); None: Fenced is raised.
         """
         deadline = asyncio.get_running_loop().time() + timeout
+        send = partial(self._attempt, method, request, response, deadline, retry, fence)
         try:
-            return await self._attempt(method, request, response, deadline, retry, fence)  # most succeed: no machinery
+            return await _introduced(send)  # most succeed: no machinery
         except ApiError as error:
             if not _repeatable(error, retry):
                 raise
@@ -241,7 +243,7 @@ class Connection:
             """The first one has been made."""
             if (error := next(told, None)) is not None:
                 raise error
-            return await self._attempt(method, request, response, deadline, retry, fence)
+            return await _introduced(send)
 
         return await attempts(attempt)
 
@@ -350,6 +352,14 @@ class Connection:
             trailers = dict(await sent.trailing_metadata())
             log.debug("%s at %s: OK, request %s", method, peer.endpoint, trailers.get(REQUEST_ID_KEY, "unknown"))
         return answer
+
+
+async def _introduced(send: Callable[[], Awaitable[R]]) -> R:
+    """Who is not known asks once more: the connection may be older than the certificate that is there by now."""
+    try:
+        return await send()
+    except Unauthenticated:
+        return await send()
 
 
 def _lost(failure: ApiError, retry: bool) -> ApiError:

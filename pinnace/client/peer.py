@@ -11,6 +11,8 @@ from pinnace.runtime.tls import Credentials, Renewed
 
 CONNECT_TIMEOUT = 1.0
 """Seconds that one server is given to accept a connection, before the next is tried."""
+GRACE = 5.0
+"""Seconds that calls are given which are under way when their connection is replaced."""
 LOOKUP_TIMEOUT = 1.0
 """Seconds that a name server is given."""
 MAX_MESSAGE = 64 << 20
@@ -42,6 +44,7 @@ class Peer:
         self._shown: Credentials | None = None
         self._doubted = False
         self._channel: grpc.aio.Channel | None = None
+        self._retired: set[asyncio.Task[None]] = set()
 
     @property
     def channel(self) -> grpc.aio.Channel:
@@ -56,14 +59,14 @@ class Peer:
             return True
         self._doubted = False
         if self._tls is not None and (self._tls.renew() or self._shown is not self._tls.current):
-            await self.close()
+            self._retire()
             state = self.channel.get_state(try_to_connect=True)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
                     await self.channel.wait_for_state_change(state)
                     state = self.channel.get_state(try_to_connect=True)
-        except (TimeoutError, grpc.aio.UsageError):  # the latter when another caller has closed it, to show what is new
+        except (TimeoutError, grpc.aio.UsageError):  # the latter when it was closed meanwhile
             return False
         return state is grpc.ChannelConnectivity.READY
 
@@ -75,6 +78,17 @@ class Peer:
         if self._channel is not None:
             channel, self._channel = self._channel, None
             await channel.close()
+        for task in self._retired:
+            task.cancel()
+        await asyncio.gather(*self._retired, return_exceptions=True)
+
+    def _retire(self) -> None:
+        """Makes room for a new channel. What was sent on the old one is answered there."""
+        if self._channel is not None:
+            task = asyncio.create_task(_close_later(self._channel))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+            self._channel = None
 
     def _open(self) -> grpc.aio.Channel:
         if self._tls is None:
@@ -82,6 +96,13 @@ class Peer:
         self._shown = self._tls.current
         named = [("grpc.ssl_target_name_override", self._host)] if self._host else []
         return grpc.aio.secure_channel(self.endpoint, self._shown.for_channel(), options=[*OPTIONS, *named])
+
+
+async def _close_later(channel: grpc.aio.Channel) -> None:
+    try:
+        await asyncio.sleep(GRACE)
+    finally:
+        await channel.close()
 
 
 def host_of(endpoint: str) -> str:

@@ -2,7 +2,7 @@
 
     submit --> pending --batch--> delete, with the uid as precondition, and condition DisruptionTarget --> event Preempted
                   ^                 |
-                  '--- the API, or its webhook, is away: for DEADLINE seconds at most
+                  '--- a TRANSIENT error: for DEADLINE seconds at most
 
 A victim that is gone already is as good as deleted; one that cannot be deleted in time stays, which is logged. The pod that it
 was to make room for is told of neither: it is woken when room is there, and asks for preemption anew when it is tried anew.
@@ -16,7 +16,17 @@ from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
-from pinnace.client.errors import ApiError, Conflict, Fenced, Internal, NotFound, Unavailable, from_status
+from pinnace.client.errors import (
+    ApiError,
+    Conflict,
+    Exhausted,
+    Fenced,
+    Internal,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+    from_status,
+)
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.placed_pod import PlacedPod
@@ -32,6 +42,8 @@ AGAIN = 0.2
 """Seconds between two tries."""
 REASON = "PreemptionByScheduler"
 """Of the victim's condition."""
+TRANSIENT = Unavailable | Internal | Unauthenticated | Exhausted
+"""They say nothing of the victim: a webhook is away, a certificate has ended, etcd is full."""
 
 
 class Pods(Protocol):
@@ -111,7 +123,7 @@ class Evictions:
         for each, answer in zip(batch, answers, strict=True):
             if answer is None:
                 self._recorder.event(each.pod, "Normal", "Preempted", each.told)
-            elif isinstance(answer, Unavailable | Internal) and self._clock.monotonic() < each.until:
+            elif isinstance(answer, TRANSIENT) and self._clock.monotonic() < each.until:
                 left.append(each)
             elif not isinstance(answer, NotFound | Conflict | Fenced):
                 log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)

@@ -210,6 +210,20 @@ async def test_a_client_whose_certificate_ends_connects_anew_with_the_next_one(t
         await client.nodes.list()
 
 
+async def test_nobody_notices_that_a_certificate_ends_which_was_renewed_in_time(tmp_path: Path) -> None:
+    """The connection is older, and nothing has broken it: calls that are under way together move on to a new one."""
+    later = [0.0]
+    async with door(tmp_path, lambda: SYSTEM_CLOCK.time() + later[0]) as server:
+        provide_admin(tmp_path, datetime.now(UTC) + timedelta(days=1) - LIFETIME)
+        client = server.client("admin")
+        await client.nodes.list()
+        provide_admin(tmp_path, datetime.now(UTC))
+        later[0] = timedelta(days=2).total_seconds()
+        nodes = [make_node(f"n{number}").new() for number in range(20)]
+        await asyncio.gather(*(client.nodes.create(node) for node in nodes), *(client.nodes.list() for _ in nodes))
+        assert len((await client.nodes.list()).items) == len(nodes)
+
+
 def provide_admin(folder: Path, now: datetime) -> None:
     """A certificate made at that time, in place of the one that is there."""
     (folder / "admin.crt").unlink()

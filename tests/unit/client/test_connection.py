@@ -75,6 +75,20 @@ async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect
     assert await get(connect(one, two), retry=False) == two.address
 
 
+@pytest.mark.parametrize("retry", [True, False])
+async def test_who_is_not_known_asks_once_more(serve: Serve, connect: Connect, retry: bool) -> None:
+    """Nothing happened, and what is shown with the next connection may be another certificate."""
+    unknown = Refusal(Code.UNAUTHENTICATED, "CertificateExpired", "renew it")
+    server = await serve()
+    answering(server, unavailable(), unknown, unknown, unknown, unknown)
+    connection = connect(server)
+    with pytest.raises(errors.Unauthenticated):
+        await get(connection, retry=retry)
+    assert len(server.calls) == 3
+    answering(server, unknown)
+    assert await get(connection, retry=retry) == server.address
+
+
 async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) -> None:
     server = await serve()
     answering(server, unavailable(retry_after=0.2))

@@ -10,7 +10,7 @@ from kubelet.batches import FIRST_PAUSE, LONGEST_PAUSE, BatchWriter
 from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import unavailable
+from pinnace.client.errors import from_refusal
 from tests.clock import FakeClock
 
 
@@ -127,11 +127,21 @@ async def test_a_key_with_nothing_to_say_is_not_sent(server: Server, writer: Bat
     assert (server.calls, writer.pending) == ([], 0)
 
 
+WHOLE = [
+    Refusal(Code.UNAVAILABLE, "", "no API server"),
+    Refusal(Code.UNAUTHENTICATED, "CertificateExpired", "renew it"),
+    Refusal(Code.PERMISSION_DENIED, "Forbidden", "a role is missing"),
+    Refusal(Code.INTERNAL, "", "a bug of the server"),
+    Refusal(Code.INVALID_ARGUMENT, "", "a bug here"),
+]
+
+
+@pytest.mark.parametrize("refusal", WHOLE, ids=lambda refusal: refusal.code.name)
 async def test_a_call_that_fails_is_repeated_with_what_is_true_by_then(
-    server: Server, writer: BatchWriter[StringValue]
+    server: Server, writer: BatchWriter[StringValue], refusal: Refusal
 ) -> None:
     await server.mark(writer, a="a1", b="b1")
-    server.calls[0].answer.set_exception(unavailable("no API server"))
+    server.calls[0].answer.set_exception(from_refusal(refusal))
     await server.clock.advance(0.0)
     await server.mark(writer, a="a2", b=None)
     assert len(server.calls) == 1, "there is a backoff"

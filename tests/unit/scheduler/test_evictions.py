@@ -83,6 +83,17 @@ async def test_while_a_webhook_is_away_they_are_tried_again(world: World) -> Non
     assert len(world.api.deletes) == 2 and len(world.api.events) == 2
 
 
+@pytest.mark.parametrize("code", [Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED])
+async def test_what_says_nothing_of_the_victims_does_not_spare_them(world: World, code: Code) -> None:
+    """A certificate that has ended, or a database that is full."""
+    world.api.whole = Refusal(code, "", "not now")
+    world.submit()
+    await world.clock.advance(0)
+    world.api.whole = None
+    await world.clock.advance(AGAIN)
+    assert len(world.api.deletes) == 2 and len(world.api.events) == 2
+
+
 async def test_an_unavailable_server_is_tried_again_until_the_deadline(world: World) -> None:
     world.api.whole = DOWN
     world.submit()

@@ -26,13 +26,12 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from kubelet import metrics
-from kubelet.delayqueue import DelayQueue
+from kubelet.refused import Refused
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, from_status
-from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise
 
@@ -42,8 +41,6 @@ M = TypeVar("M", bound=Message)
 
 TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
 """Codes of a single item after which it is sent again, and the others wait with it: the server has trouble."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds until a key that was refused is sent again; they double each time."""
 
 
 class BatchWriter(Generic[M]):
@@ -72,8 +69,7 @@ class BatchWriter(Generic[M]):
         self._dirty: OrderedDict[str, None] = OrderedDict()
         self._flying: set[str] = set()
         self._again: set[str] = set()  # marked while in flight
-        self._refused: dict[str, Backoff] = {}  # by key, from its first refusal in a row
-        self._later = DelayQueue(clock)  # of these, those that wait
+        self._refused = Refused(clock)
         self._work = asyncio.Event()
 
     def mark(self, key: str) -> None:
@@ -82,13 +78,12 @@ class BatchWriter(Generic[M]):
             return
         self._dirty[key] = None
         self._work.set()
-        if self._refused:
-            self._later.discard(key)
+        self._refused.tried(key)
 
     @property
     def pending(self) -> int:
         """Keys that are not settled."""
-        return len(self._dirty) + len(self._flying) + len(self._later)
+        return len(self._dirty) + len(self._flying) + self._refused.waiting
 
     async def run(self) -> None:
         """Sends until cancelled."""
@@ -100,7 +95,7 @@ class BatchWriter(Generic[M]):
 
     async def _repeat(self) -> None:
         while True:
-            for key in await self._later.take(self._size):
+            for key in await self._refused.take(self._size):
                 self.mark(key)
 
     async def _loop(self) -> None:
@@ -118,7 +113,7 @@ class BatchWriter(Generic[M]):
             key, _ = self._dirty.popitem(last=False)
             message = self._build(key)
             if message is None:
-                self._refused.pop(key, None)
+                self._refused.settle(key)
                 continue
             batch[key] = message
             room -= message.ByteSize()
@@ -148,10 +143,9 @@ class BatchWriter(Generic[M]):
             self._again.add(key)
             return from_status(item.error)
         if self._settle(key, item):
-            pause = self._refused.setdefault(key, Backoff(FIRST_PAUSE, LONGEST_PAUSE)).next()
-            self._later.add_at(key, self._clock.monotonic() + pause)
+            self._refused.add(key, from_status(item.error))
         else:
-            self._refused.pop(key, None)
+            self._refused.settle(key)
         return None
 
 

@@ -6,6 +6,7 @@
     Taken         nodes that a newer session has, until it has left them
 
 The fleet's own nodes are created at the start; every other node with its label (`pinnace node add`) is adopted as it appears.
+One that the API server refuses is tried again, ever later; the others are played meanwhile.
 A node that is deleted is played no longer, and not created again before the next start; one that is said to have failed, or to
 be frozen (see faults.py), falls silent until that is taken back. A node that a newer session takes over is left to it for as
 long as its lease is held: the newest wins. When the process stops it ends its session, and the leases vanish at once; its nodes
@@ -14,7 +15,7 @@ and pods stay as they are, and the next process of that name takes them up.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kubelet import metrics
 from kubelet.faults import Fault, fault_of
@@ -22,7 +23,8 @@ from kubelet.housekeeping import Housekeeping
 from kubelet.nodes import Machine
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
-from kubelet.registration import Registrar
+from kubelet.refused import Refused
+from kubelet.registration import CHUNK, Refusals, Registrar
 from kubelet.runtime import Runtime
 from kubelet.stats import Declared, Meter, Stats
 from kubelet.taken import Taken
@@ -43,6 +45,8 @@ log = logging.getLogger(__name__)
 
 SESSION_POLL = 0.02
 """Seconds between looks at a session that is being opened."""
+LONGEST_PAUSE = 7.0
+"""Seconds until a node that is refused is tried again, at most: those of the kubelet's tryRegisterWithAPIServer."""
 
 
 class Fleet:
@@ -75,7 +79,10 @@ class Fleet:
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)
-        self._registered = not own
+        self._registered = not own  # tried, at least
+        self._due = set(own)  # to be created now
+        self._uncreated: set[str] = set()  # to be tried again
+        self._refused = Refused(clock, LONGEST_PAUSE)
         self._played: set[str] = set()
         self._taken = Taken(client.leases, on_free=self._look_at, clock=clock)
         self._touched: set[str] = set()  # nodes that have changed since they were reconciled
@@ -90,7 +97,7 @@ class Fleet:
         """What /readyz asks."""
         return {
             "session": lambda: self._session.healthy,
-            "nodes": lambda: self._informer.healthy if self._registered else "the fleet's nodes are not registered yet",
+            "nodes": self._nodes_healthy,
             "pods": lambda: self._watch.healthy,
         }
 
@@ -103,8 +110,15 @@ class Fleet:
             for activity in (
                 self._session.run(), self._informer.run(), self._watch.run(), self._pods.run(), self._recorder.run(),
                 self._taken.run(), self._housekeeping.run(), reconciling,
+                self._repeat(),
             ):  # fmt: skip
                 group.create_task(activity)
+
+    def _nodes_healthy(self) -> str | None:
+        if not self._registered:
+            return "the fleet's nodes are not registered yet"
+        refused = self._refused.told()
+        return self._informer.healthy or (f"the API server refuses nodes: {refused}" if refused else None)
 
     async def close(self) -> None:
         """Ends the session, so that everybody knows at once that the nodes are not played any more."""
@@ -126,10 +140,6 @@ class Fleet:
     async def _reconcile(self) -> None:
         while self._session.healthy is not None or not self._informer.revision:
             await self._clock.sleep(SESSION_POLL)
-        if not self._registered:
-            present = self._informer.store
-            await self._registrar.create([name for name in self._own if name not in present])
-            self._registered = True
         while True:
             touched, self._touched = self._touched, set()
             self._play(touched)
@@ -138,14 +148,47 @@ class Fleet:
                 await self._clock.sleep(SESSION_POLL)
                 continue
             try:
-                nodes = [self._informer.store[name] for name in sorted(touched & self._played)]
-                await self._registrar.make_ready(nodes, self._housekeeping.pressures)
+                await self._make_ready(touched)
+                await self._create()
             except ApiError:
                 self._touched |= touched
                 raise
-            if not self._touched:
+            if not (self._touched or self._due):
                 self._work.clear()
                 await self._work.wait()
+
+    async def _make_ready(self, touched: set[str]) -> None:
+        store = self._informer.store
+        self._uncreated = {name for name in self._uncreated if name not in store}  # somebody else has created them
+        tried = touched - self._uncreated
+        nodes = [store[name] for name in sorted(touched & self._played)]
+        self._tell(tried, await self._registrar.make_ready(nodes, self._housekeeping.pressures))
+
+    async def _create(self) -> None:
+        """Those of the fleet's own nodes that are due, and not there."""
+        due = [name for name in self._own if name in self._due] if self._due else []
+        missing = [name for name in due if name not in self._informer.store]
+        refused = await self._registrar.create(missing)
+        self._due.difference_update(due)
+        self._uncreated = self._uncreated.difference(missing) | refused.keys()
+        self._tell(missing, refused)
+        self._registered = True
+
+    async def _repeat(self) -> None:
+        """What was refused."""
+        while True:
+            names = set(await self._refused.take(CHUNK))
+            self._due |= names & self._uncreated
+            self._look_at(names - self._uncreated)
+
+    def _tell(self, tried: Iterable[str], refused: Refusals) -> None:
+        for name in tried:
+            if name in refused:
+                self._refused.add(name, refused[name])
+            else:
+                self._refused.settle(name)
+        if refused:
+            log.error("%d nodes are refused, and tried again: %s", len(refused), self._refused.told())
 
     def _play(self, touched: set[str]) -> None:
         """Takes up the nodes that are there and ours, and drops those that are not."""

@@ -1,13 +1,13 @@
 """Bringing node objects to where a fleet needs them: created, Ready, free of the not-ready taint.
 
 Every step looks at what is there and does what is missing, so it may be repeated after any failure, including a write whose
-answer was lost.
+answer was lost. A node that is refused, by a webhook say, keeps no other waiting.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from kubelet import nodes
 from kubelet.eviction import Kind
@@ -15,7 +15,7 @@ from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.portions import portions
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import AlreadyExists, Conflict, NotFound, from_status
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, from_status
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -26,13 +26,16 @@ CHUNK = 500
 CONCURRENCY = 16
 """Calls for single nodes that are under way at once."""
 
+Refusals: TypeAlias = dict[str, ApiError]
+"""Why, by the node's name."""
+
 
 def no_pressure(node: str) -> Collection[Kind]:
     return ()
 
 
 class Registrar:
-    """All methods raise ApiError: repeat them."""
+    """All methods raise Unavailable: repeat them."""
 
     def __init__(self, client: ResourceClient[Node], fleet: str, machine: Machine, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -40,20 +43,23 @@ class Registrar:
         self._machine = machine
         self._clock = clock
 
-    async def create(self, names: Sequence[str]) -> None:
-        """Creates nodes of this fleet, Ready; those that exist already become the fleet's."""
-        existing: list[str] = []
+    async def create(self, names: Sequence[str]) -> Refusals:
+        """Creates nodes of this fleet, Ready; those that exist already become the fleet's. Who was refused."""
+        refused: Refusals = {}
         done = 0
         for chunk in portions((nodes.new_node(name, self._fleet, self._machine, self._clock.time()) for name in names), CHUNK):
-            items = await self._client.create_batch(chunk)
-            existing += (node.metadata.name for node, item in zip(chunk, items, strict=True) if _failed(item, AlreadyExists))
+            refused |= await _sent(self._client.create_batch, chunk)
             done += len(chunk)
             log.info("registered %d of %d nodes", done, len(names))
-        await _each(self._take_over(name) for name in existing)
+        existing = [name for name, error in refused.items() if isinstance(error, AlreadyExists)]
+        for name in existing:
+            del refused[name]
+        return refused | await _each({name: self._take_over(name) for name in existing})
 
-    async def make_ready(self, present: Iterable[Node], pressures: Callable[[str], Collection[Kind]] = no_pressure) -> None:
+    async def make_ready(self, present: Iterable[Node], pressures: Callable[[str], Collection[Kind]] = no_pressure) -> Refusals:
         """Reports Ready what is not, and frees of the taint what is: a new node takes two passes, because the second write
-        needs the version that the first one made. What changes meanwhile is left to the pass that its change causes."""
+        needs the version that the first one made. What changes meanwhile is left to the pass that its change causes. Who was
+        refused."""
         unready, held_back = [], []
         for node in present:
             if nodes.needs_status(node, self._machine, pressures(node.metadata.name)):
@@ -62,10 +68,11 @@ class Registrar:
                 held_back.append(node)
         now = self._clock.time()
         reports = (nodes.with_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)
+        refused: Refusals = {}
         for chunk in portions(reports, CHUNK):
-            for item in await self._client.update_status_batch(chunk):
-                _failed(item, Conflict, NotFound)
-        await _each(self._free(node) for node in held_back)
+            refused |= await _sent(self._client.update_status_batch, chunk)
+        refused |= await _each({node.metadata.name: self._free(node) for node in held_back})
+        return {name: error for name, error in refused.items() if not isinstance(error, Conflict | NotFound)}
 
     async def _take_over(self, name: str) -> None:
         def change(node: Node) -> None:
@@ -74,30 +81,34 @@ class Registrar:
         await self._client.modify(name, "", change)
 
     async def _free(self, node: Node) -> None:
-        try:
-            await self._client.update(nodes.with_spec(node, self._fleet, self._machine))
-        except (Conflict, NotFound):
-            log.debug("node %s has changed meanwhile", node.metadata.name)
+        await self._client.update(nodes.with_spec(node, self._fleet, self._machine))
 
 
-def _failed(item: BatchItem, *expected: type[Exception]) -> bool:
-    """Did this item fail as expected? Raises what was not."""
-    if not item.HasField("error"):
-        return False
-    error = from_status(item.error)
-    if isinstance(error, expected):
-        return True
-    raise error
+async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> Refusals:
+    """Who was refused: all of them, if it was the call."""
+    try:
+        items = await send(chunk)
+    except Unavailable:
+        raise
+    except ApiError as error:
+        return {node.metadata.name: error for node in chunk}
+    both = zip(chunk, items, strict=True)
+    return {node.metadata.name: from_status(item.error) for node, item in both if item.HasField("error")}
 
 
-async def _each(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Carries out all of them, some at a time; raises the first error when the others are through."""
+async def _each(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:
+    """Carries out all of them, some at a time. Who was refused; any other error is raised when all are through."""
     free = asyncio.Semaphore(CONCURRENCY)
 
     async def limited(call: Coroutine[Any, Any, None]) -> None:
         async with free:
             await call
 
-    for outcome in await asyncio.gather(*(limited(call) for call in calls), return_exceptions=True):
-        if isinstance(outcome, BaseException):
+    outcomes = await asyncio.gather(*map(limited, calls.values()), return_exceptions=True)
+    refused: Refusals = {}
+    for name, outcome in zip(calls, outcomes, strict=True):
+        if isinstance(outcome, ApiError) and not isinstance(outcome, Unavailable):
+            refused[name] = outcome
+        elif outcome is not None:
             raise outcome
+    return refused

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kubelet.batches import LONGEST_PAUSE
 from kubelet.fake import FakeRuntime
 from kubelet.lifecycle import Phase
+from kubelet.refused import LONGEST_PAUSE
 from kubelet.stages import parse
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code

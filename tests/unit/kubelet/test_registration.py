@@ -30,6 +30,8 @@ class FakeNodes:
         self.nodes = {node.metadata.name: node for node in nodes}
         self.batches: list[int] = []
         self.refuse: dict[str, Code] = {}
+        self.forbidden: set[str] = set()
+        """A call with one of these is refused as a whole."""
         self.down = False
 
     async def create_batch(self, objs: Sequence[Node]) -> Sequence[BatchItem]:
@@ -45,12 +47,16 @@ class FakeNodes:
         return obj
 
     async def modify(self, name: str, namespace: str, change: Callable[[Node], None]) -> Node:
+        if code := self.refuse.get(name):
+            raise from_refusal(refusal(code))
         change(self.nodes[name])
         return self.nodes[name]
 
     def _batch(self, objs: Sequence[Node], write: Callable[[Node], BatchItem]) -> Sequence[BatchItem]:
         if self.down:
             raise unavailable("the test says so")
+        if self.forbidden.intersection(obj.metadata.name for obj in objs):
+            raise from_refusal(refusal(Code.PERMISSION_DENIED))
         assert sum(obj.ByteSize() for obj in objs) < MAX_REQUEST
         self.batches.append(len(objs))
         return [write(obj) for obj in objs]
@@ -99,11 +105,45 @@ async def test_nodes_that_exist_are_taken_over() -> None:
     assert {node.metadata.labels[FLEET_LABEL] for node in api.nodes.values()} == {"fleet"}
 
 
-async def test_a_node_that_may_not_be_created_is_an_error() -> None:
+async def test_a_node_that_may_not_be_created_keeps_no_other_from_it() -> None:
     api = FakeNodes()
+    names = [f"n-{index}" for index in range(CHUNK + 1)]
     api.refuse["n-0"] = Code.PERMISSION_DENIED
-    with pytest.raises(Forbidden):
-        await registrar(api).create(["n-0"])
+    refused = await registrar(api).create(names)
+    assert refused.keys() == {"n-0"} and isinstance(refused["n-0"], Forbidden)
+    assert api.nodes.keys() == {*names} - {"n-0"}
+
+
+async def test_a_node_that_may_not_be_taken_over_keeps_no_other_from_it() -> None:
+    names = ["n-0", "n-1"]
+    api = FakeNodes(*(make_node(name).label(FLEET_LABEL, "another").build() for name in names))
+    api.refuse["n-0"] = Code.PERMISSION_DENIED
+    assert (await registrar(api).create(names)).keys() == {"n-0"}
+    assert api.nodes["n-1"].metadata.labels[FLEET_LABEL] == "fleet"
+
+
+async def test_a_node_that_may_not_be_written_keeps_no_other_from_being_ready_or_free() -> None:
+    api = FakeNodes(*(added(f"n-{index}") for index in range(CHUNK + 1)))
+    api.refuse["n-0"] = Code.PERMISSION_DENIED
+    for _ in range(2):
+        assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
+    left = [name for name, node in api.nodes.items() if needs_status(node, MACHINE) or needs_spec(node, "fleet")]
+    assert left == ["n-0"]
+
+
+async def test_a_node_that_may_not_be_freed_keeps_no_other_from_it() -> None:
+    api = FakeNodes(added("n-0"), added("n-1"))
+    await registrar(api).make_ready(list(api.nodes.values()))
+    api.refuse["n-0"] = Code.PERMISSION_DENIED
+    assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
+    assert not needs_spec(api.nodes["n-1"], "fleet")
+
+
+async def test_a_call_that_is_refused_as_a_whole_is_a_refusal_of_its_nodes() -> None:
+    api = FakeNodes()
+    api.forbidden = {"n-0"}
+    refused = await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
+    assert len(refused) == CHUNK and api.nodes.keys() == {f"n-{CHUNK}"}
 
 
 async def test_an_added_node_is_ready_after_one_pass_and_free_after_two() -> None:

@@ -1,0 +1,96 @@
+"""A fleet whose nodes are not all taken by the API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiserver.storage.memory import MemoryStorage
+from kubelet import refused
+from kubelet.behaviour import Behaviour
+from kubelet.fake import FakeRuntime
+from kubelet.fleet import Fleet
+from kubelet.nodes import Machine
+from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.client import Client
+from tests.builders import make_node, make_pod
+from tests.refusals import denied
+from tests.regression.servers import serving
+from tests.unit.cacher.world import eventually
+from tests.unit.client.fakeserver import connect
+
+CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="8Gi"), "pods": Quantity(string="110")}
+
+Write = Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]]
+
+
+class World:
+    """`picky`: nodes that a webhook lets nobody create, or report."""
+
+    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.client = client
+        self.picky: set[str] = set()
+        for verb in ("create_batch", "update_status_batch"):
+            monkeypatch.setattr(client.nodes, verb, self._judged(getattr(client.nodes, verb)))
+        self.fleet = Fleet("edge", ["edge-0", "edge-1"], Machine(CAPACITY), client, FakeRuntime(Behaviour()))
+
+    def _judged(self, write: Write) -> Write:
+        async def judged(nodes: Sequence[Node]) -> list[BatchItem]:
+            allowed = [node for node in nodes if node.metadata.name not in self.picky]
+            done = iter(await write(allowed) if allowed else [])
+            return [denied(node.metadata.name) if node.metadata.name in self.picky else next(done) for node in nodes]
+
+        return judged
+
+    def ready(self) -> str | None:
+        return next((wrong for check in self.fleet.checks.values() if (wrong := check()) is not None), None)
+
+    async def runs(self, node: str) -> bool:
+        """A pod that is bound to the node."""
+        name = f"on-{node}"
+        await self.client.pods.create(make_pod(name).req(cpu="1").node(node).new())
+        async with asyncio.timeout(5.0):
+            while (await self.client.pods.get(name, "default")).status.phase != "Running":  # noqa: ASYNC110 (it is polled)
+                await asyncio.sleep(0.01)
+        return True
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(refused, "FIRST_PAUSE", 0.02)
+    async with serving(MemoryStorage()) as address:
+        client = Client(connect(address))
+        yield World(client, monkeypatch)
+        await client.connection.close()
+
+
+@asynccontextmanager
+async def played(world: World) -> AsyncIterator[None]:
+    running = asyncio.ensure_future(world.fleet.run())
+    yield
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+async def test_a_node_that_may_not_be_created_keeps_no_other_from_being_played(world: World) -> None:
+    world.picky = {"edge-0"}
+    async with played(world):
+        assert await world.runs("edge-1")
+        await eventually(lambda: "edge-0: denied by a webhook" in (world.ready() or ""))
+        world.picky.clear()
+        await eventually(lambda: world.ready() is None)
+        assert await world.runs("edge-0")
+
+
+async def test_a_node_that_may_not_be_reported_keeps_no_other_from_being_ready(world: World) -> None:
+    world.picky = {"added-0"}
+    async with played(world):
+        for name in ("added-0", "added-1"):
+            await world.client.nodes.create(make_node(name).label("pinnace.io/fleet", "edge").new())
+        assert await world.runs("added-1")
+        await eventually(lambda: "added-0: denied by a webhook" in (world.ready() or ""))
+        await world.client.nodes.delete("added-0")
+        await eventually(lambda: world.ready() is None)

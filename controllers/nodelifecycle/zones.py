@@ -7,6 +7,8 @@
     FullDisruption       none is ready                                    Rates.eviction
     all zones so                                                          none, and none stays marked to be emptied
 
+A turn that is given back, because its node is well again or gone, goes to who has the last one: so one node is told, not all.
+
 After all zones were disrupted, nothing is emptied for RECOVERY seconds: the kubelets come back one after another.
 
 Source: https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction, and ComputeZoneState there. The default
@@ -14,6 +16,7 @@ rates are a thousand times Kubernetes' (0.1 and 0.01 a second): there a node is 
 one, and a laptop is no data centre.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -69,6 +72,19 @@ class Zone:
     def state(self, threshold: float) -> State:
         return state_of(len(self.nodes) - self.unhealthy, self.unhealthy, threshold)
 
+    def give_back(self, node: str, now: float) -> Collection[str]:
+        """The node's turn, unless it has come. Whose is another now."""
+        turn = self.turns.pop(node, now)
+        if turn <= now:
+            return ()
+        last = max(self.turns, key=self.turns.__getitem__, default=node)
+        latest = self.turns.get(last, turn)
+        self.last_turn = max(turn, latest) - 1 / self.rate
+        if latest <= turn:
+            return ()
+        self.turns[last] = turn
+        return (last,)
+
 
 class Zones:
     """Times are monotonic seconds."""
@@ -92,7 +108,7 @@ class Zones:
         found.unhealthy += found.nodes.get(node, True) - healthy
         found.nodes[node] = healthy
         if healthy:
-            found.turns.pop(node, None)
+            self._changed.update(found.give_back(node, now))
         self._look(found, now)
 
     def forget(self, node: str, now: float) -> None:
@@ -101,7 +117,7 @@ class Zones:
             return
         found = self._zones[zone]
         found.unhealthy -= not found.nodes.pop(node)
-        found.turns.pop(node, None)
+        self._changed.update(found.give_back(node, now))
         self._changed.discard(node)
         if not found.nodes:
             del self._zones[zone]
@@ -116,7 +132,8 @@ class Zones:
         return {name: zone.state(self._rates.unhealthy) for name, zone in self._zones.items()}
 
     def turn(self, node: str, now: float) -> float | None:
-        """Seconds until this node may be emptied, 0: now. None: not before its zone is better. It keeps its turn."""
+        """Seconds until this node may be emptied, 0: now. None: not before its zone is better. It keeps its turn, unless it
+        gets an earlier one."""
         zone = self._zones[self._zone_of[node]]
         if not zone.rate:
             return None
@@ -125,7 +142,8 @@ class Zones:
         return max(0.0, zone.turns[node] - now)
 
     def take_changed(self) -> set[str]:
-        """Nodes that are not well, of zones whose rate has changed since this was last asked: their turns are others now."""
+        """Nodes that are not well, and whose turns are others since this was last asked: the rate of their zone has changed, or
+        a turn was given back."""
         changed, self._changed = self._changed, set()
         return changed
 

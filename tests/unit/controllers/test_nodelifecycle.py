@@ -209,6 +209,36 @@ def test_a_change_of_a_zones_state_gives_turns_anew() -> None:
     assert turns(found, ["a6"], NOW + 1) == [0.0]
 
 
+def test_a_turn_that_is_given_back_goes_to_who_has_the_last_one() -> None:
+    found = zones(Rates(eviction=0.1), **many("a", 6, 4))
+    assert turns(found, ["a6", "a7", "a8", "a9"]) == [0.0, 10.0, 20.0, 30.0]
+    found.take_changed()
+    found.note("a7", "a", True, NOW)
+    assert found.take_changed() == {"a9"}
+    assert turns(found, ["a6", "a8", "a9"]) == [0.0, 20.0, 10.0]
+    found.forget("a8", NOW)
+    assert found.take_changed() == set(), "it had the last one"
+    found.note("a7", "a", False, NOW)
+    assert turns(found, ["a9", "a7"]) == [10.0, 20.0]
+
+
+def test_a_turn_that_has_come_is_not_given_back() -> None:
+    found = zones(Rates(eviction=0.1), **many("a", 6, 4))
+    assert turns(found, ["a6", "a7"]) == [0.0, 10.0]
+    found.note("a6", "a", True, NOW + 1)
+    assert turns(found, ["a7", "a8"], NOW + 1) == [9.0, 19.0]
+
+
+def test_who_falls_after_many_have_come_back_does_not_wait_for_them() -> None:
+    found = zones(Rates(eviction=0.1), **many("a", 100, 100))
+    silent = [f"a{i}" for i in range(100, 200)]
+    assert turns(found, silent)[-1] == 990.0
+    for name in silent:
+        found.note(name, "a", True, NOW + 4)
+    found.note("a0", "a", False, NOW + 100)
+    assert turns(found, ["a0"], NOW + 100) == [0.0]
+
+
 def test_a_node_that_moves_or_goes_is_counted_once() -> None:
     found = zones(**many("a", 1, 1))
     found.note("a1", "b", False, NOW)

@@ -69,6 +69,8 @@ class NodeLifecycle:
             if wait == 0.0:
                 node = await self._mark(node)
                 refused = await self._mark_pods(key)
+            if key not in self._nodes:
+                return None
             turn = await self._taint(node, now)
         except NotFound:
             return None

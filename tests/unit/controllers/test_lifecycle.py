@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +39,8 @@ class Cluster:
         self.bound = Index(node_of)
         self.marked: list[str] = []
         self._refused = set(refused)
+        self.meanwhile: Callable[[], None] = lambda: None
+        """While the status of pods is written."""
         self._handlers: dict[Any, list[Any]] = {NODES: [], LEASES: []}
         self.nodes = SimpleNamespace(update_status_batch=self._write_statuses, update=self._write_node)
         self.pods = SimpleNamespace(update_status_batch=self._write_pods)
@@ -68,6 +70,11 @@ class Cluster:
     def falls(self, node: str) -> None:
         lease = self.stores[LEASES].pop(f"{NODE_LEASE_NAMESPACE}/{node}")
         self._tell(LEASES, Delta(DELETED, lease, lease))
+
+    def goes(self, node: str) -> None:
+        """Somebody deletes it."""
+        found = self.stores[NODES].pop(node)
+        self._tell(NODES, Delta(DELETED, found, found))
 
     def put(self, resource: Any, key: str, obj: Any) -> None:
         old = self.stores[resource].get(key)
@@ -114,6 +121,7 @@ class Cluster:
         self.put(NODES, node.metadata.name, changed)
 
     async def _write_pods(self, pods: Sequence[Pod]) -> list[BatchItem]:
+        self.meanwhile()
         names = [pod.metadata.name for pod in pods]
         self.marked += [name for name in names if name not in self._refused]
         return [denied(name) if name in self._refused else BatchItem(name=name) for name in names]
@@ -132,6 +140,16 @@ async def test_a_pod_that_may_not_be_marked_does_not_keep_its_node_untainted(cap
         await cluster.clock.advance(SILENT)
     assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
     assert cluster.marked.count("other") > 1, "it is tried again"
+
+
+async def test_a_node_that_is_deleted_while_its_pods_are_marked_trips_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster("a", "b")
+    cluster.bound.follow([Delta(ADDED, make_pod("p").node("a").condition("Ready", "True").build(), None)])
+    cluster.meanwhile = lambda: cluster.goes("a")
+    async with cluster.at_work():
+        cluster.falls("a")
+        await cluster.clock.advance(SILENT)
+    assert cluster.marked == ["p"] and not caplog.records
 
 
 async def test_when_the_last_node_falls_none_stays_marked_to_be_emptied() -> None:

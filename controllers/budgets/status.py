@@ -8,7 +8,7 @@ from controllers.podfacts import Facts
 from pinnace.api import conditions
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
-from pinnace.api.scalars import STRING
+from pinnace.api.scalars import MAX_INT32, STRING
 from pinnace.api.times import to_seconds, to_time
 
 UNCONFIRMED = 120.0
@@ -40,7 +40,8 @@ def status_of(
         status.disruptionsAllowed = 0  # what cannot be counted is not given away
         _say(status, "False", "SyncFailed", scale.unknown, now)
         return status, None
-    status.expectedPods, status.desiredHealthy = _bounds(budget, len(pods), scale.total)
+    bounds = _bounds(budget, len(pods), scale.total)
+    status.expectedPods, status.desiredHealthy = (min(MAX_INT32, each) for each in bounds)  # it cannot say more
     going, again = disrupted(budget.status.disruptedPods, pods, now)
     status.ClearField("disruptedPods")
     for name, since in going.items():

@@ -15,7 +15,7 @@ from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
-from pinnace.api.scalars import STRING
+from pinnace.api.scalars import MAX_INT32, STRING
 from pinnace.api.times import to_time
 from pinnace.client.index import Index
 from tests.builders import make_pod
@@ -83,6 +83,12 @@ def test_whose_eviction_was_granted_counts_as_gone_until_nobody_believes_in_it_a
     status, again = status_of(granted, facts(pods), Scale(0), NOW)
     assert list(status.disruptedPods) == ["p0"]
     assert (status.currentHealthy, status.disruptionsAllowed, again) == (2, 1, UNCONFIRMED - 10)
+
+
+@pytest.mark.parametrize("bounds", [{"maxUnavailable": 1}, {"minAvailable": "100%"}, {"maxUnavailable": "1%"}])
+def test_more_pods_than_an_int32_can_say_are_as_many_as_it_can(bounds: dict[str, int | str]) -> None:
+    status, _ = status_of(budget(**bounds), facts(healthy(2)), Scale(4 * MAX_INT32), NOW)
+    assert counts(status) == (MAX_INT32, MAX_INT32, 2, 0)
 
 
 def test_what_cannot_be_counted_is_not_given_away() -> None:

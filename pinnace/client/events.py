@@ -170,4 +170,4 @@ class Reporter:
 def event_name(name: str, identity: Iterable[str]) -> str:
     """The same for like events whoever reports them: a restarted reporter goes on counting where the last one stopped."""
     digest = hashlib.blake2b("\0".join(identity).encode(), digest_size=8)
-    return f"{name[:MAX_NAME]}.{digest.hexdigest()}"
+    return f"{name[:MAX_NAME].rstrip('-.')}.{digest.hexdigest()}"

@@ -9,12 +9,13 @@ from prometheus_client import REGISTRY
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventBatchRequest
+from pinnace.api.names import OK, dns_subdomain
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchResponse
 from pinnace.client import events
 from pinnace.client.client import EventClient
-from pinnace.client.events import MAX_MESSAGE, Recorder, event_name
+from pinnace.client.events import MAX_MESSAGE, MAX_NAME, Recorder, event_name
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
@@ -183,3 +184,9 @@ def test_names_are_the_same_for_like_events_and_fit() -> None:
     assert event_name("a", ["x", "y"]) == event_name("a", ["x", "y"])
     assert event_name("a", ["x", "y"]) != event_name("a", ["xy", ""])
     assert len(event_name("a" * 253, ["x"])) == 253
+
+
+@pytest.mark.parametrize("cut", ["-", ".", "--"])
+def test_a_name_is_not_cut_where_no_name_ends(cut: str) -> None:
+    name = "a" * (MAX_NAME - len(cut)) + cut + "b"
+    assert dns_subdomain(event_name(name, ["x"])) == OK

@@ -90,5 +90,5 @@ def _status(
             text = f'Found new replica set "{name}"'
             status.say(said, status.PROGRESSING, "True", "FoundNewReplicaSet", text, now)
     if not scaling_only:
-        status.progress(deployment, said, new, (*old, *([new] if new is not None else [])), now)
+        status.progress(deployment, said, new, old, now)
     return said

@@ -93,13 +93,15 @@ def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
 
 
 def progress(
-    deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, sets: Iterable[ReplicaSet], now: float
+    deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: float
 ) -> None:
-    """Says how the rollout goes: by what has changed in `status` since the deployment's own."""
+    """Says how the rollout goes: by what has changed in `status` since the deployment's own. Of several failures that of the
+    new replica set is told."""
     if not has_deadline(deployment):
         unsay(status, PROGRESSING)
     else:
         _progress(deployment, status, new, now)
+    sets = (*([new] if new is not None else []), *old)
     failure = conditions.find((each for one in sets for each in one.status.conditions), FAILURE)
     if failure is not None:
         say(status, FAILURE, failure.status, failure.reason, failure.message, now)

@@ -230,3 +230,11 @@ def test_what_its_replica_sets_cannot_do_it_says_too() -> None:
     assert said(deployment.status, "ReplicaFailure") == ("True", "FailedCreate")
     del sets[0].status.conditions[:]
     assert said(plan(deployment, sets, False, NOW).status, "ReplicaFailure") == ("", "")
+
+
+def test_of_several_failures_it_says_that_of_the_new_replica_set() -> None:
+    deployment = make_deployment("web", replicas=1)
+    sets = deployed(deployment, "app:0", "app:1", size=1, status=0)
+    for each, reason in zip(sets, ("FailedDelete", "FailedCreate"), strict=True):
+        each.status.conditions.add(type="ReplicaFailure", status="True", reason=reason)
+    assert said(plan(deployment, sets, False, NOW).status, "ReplicaFailure") == ("True", "FailedCreate")

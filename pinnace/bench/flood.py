@@ -23,9 +23,10 @@ from pinnace.bench.load import lost
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
-from pinnace.client.connection import Connection, Duplex
+from pinnace.client.connection import Connection
 from pinnace.client.election import METHOD as CAMPAIGN
 from pinnace.client.errors import ApiError
+from pinnace.client.streams import Duplex
 from pinnace.cluster import certificates
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import APISERVER, SCHEDULER, pki_folder

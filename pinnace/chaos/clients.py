@@ -18,8 +18,9 @@ from pinnace.api.resources import Resource
 from pinnace.chaos.calls import answered, asked, outcome_of, parse
 from pinnace.chaos.journal import Journal
 from pinnace.check.history import Call, Item, Outcome, Verb
-from pinnace.client.connection import Connection, PresentFence, Stream
+from pinnace.client.connection import Connection, PresentFence
 from pinnace.client.errors import ApiError, NotFound
+from pinnace.client.streams import Stream
 from pinnace.runtime.tls import TlsFiles
 
 Q = TypeVar("Q", bound=Message)

@@ -43,9 +43,10 @@ from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.tables_pb2 import ListTableRequest, Table
-from pinnace.client.connection import Connection, Duplex, PresentFence, Stream
+from pinnace.client.connection import Connection, PresentFence
 from pinnace.client.guarded import Guarded
 from pinnace.client.resource import EXACT, Outcomes, ResourceClient
+from pinnace.client.streams import Duplex, Stream
 from pinnace.client.usage import UsageClient
 
 T = TypeVar("T", bound=Object)

@@ -28,9 +28,10 @@ from prometheus_client import Gauge
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.connection import Connection, Duplex
+from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Unavailable, unavailable
 from pinnace.client.pulse import Pulse
+from pinnace.client.streams import Duplex
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.race import race

@@ -8,7 +8,8 @@ sent, and carries the fence, in case that it arrives too late.
 from google.protobuf.message import Message
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.connection import Connection, Duplex, PresentFence, Q, R, Stream
+from pinnace.client.connection import Connection, PresentFence
+from pinnace.client.streams import Duplex, Q, R, Stream
 
 
 class Guarded(Connection):

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
-from pinnace.client.connection import Connection, Duplex
+from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, unavailable
 from pinnace.client.pulse import Pulse
+from pinnace.client.streams import Duplex
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.race import race

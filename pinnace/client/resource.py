@@ -30,8 +30,9 @@ from pinnace.api.verbs_pb2 import (
     WatchEventType,
     WatchRequest,
 )
-from pinnace.client.connection import Connection, Stream
+from pinnace.client.connection import Connection
 from pinnace.client.errors import Conflict, Expired, NotFound, unavailable
+from pinnace.client.streams import Stream
 
 T = TypeVar("T", bound=Object)
 

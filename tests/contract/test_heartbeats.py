@@ -14,8 +14,8 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.client import errors, heartbeat
-from pinnace.client.connection import Duplex
 from pinnace.client.heartbeat import METHOD, NodeSession
+from pinnace.client.streams import Duplex
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.client.fakeserver import connect
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
-from pinnace.client.connection import Duplex
 from pinnace.client.election import METHOD, Candidate
+from pinnace.client.streams import Duplex
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.client.fakeserver import connect
 

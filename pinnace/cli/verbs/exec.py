@@ -13,7 +13,7 @@ from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import stdin
 from pinnace.cli.terminal.console import err
-from pinnace.client.connection import Duplex
+from pinnace.client.streams import Duplex
 
 
 @verb(

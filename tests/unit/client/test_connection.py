@@ -392,7 +392,7 @@ async def test_a_server_that_takes_no_requests_is_left(serve: Serve, connect: Co
     one, two = await serve(), await serve()
     one.on_duplex("/a.B/C", HeartbeatRequest, deaf)
     connection = connect(one, two)
-    monkeypatch.setattr("pinnace.client.connection.WRITE_TIMEOUT", 0.2)
+    monkeypatch.setattr("pinnace.client.streams.WRITE_TIMEOUT", 0.2)
     stream = await connection.duplex("/a.B/C", HeartbeatRequest, HeartbeatResponse)
     much = HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["n" * 1000] * 1000))
     with pytest.raises(errors.Unavailable, match=f"API server {one.address} takes no requests"):

@@ -5,7 +5,6 @@ from typing import TypeVar
 
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
-from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.validation.violations import IMMUTABLE, invalid
 from pinnace.api.codec import CodecError, to_dict
 from pinnace.api.patch import PatchError, parse, patched
@@ -43,8 +42,6 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
         except CodecError as error:
             wrong = [Violation(problem.field, problem.message) for problem in error.problems]
             raise Rejected(errors.invalid(resource, request.name, wrong)) from None
-        if parts_exceeded(new):
-            raise Rejected(errors.too_much(resource, request.name))
         moved = [field for field in ("name", "namespace") if getattr(new.metadata, field) != getattr(old.metadata, field)]
         if moved:
             wrong = [invalid(f"metadata.{field}", getattr(new.metadata, field), IMMUTABLE) for field in moved]

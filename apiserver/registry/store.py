@@ -18,7 +18,7 @@ from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.quantities import keep_spelling
-from apiserver.registry.strategy import Strategy, added
+from apiserver.registry.strategy import Strategy
 from apiserver.storage.interface import StorageError
 from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import DeleteOptions
@@ -258,8 +258,6 @@ class Store(Generic[T]):
         name = wanted.name
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
-        if parts_exceeded(obj):
-            return errors.too_much(self.resource, name)
         if not wanted.resourceVersion and self.resource in CONDITIONAL:
             return errors.invalid(
                 self.resource,
@@ -297,6 +295,8 @@ class Store(Generic[T]):
             raise Rejected(errors.uid_mismatch(self.resource, name, uid, old.metadata.uid))
         if expected and expected != str(present.revision):
             raise Rejected(errors.stale(self.resource, name, expected, present.revision))
+        if parts_exceeded(wanted, old):
+            raise Rejected(errors.too_much(self.resource, name))
         new = copy(self.resource, wanted)
         self._prepare(new, old, operation)
         if not self._webhooks.concerned(by, operation, self.resource):
@@ -328,7 +328,7 @@ class Store(Generic[T]):
         if operation is Operation.UPDATE_STATUS:
             violations = self.strategy.validate_status_update(new, old)
         else:
-            violations = added(self.strategy.validate_update, new, old)
+            violations = self.strategy.validate_update(new, old)
         if violations:
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:

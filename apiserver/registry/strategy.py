@@ -6,7 +6,9 @@ Kubernetes' registry strategies). A kind overrides `set_defaults` and the checks
 defaults is particular to it.
 """
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from apiserver.registry.validation.metadata import NameCheck, validate_metadata, validate_metadata_update
@@ -16,6 +18,7 @@ from pinnace.api.resources import Object, Resource
 from pinnace.api.status import Violation
 
 T = TypeVar("T", bound=Object)
+_INDEX = re.compile(r"\[[0-9]+\]")
 
 
 class Strategy(Generic[T]):
@@ -23,6 +26,11 @@ class Strategy(Generic[T]):
 
     Functions of values: no clock, no storage, no I/O. Objects are changed in place where a method says "prepare" or "set".
     Checks append what they find to the list that they are given; metadata is judged before them.
+
+    What is wrong with an object by itself (`check`) and what may not be changed (`check_change`) are told apart: what is wrong
+    with the stored object already is not held against an update. It was taken before there was such a rule, and who scales or
+    labels it, or lets it go, cannot be asked to mend it, too.
+    Source: ratcheting, https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4008-crd-ratcheting
     """
 
     check_name: NameCheck = staticmethod(names.dns_subdomain)
@@ -34,15 +42,15 @@ class Strategy(Generic[T]):
         """Of an object that is created or updated."""
 
     def check(self, obj: T, out: list[Violation]) -> None:
-        """What is wrong with an object, be it new or changed; after defaults, as all checks."""
+        """What is wrong with an object by itself, be it new or changed; after defaults, as all checks. Where there is a spec it
+        looks at nothing else that may change: an update that leaves the spec alone is not judged by it."""
 
     def check_new(self, obj: T, out: list[Violation]) -> None:
         """What is wrong with a new object."""
         self.check(obj, out)
 
     def check_change(self, new: T, old: T, out: list[Violation]) -> None:
-        """What is wrong with the change, and with the object as it would be."""
-        self.check(new, out)
+        """What of the change is not allowed, whatever there is in the new object."""
 
     def prepare_create(self, obj: T) -> None:
         """Sets defaults and drops what a client may not set (status)."""
@@ -51,7 +59,7 @@ class Strategy(Generic[T]):
     def validate(self, obj: T) -> list[Violation]:
         """Everything that is wrong with a new object, after `prepare_create`."""
         out: list[Violation] = []
-        validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, name_check=self.check_name)
+        self._check_metadata(obj, out)
         self.check_new(obj, out)
         return out
 
@@ -60,26 +68,43 @@ class Strategy(Generic[T]):
         self.set_defaults(obj)
 
     def validate_update(self, obj: T, old: T) -> list[Violation]:
-        """Everything that is wrong with the change, and with the object, after `prepare_update`."""
+        """Everything that is wrong with the change, and what it makes wrong with the object, after `prepare_update`."""
+        spec = getattr(obj, "spec", None)
+        whole = spec is None or spec != getattr(old, "spec", None)
         out: list[Violation] = []
-        namespaced = self.resource.namespaced
-        validate_metadata_update(obj.metadata, old.metadata, out, namespaced=namespaced, name_check=self.check_name)
+        self._check(obj, whole, out)
+        if out:
+            before: list[Violation] = []
+            self._check(old, whole, before)
+            out = added(out, before)
+        validate_metadata_update(obj.metadata, old.metadata, out)
         self.check_change(obj, old, out)
         return out
+
+    def _check(self, obj: T, whole: bool, out: list[Violation]) -> None:
+        self._check_metadata(obj, out)
+        if whole:
+            self.check(obj, out)
+
+    def _check_metadata(self, obj: T, out: list[Violation]) -> None:
+        validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, name_check=self.check_name)
 
     def prepare_status_update(self, obj: T, old: T) -> None:
         """Carries over everything but status from `old`: here nothing, as the update is refused."""
 
     def validate_status_update(self, obj: T, old: T) -> list[Violation]:
-        """Everything that is wrong with the new status, and with the step to it, after `prepare_status_update`."""
+        """Everything that is wrong with the step to the new status, and what it makes wrong, after `prepare_status_update`."""
         return [forbidden("status", "this resource has no status to update")]
 
 
 class StatusStrategy(Strategy[T]):
     """Of a kind with a status, which is whoever's who watches over such objects: created without, and updated by itself."""
 
-    def check_status(self, new: T, old: T, out: list[Violation]) -> None:
-        """What is wrong with a new status, and with the step to it."""
+    def check_status(self, obj: T, out: list[Violation]) -> None:
+        """What is wrong with a status by itself."""
+
+    def check_status_change(self, new: T, old: T, out: list[Violation]) -> None:
+        """What of the step to a new status is not allowed, whatever there is in it."""
 
     def prepare_create(self, obj: T) -> None:
         super().prepare_create(obj)
@@ -95,20 +120,36 @@ class StatusStrategy(Strategy[T]):
 
     def validate_status_update(self, obj: T, old: T) -> list[Violation]:
         out: list[Violation] = []
-        self.check_status(obj, old, out)
+        self.check_status(obj, out)
+        if out:
+            before: list[Violation] = []
+            self.check_status(old, before)
+            out = added(out, before)
+        self.check_status_change(obj, old, out)
         return out
 
 
-def added(judge: Callable[[T, T], list[Violation]], new: T, old: T) -> list[Violation]:
-    """What a change makes wrong: all that `judge(new, old)` finds but what is wrong with the old object already. It was taken
-    before there was such a rule, so that who scales or labels it, or lets it go, cannot be asked to mend it, too.
+def added(found: Sequence[Violation], before: Iterable[Violation]) -> list[Violation]:
+    """What was found beyond what there was before. What was at another index of a list has moved there with its item."""
+    left = Counter(before)
+    rest = _without(found, left, lambda each: each)
+    return _without(rest, Counter(map(_place, left.elements())), _place)
 
-    Source: ratcheting, https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4008-crd-ratcheting
-    """
-    if not (found := judge(new, old)):
-        return []
-    before = judge(old, old)
-    return [each for each in found if each not in before]
+
+def _without(found: Sequence[Violation], known: Counter[Violation], key: Callable[[Violation], Violation]) -> list[Violation]:
+    """Takes from what is known what it takes from what was found."""
+    rest: list[Violation] = []
+    for each in found:
+        if known[key(each)] > 0:
+            known[key(each)] -= 1
+        else:
+            rest.append(each)
+    return rest
+
+
+def _place(violation: Violation) -> Violation:
+    """The same wherever in its list it is."""
+    return Violation(_INDEX.sub("[]", violation.field), violation.message)
 
 
 def carry_over(obj: Any, old: Any, *fields: str) -> None:

@@ -293,7 +293,7 @@ def _delete_not_done(surgery: Surgery) -> None:
 @bug("status-goes-backward", "I10")
 def _status_goes_backward(surgery: Surgery) -> None:
     """Whatever a status says is stored: phases may go back."""
-    surgery.replace(pods, "validate_pod_status", lambda new, old, out: None)
+    surgery.replace(pods, "validate_pod_status_update", lambda new, old, out: None)
 
 
 # --- the watch cache

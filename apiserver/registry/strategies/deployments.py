@@ -48,12 +48,13 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
             out.append(invalid("spec.progressDeadlineSeconds", spec.progressDeadlineSeconds, detail))
 
     def check_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
-        self.check(new, out)
         validate_selector_update(new.spec, old.spec, out)
 
-    def check_status(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
-        validate_parts(new.status, _PARTS, out)
-        not_negative(new.status, "status", ("unavailableReplicas", "collisionCount"), out)
+    def check_status(self, obj: Deployment, out: list[Violation]) -> None:
+        validate_parts(obj.status, _PARTS, out)
+        not_negative(obj.status, "status", ("unavailableReplicas", "collisionCount"), out)
+
+    def check_status_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
         if new.status.collisionCount < old.status.collisionCount:
             out.append(invalid("status.collisionCount", new.status.collisionCount, "cannot be decremented"))
 

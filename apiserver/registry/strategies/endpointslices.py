@@ -38,7 +38,6 @@ class EndpointSliceStrategy(Strategy[EndpointSlice]):
         _validate_ports(obj.ports, out)
 
     def check_change(self, new: EndpointSlice, old: EndpointSlice, out: list[Violation]) -> None:
-        self.check(new, out)
         if new.addressType != old.addressType:
             out.append(invalid("addressType", new.addressType, IMMUTABLE))
 

@@ -40,4 +40,3 @@ class EventStrategy(Strategy[Event]):
     def check_change(self, new: Event, old: Event, out: list[Violation]) -> None:
         if new.involvedObject != old.involvedObject:
             out.append(invalid("involvedObject", new.involvedObject.name, IMMUTABLE))
-        self.check(new, out)

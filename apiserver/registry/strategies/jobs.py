@@ -80,7 +80,6 @@ class JobStrategy(StatusStrategy[Job]):
             _validate_generated(obj, out)
 
     def check_change(self, new: Job, old: Job, out: list[Violation]) -> None:
-        self.check(new, out)
         validate_selector_update(new.spec, old.spec, out)
         _validate_completions(new.spec, old.spec, out)
         if new.spec.template != old.spec.template:
@@ -88,21 +87,24 @@ class JobStrategy(StatusStrategy[Job]):
         if new.spec.completionMode != old.spec.completionMode:
             out.append(invalid("spec.completionMode", new.spec.completionMode, IMMUTABLE))
 
-    def check_status(self, new: Job, old: Job, out: list[Violation]) -> None:
-        """Indexes that stay need not be right: a job that shrinks keeps what it had."""
-        status, indexes = new.status, new.status.completedIndexes
+    def check_status(self, obj: Job, out: list[Violation]) -> None:
+        status = obj.status
         not_negative(status, "status", _PODS, out)
+        said = {condition.type for condition in status.conditions if condition.status == "True"}
+        if said >= {"Complete", "Failed"}:
+            out.append(forbidden("status.conditions", "cannot set Complete=True and Failed=true conditions"))
+        if status.HasField("completionTime") and "Complete" not in said:
+            out.append(forbidden("status.completionTime", "cannot set completionTime when there is no Complete=True condition"))
+
+    def check_status_change(self, new: Job, old: Job, out: list[Violation]) -> None:
+        """Indexes that stay need not be right: a job that shrinks keeps what it had."""
+        indexes = new.status.completedIndexes
         if indexes and indexes != old.status.completedIndexes:
             if new.spec.completionMode != INDEXED:
                 detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
                 out.append(invalid(_INDEXES, indexes, detail))
             elif problem := _indexes_problem(indexes, new.spec.completions):
                 out.append(invalid(_INDEXES, indexes, f"error parsing completedIndexes: {problem}"))
-        said = {condition.type for condition in status.conditions if condition.status == "True"}
-        if said >= {"Complete", "Failed"}:
-            out.append(forbidden("status.conditions", "cannot set Complete=True and Failed=true conditions"))
-        if status.HasField("completionTime") and "Complete" not in said:
-            out.append(forbidden("status.completionTime", "cannot set completionTime when there is no Complete=True condition"))
 
 
 def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:

@@ -29,23 +29,20 @@ class NodeStrategy(StatusStrategy[Node]):
 
     def check(self, obj: Node, out: list[Violation]) -> None:
         validate_taints(obj.spec.taints, "spec.taints", out)
+        _validate_networks(obj.spec, out)
 
     def check_new(self, obj: Node, out: list[Violation]) -> None:
         self.check(obj, out)
-        _validate_networks(obj.spec, out)
         _validate_status(obj.status, out)
 
     def check_change(self, new: Node, old: Node, out: list[Violation]) -> None:
-        self.check(new, out)
-        if _networks(new.spec) != _networks(old.spec):  # what is there, and can never be changed, must not be in the way
-            _validate_networks(new.spec, out)
         for field in ("podCIDR", "podCIDRs", "providerID"):
             before = getattr(old.spec, field)
             if before and getattr(new.spec, field) != before:
                 out.append(forbidden(f"spec.{field}", f'node updates may not change {field} except from "" to valid'))
 
-    def check_status(self, new: Node, old: Node, out: list[Violation]) -> None:
-        _validate_status(new.status, out)
+    def check_status(self, obj: Node, out: list[Violation]) -> None:
+        _validate_status(obj.status, out)
 
 
 def _default_allocatable(node: Node) -> None:

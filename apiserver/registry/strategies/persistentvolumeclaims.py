@@ -34,18 +34,17 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
             out.append(invalid(f"metadata.annotations.{CLASS_ANNOTATION}", said, IMMUTABLE))
         if new.spec == old.spec:
             return
-        self.check(new, out)
         if _as_before(new, old) != old.spec:
             out.append(forbidden("spec", _FIXED))
         asked = size_of(new.spec.resources.requests)
         if asked < size_of(old.spec.resources.requests) and asked <= size_of(old.status.capacity):
             out.append(forbidden(f"spec.resources.requests.{STORAGE}", "field can not be less than status.capacity"))
 
-    def check_status(self, new: PersistentVolumeClaim, old: PersistentVolumeClaim, out: list[Violation]) -> None:
-        if new.status.phase not in PHASES:
-            out.append(unsupported("status.phase", new.status.phase, PHASES))
-        validate_access_modes(new.status.accessModes, "status.accessModes", out)
-        validate_capacity(new.status.capacity, "status.capacity", out)
+    def check_status(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
+        if obj.status.phase not in PHASES:
+            out.append(unsupported("status.phase", obj.status.phase, PHASES))
+        validate_access_modes(obj.status.accessModes, "status.accessModes", out)
+        validate_capacity(obj.status.capacity, "status.capacity", out)
 
 
 def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:

@@ -60,7 +60,6 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
         validate_volume_mode(spec.volumeMode, "spec.volumeMode", out)
 
     def check_change(self, new: PersistentVolume, old: PersistentVolume, out: list[Violation]) -> None:
-        self.check(new, out)
         if new.spec.persistentVolumeSource != old.spec.persistentVolumeSource:
             out.append(forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"))
         if new.spec.volumeMode != old.spec.volumeMode:
@@ -68,9 +67,9 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
         if old.spec.HasField("nodeAffinity") and new.spec.nodeAffinity != old.spec.nodeAffinity:
             out.append(forbidden("spec.nodeAffinity", IMMUTABLE))
 
-    def check_status(self, new: PersistentVolume, old: PersistentVolume, out: list[Violation]) -> None:
-        if new.status.phase not in PHASES:
-            out.append(unsupported("status.phase", new.status.phase, PHASES))
+    def check_status(self, obj: PersistentVolume, out: list[Violation]) -> None:
+        if obj.status.phase not in PHASES:
+            out.append(unsupported("status.phase", obj.status.phase, PHASES))
 
 
 def _validate_source(spec: PersistentVolumeSpec, out: list[Violation]) -> None:

@@ -30,9 +30,9 @@ class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
         if spec.HasField("unhealthyPodEvictionPolicy") and spec.unhealthyPodEvictionPolicy not in _POLICIES:
             out.append(unsupported("spec.unhealthyPodEvictionPolicy", spec.unhealthyPodEvictionPolicy, _POLICIES))
 
-    def check_status(self, new: PodDisruptionBudget, old: PodDisruptionBudget, out: list[Violation]) -> None:
-        for index, condition in enumerate(new.status.conditions):
+    def check_status(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
+        for index, condition in enumerate(obj.status.conditions):
             validate_key(condition.type, f"status.conditions[{index}].type", out)
             if condition.status not in _CONDITIONS:
                 out.append(unsupported(f"status.conditions[{index}].status", condition.status, _CONDITIONS))
-        not_negative(new.status, "status", _COUNTS, out)
+        not_negative(obj.status, "status", _COUNTS, out)

@@ -8,9 +8,9 @@ from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.templates import Templates
 from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.pod_status import validate_pod_status
+from apiserver.registry.validation.pod_status import validate_pod_status, validate_pod_status_update
 from apiserver.registry.validation.pod_update import validate_spec_update
-from apiserver.registry.validation.pods import validate_new_spec
+from apiserver.registry.validation.pods import validate_new_spec, validate_spec
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.qos import qos_class
 from pinnace.api.resources import PODS
@@ -56,14 +56,20 @@ class PodStrategy(StatusStrategy[Pod]):
         if not status.qosClass:
             status.qosClass = before.qosClass
 
+    def check(self, obj: Pod, out: list[Violation]) -> None:
+        validate_spec(obj.spec, out)
+
     def check_new(self, obj: Pod, out: list[Violation]) -> None:
         out.extend(self._judged(obj.spec))
 
     def check_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
         validate_spec_update(new.spec, old.spec, out)
 
-    def check_status(self, new: Pod, old: Pod, out: list[Violation]) -> None:
-        validate_pod_status(new, old, out)
+    def check_status(self, obj: Pod, out: list[Violation]) -> None:
+        validate_pod_status(obj.status, out)
+
+    def check_status_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
+        validate_pod_status_update(new, old, out)
 
     def _complete(self, spec: PodSpec) -> Pod:
         """A new pod of this spec: with all defaults, and the status that it is born with."""

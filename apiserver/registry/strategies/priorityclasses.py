@@ -39,7 +39,6 @@ class PriorityClassStrategy(Strategy[PriorityClass]):
     def check_change(self, new: PriorityClass, old: PriorityClass, out: list[Violation]) -> None:
         if new.value != old.value:
             out.append(forbidden("value", "may not be changed in an update."))
-        self.check(new, out)
         if new.preemptionPolicy != old.preemptionPolicy:
             out.append(invalid("preemptionPolicy", new.preemptionPolicy, IMMUTABLE))
 

@@ -21,8 +21,7 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
         validate_replicated(obj.spec, out)
 
     def check_change(self, new: ReplicaSet, old: ReplicaSet, out: list[Violation]) -> None:
-        self.check(new, out)
         validate_selector_update(new.spec, old.spec, out)
 
-    def check_status(self, new: ReplicaSet, old: ReplicaSet, out: list[Violation]) -> None:
-        validate_parts(new.status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), out)
+    def check_status(self, obj: ReplicaSet, out: list[Violation]) -> None:
+        validate_parts(obj.status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), out)

@@ -59,13 +59,12 @@ class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
             out.append(invalid(path, scopes, "conflicting scopes"))
 
     def check_change(self, new: ResourceQuota, old: ResourceQuota, out: list[Violation]) -> None:
-        self.check(new, out)
         if set(new.spec.scopes) != set(old.spec.scopes):
             out.append(invalid("spec.scopes", new.spec.scopes, IMMUTABLE))
 
-    def check_status(self, new: ResourceQuota, old: ResourceQuota, out: list[Violation]) -> None:
-        _validate_amounts(new.status.hard, "status.hard", out)
-        _validate_amounts(new.status.used, "status.used", out)
+    def check_status(self, obj: ResourceQuota, out: list[Violation]) -> None:
+        _validate_amounts(obj.status.hard, "status.hard", out)
+        _validate_amounts(obj.status.used, "status.used", out)
 
 
 def _validate_requirement(

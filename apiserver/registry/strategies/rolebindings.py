@@ -35,7 +35,6 @@ class RoleBindingStrategy(Strategy[AnyBinding]):
             _validate_subject(subject, f"subjects[{index}]", out, namespaced=namespaced)
 
     def check_change(self, new: AnyBinding, old: AnyBinding, out: list[Violation]) -> None:
-        self.check(new, out)
         if new.roleRef != old.roleRef:
             shown = {field: getattr(new.roleRef, field) for field in ("apiGroup", "kind", "name")}
             out.append(invalid("roleRef", shown, "cannot change roleRef"))

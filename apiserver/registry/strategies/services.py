@@ -97,13 +97,12 @@ class ServiceStrategy(StatusStrategy[Service]):
         validate_traffic(spec, out)
 
     def check_change(self, new: Service, old: Service, out: list[Violation]) -> None:
-        self.check(new, out)
         kept = old.spec.clusterIP and "ExternalName" not in (new.spec.type, old.spec.type)
         if kept and new.spec.clusterIP != old.spec.clusterIP:
             out.append(invalid("spec.clusterIP", new.spec.clusterIP, "may not change once set"))
 
-    def check_status(self, new: Service, old: Service, out: list[Violation]) -> None:
-        for index, ingress in enumerate(new.status.loadBalancer.ingress):
+    def check_status(self, obj: Service, out: list[Violation]) -> None:
+        for index, ingress in enumerate(obj.status.loadBalancer.ingress):
             path = f"status.loadBalancer.ingress[{index}]"
             if ingress.ip:
                 validate_ip(ingress.ip, f"{path}.ip", out)

@@ -34,6 +34,9 @@ class StorageClassStrategy(Strategy[StorageClass]):
         if not obj.HasField("volumeBindingMode"):
             obj.volumeBindingMode = "Immediate"
 
+    def check(self, obj: StorageClass, out: list[Violation]) -> None:
+        _validate_topologies(obj.allowedTopologies, out)
+
     def check_new(self, obj: StorageClass, out: list[Violation]) -> None:
         if not obj.provisioner:
             out.append(required("provisioner"))
@@ -45,7 +48,7 @@ class StorageClassStrategy(Strategy[StorageClass]):
             out.append(unsupported("reclaimPolicy", obj.reclaimPolicy, _POLICIES))
         if obj.volumeBindingMode not in _MODES:
             out.append(unsupported("volumeBindingMode", obj.volumeBindingMode, _MODES))
-        _validate_topologies(obj.allowedTopologies, out)
+        self.check(obj, out)
 
     def check_change(self, new: StorageClass, old: StorageClass, out: list[Violation]) -> None:
         fixed = ("parameters", "provisioner", "reclaimPolicy")
@@ -53,7 +56,6 @@ class StorageClassStrategy(Strategy[StorageClass]):
         out.extend(forbidden(field, f"updates to {field} are forbidden.") for field in changed)
         if new.volumeBindingMode != old.volumeBindingMode:
             out.append(invalid("volumeBindingMode", new.volumeBindingMode, IMMUTABLE))
-        _validate_topologies(new.allowedTopologies, out)
 
 
 def _validate_parameters(parameters: Mapping[str, str], out: list[Violation]) -> None:

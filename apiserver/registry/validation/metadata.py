@@ -43,10 +43,8 @@ def validate_metadata(
             out.append(invalid("metadata.finalizers", finalizer, detail))
 
 
-def validate_metadata_update(
-    new: ObjectMeta, old: ObjectMeta, out: list[Violation], *, namespaced: bool, name_check: NameCheck = names.dns_subdomain
-) -> None:
-    """The change, and the new state."""
+def validate_metadata_update(new: ObjectMeta, old: ObjectMeta, out: list[Violation]) -> None:
+    """The change alone."""
     for field in ("name", "namespace", "uid"):
         value = getattr(new, field)
         if value != getattr(old, field):
@@ -60,7 +58,6 @@ def validate_metadata_update(
         if added:
             detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {', '.join(added)}"
             out.append(forbidden("metadata.finalizers", detail))
-    validate_metadata(new, out, namespaced=namespaced, name_check=name_check)
 
 
 def _validate_owners(owners: Iterable[OwnerReference], out: list[Violation]) -> None:

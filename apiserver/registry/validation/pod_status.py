@@ -28,16 +28,20 @@ _STATUSES = ("True", "False", "Unknown")
 _SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
 
 
-def validate_pod_status(new: Pod, old: Pod, out: list[Violation]) -> None:
-    """The new status, and the step to it. Only the statuses are looked at."""
-    status, before = new.status, old.status
-    _validate_phase(status.phase, before.phase, out)
-    if status.qosClass != before.qosClass:
-        out.append(invalid("status.qosClass", status.qosClass, IMMUTABLE))
+def validate_pod_status(status: PodStatus, out: list[Violation]) -> None:
+    """The status as it is."""
     if nominated := status.nominatedNodeName:
         out.extend(invalid("status.nominatedNodeName", nominated, problem) for problem in names.dns_subdomain(nominated))
     _validate_conditions(status.conditions, out)
     _validate_addresses(status, out)
+
+
+def validate_pod_status_update(new: Pod, old: Pod, out: list[Violation]) -> None:
+    """The step to the new status alone. Only the statuses are looked at, and what the old spec says of restarts."""
+    status, before = new.status, old.status
+    _validate_phase(status.phase, before.phase, out)
+    if status.qosClass != before.qosClass:
+        out.append(invalid("status.qosClass", status.qosClass, IMMUTABLE))
     if had := before.containerStatuses:
         _validate_containers(status.containerStatuses, had, old.spec.restartPolicy, "status.containerStatuses", out)
     if had := before.initContainerStatuses:

@@ -1,7 +1,9 @@
 import pytest
+from google.protobuf.message import Message
 
+from apiserver.registry import extent
 from apiserver.registry.extent import MAX_PARTS, USUAL, parts_exceeded
-from pinnace.api.core_v1_pb2 import LimitRange, Pod
+from pinnace.api.core_v1_pb2 import EnvVar, LimitRange, Pod
 
 PAD = "x" * USUAL
 
@@ -43,3 +45,32 @@ def test_size_alone_does_not_matter() -> None:
     pod = padded()
     pod.metadata.annotations["more"] = PAD * 50
     assert not parts_exceeded(pod)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_is_stored_may_keep_what_it_has_in_each_field(more: int) -> None:
+    old, new = padded(), padded()
+    old.spec.containers.add().args.extend(["a"] * MAX_PARTS)
+    new.spec.containers.add().args.extend(["a"] * (MAX_PARTS + more))
+    new.metadata.labels["a"] = "b"
+    new.status.conditions.add()
+    assert parts_exceeded(new)
+    assert parts_exceeded(new, old) == bool(more)
+
+
+def test_of_what_is_sent_no_more_is_counted_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+
+    def left(message: Message, room: int) -> int:
+        nonlocal looked_at
+        looked_at += 1
+        return original(message, room)
+
+    original = extent._left
+    monkeypatch.setattr(extent, "_left", left)
+    new = padded()
+    for _ in range(10):
+        new.spec.containers.add().args.extend(["a"] * MAX_PARTS)
+        new.spec.containers[-1].env.extend([EnvVar()] * MAX_PARTS)
+    assert parts_exceeded(new, padded())
+    assert looked_at < 100

@@ -188,4 +188,4 @@ def test_leases(spec: Data, expected: list[str]) -> None:
         return from_dict(LEASES, {"metadata": {"name": "l", "namespace": "default"}, "spec": spec})
 
     assert created(LEASES, lease()) == expected
-    assert changed(LEASES, lease(), lease()) == expected
+    assert changed(LEASES, from_dict(LEASES, {"metadata": {"name": "l", "namespace": "default"}}), lease()) == expected

@@ -92,18 +92,5 @@ def test_a_wrong_field_is_named(patch: Any, field: str, message: str) -> None:
     assert refusal.message.startswith('Pod "a" is invalid: ')
 
 
-@pytest.mark.parametrize("kind", [PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON])
-def test_what_comes_of_it_consists_of_no_more_than_an_object_may(kind: PatchRequest.Type) -> None:
-    before = old()
-    before.metadata.finalizers.extend(f"example.com/{number}" for number in range(9_000))
-    more = {f"example.com/{number}": "x" for number in range(1_000)}
-    patch = [{"op": "add", "path": "/metadata/annotations", "value": more}]
-    asked = request(patch if kind == PatchRequest.JSON else {"metadata": {"annotations": more}}, kind)
-    with pytest.raises(Rejected) as caught:
-        patching(PODS, asked)(before)
-    refusal = caught.value.refusal
-    assert refusal.reason == "TooLarge" and refusal.message == 'pods "a": more than 10,000 items in its lists and maps'
-
-
 def test_everything_that_is_wrong_is_told() -> None:
     assert [each.field for each in refused(request({"spec": {"x": 1, "y": 2}})).violations] == ["spec.x", "spec.y"]

@@ -1,39 +1,188 @@
-"""Objects that were stored before there was a rule which they break: they can be scaled, labelled and let go all the same."""
+"""Objects that were stored before there was a rule which they break can be changed, reported on and let go all the same."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
+from apiserver.registry.extent import MAX_PARTS
 from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategy import added
+from apiserver.registry.strategy import StatusStrategy, added
 from apiserver.storage.interface import Committed, Write
 from apiserver.storage.memory import MemoryStorage
-from pinnace.api.apps_v1_pb2 import Deployment
-from pinnace.api.core_v1_pb2 import Service
-from pinnace.api.deployments_pb2 import UpdateDeploymentRequest
-from pinnace.api.resources import DEPLOYMENTS, SERVICES
-from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.api.core_v1_pb2 import Pod, Service
+from pinnace.api.events_pb2 import CreateEventBatchRequest
+from pinnace.api.pods_pb2 import BindRequest
+from pinnace.api.resources import ALL, DEPLOYMENTS, EVENTS, NAMESPACES, PODS, SERVICES, Resource
+from pinnace.api.status import Violation
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, PatchRequest
+from tests.builders import make_pod
+from tests.fuzz.sound import objects
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.workloads import make_deployment
 
 PATIENCE = 10.0
+Change = Callable[[Any], object]
+MINE = "example.com/mine"
 
 
-@pytest.fixture
-async def assembly() -> AsyncIterator[Assembly]:
-    """With a deployment "old", whose environment no process can be given."""
+def template(obj: Any) -> None:
+    obj.spec.template.spec.containers[0].env.add(name="SPOILT", value="x\0y")
+
+
+def scaled(obj: Any) -> None:
+    obj.spec.replicas += 1
+
+
+BODIES: Mapping[str, tuple[Change, Change]] = {
+    "pods": (
+        lambda obj: obj.spec.containers[0].env.add(name="SPOILT", value="x\0y"),
+        lambda obj: setattr(obj.spec.containers[0], "image", "app:2"),
+    ),
+    "nodes": (
+        lambda obj: obj.spec.taints.add(key="a", effect="Spoilt"),
+        lambda obj: obj.spec.taints.add(key="b", effect="NoSchedule"),
+    ),
+    "events": (lambda obj: setattr(obj, "reason", "x" * 200), lambda obj: setattr(obj, "message", "more")),
+    "priorityclasses": (
+        lambda obj: setattr(obj, "preemptionPolicy", "Spoilt"),
+        lambda obj: setattr(obj, "description", "more"),
+    ),
+    "leases": (lambda obj: setattr(obj.spec, "leaseTransitions", -1), lambda obj: setattr(obj.spec, "holderIdentity", "b")),
+    "persistentvolumes": (
+        lambda obj: setattr(obj.spec, "persistentVolumeReclaimPolicy", "Spoilt"),
+        lambda obj: setattr(obj.spec.capacity["storage"], "string", "20Gi"),
+    ),
+    "persistentvolumeclaims": (
+        lambda obj: setattr(obj.spec.resources.requests["cpu"], "string", "-1"),
+        lambda obj: setattr(obj.spec, "volumeName", "disk"),
+    ),
+    "storageclasses": (
+        lambda obj: obj.allowedTopologies.add().matchLabelExpressions.add(key="zone"),
+        lambda obj: setattr(obj, "allowVolumeExpansion", True),
+    ),
+    "csinodes": (
+        lambda obj: setattr(obj.spec.drivers[0].allocatable, "count", -1),
+        lambda obj: obj.spec.drivers.add(name="other.example.com", nodeID="n"),
+    ),
+    "services": (
+        lambda obj: obj.spec.externalIPs.append("spoilt"),
+        lambda obj: obj.spec.selector.update(app="other"),
+    ),
+    "poddisruptionbudgets": (
+        lambda obj: setattr(obj.spec, "unhealthyPodEvictionPolicy", "Spoilt"),
+        lambda obj: setattr(obj.spec.minAvailable, "strVal", "60%"),
+    ),
+    "resourcequotas": (
+        lambda obj: setattr(obj.spec.hard["limits.cpu"], "string", "-1"),
+        lambda obj: setattr(obj.spec.hard["pods"], "string", "5"),
+    ),
+    "limitranges": (
+        lambda obj: obj.spec.limits.add(type="Spoilt"),
+        lambda obj: setattr(obj.spec.limits[0].max["cpu"], "string", "5"),
+    ),
+    "roles": (lambda obj: obj.rules.add(), lambda obj: obj.rules[0].verbs.append("watch")),
+    "clusterroles": (lambda obj: obj.rules.add(), lambda obj: obj.rules[0].verbs.append("watch")),
+    "rolebindings": (
+        lambda obj: obj.subjects.add(kind="Spoilt", name="a"),
+        lambda obj: obj.subjects.add(kind="User", name="adam"),
+    ),
+    "clusterrolebindings": (
+        lambda obj: obj.subjects.add(kind="Spoilt", name="a"),
+        lambda obj: obj.subjects.add(kind="User", name="adam"),
+    ),
+    "replicasets": (template, scaled),
+    "deployments": (template, scaled),
+    "jobs": (template, lambda obj: setattr(obj.spec, "suspend", True)),
+    "endpointslices": (
+        lambda obj: obj.endpoints[0].addresses.append("spoilt"),
+        lambda obj: setattr(obj.endpoints[0].conditions, "ready", False),
+    ),
+}
+"""By plural: what spoils what an update judges beside the metadata, and what is changed there afterwards."""
+WITHOUT = {NAMESPACES.plural}
+"""Where there is no such thing."""
+STATUSES: Mapping[str, tuple[Change, Change]] = {
+    "pods": (lambda obj: setattr(obj.status, "podIP", "spoilt"), lambda obj: setattr(obj.status, "message", "more")),
+    "nodes": (
+        lambda obj: setattr(obj.status.capacity["cpu"], "string", "-1"),
+        lambda obj: setattr(obj.status.conditions[0], "status", "Unknown"),
+    ),
+    "services": (
+        lambda obj: obj.status.loadBalancer.ingress.add(ip="spoilt"),
+        lambda obj: obj.status.loadBalancer.ingress.add(ip="10.0.0.9"),
+    ),
+    "persistentvolumes": (
+        lambda obj: setattr(obj.status, "phase", "Spoilt"),
+        lambda obj: setattr(obj.status, "reason", "more"),
+    ),
+    "persistentvolumeclaims": (
+        lambda obj: setattr(obj.status.capacity["storage"], "string", "-1"),
+        lambda obj: setattr(obj.status, "phase", "Bound"),
+    ),
+    "poddisruptionbudgets": (
+        lambda obj: setattr(obj.status, "currentHealthy", -1),
+        lambda obj: setattr(obj.status, "desiredHealthy", 1),
+    ),
+    "resourcequotas": (
+        lambda obj: setattr(obj.status.used["pods"], "string", "-1"),
+        lambda obj: setattr(obj.status.used["requests.cpu"], "string", "1"),
+    ),
+    "replicasets": (
+        lambda obj: setattr(obj.status, "readyReplicas", -1),
+        lambda obj: setattr(obj.status, "observedGeneration", 5),
+    ),
+    "deployments": (
+        lambda obj: setattr(obj.status, "readyReplicas", -1),
+        lambda obj: setattr(obj.status, "observedGeneration", 5),
+    ),
+    "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "ready", 2)),
+}
+"""The same of the status."""
+
+every_resource = pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
+
+
+def sound(resource: Resource[Any]) -> Any:
+    """As it is stored."""
+    sample = objects()[resource.message.DESCRIPTOR.full_name][1]
+    obj = copied(resource, sample)
+    obj.metadata.uid, obj.metadata.generation = "u", 1
+    STRATEGIES[resource.plural].prepare_create(obj)
+    if resource.plural in STATUSES:
+        obj.status.CopyFrom(sample.status)
+    return obj
+
+
+def copied(resource: Resource[Any], obj: Any) -> Any:
+    copy = resource.message()
+    copy.CopyFrom(obj)
+    return copy
+
+
+def spoilt(resource: Resource[Any]) -> Any:
+    """In all ways at once."""
+    obj = sound(resource)
+    obj.metadata.labels["a b"] = "c d"
+    obj.metadata.finalizers.extend(["spoilt", MINE])
+    for number in range(MAX_PARTS + 1):
+        obj.metadata.annotations[f"k{number}"] = ""
+    for table in (BODIES, STATUSES):
+        if resource.plural in table:
+            table[resource.plural][0](obj)
+    return obj
+
+
+@asynccontextmanager
+async def serving(*stored: tuple[Resource[Any], Any]) -> AsyncIterator[Assembly]:
     storage = MemoryStorage()
-    deployment = make_deployment("old")
-    container = deployment.spec.template.spec.containers[0]
-    container.env.add(name="A", value="x\0y")
-    container.terminationMessagePath, container.imagePullPolicy = "/dev/termination-log", "Always"
-    container.terminationMessagePolicy = "File"
-    write = Write(DEPLOYMENTS.key("default", "old"), deployment.SerializeToString(), 0)
-    assert isinstance(await storage.transact([write]), Committed)
+    for resource, obj in stored:
+        write = Write(resource.key_of(obj), obj.SerializeToString(), 0)
+        assert isinstance(await storage.transact([write]), Committed)
     assembly = Assembly(storage)
     running = asyncio.ensure_future(assembly.run())
     try:
@@ -45,32 +194,132 @@ async def assembly() -> AsyncIterator[Assembly]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def call(assembly: Assembly, method: str, request: Any) -> Deployment:
-    answer = await assembly.methods[f"/pinnace.v1.Deployments/{method}"].call(request, Caller(PEOPLE["admin"]))
-    return Deployment.FromString(answer)
+async def call(assembly: Assembly, resource: Resource[Any], method: str, request: Any) -> Any:
+    answer = await assembly.methods[f"/{resource.service}/{method}"].call(request, Caller(PEOPLE["admin"]))
+    return resource.message.FromString(answer)
 
 
-async def get(assembly: Assembly) -> Deployment:
-    return await call(assembly, "Get", GetRequest(name="old", namespace="default"))
+async def get(assembly: Assembly, resource: Resource[Any], obj: Any) -> Any:
+    return await call(assembly, resource, "Get", GetRequest(name=obj.metadata.name, namespace=obj.metadata.namespace))
 
 
-async def test_it_is_scaled_and_labelled(assembly: Assembly) -> None:
-    found = await get(assembly)
-    found.spec.replicas = 0
-    found.metadata.labels["owner"] = "somebody"
-    await call(assembly, "Update", UpdateDeploymentRequest(object=found))
-    now = await get(assembly)
-    assert (now.spec.replicas, now.metadata.labels["owner"]) == (0, "somebody")
+async def write(assembly: Assembly, resource: Resource[Any], method: str, obj: Any, change: Change) -> Any:
+    """Reads, changes and writes it."""
+    request: Any = assembly.methods[f"/{resource.service}/{method}"].parse(b"")
+    request.object.CopyFrom(await get(assembly, resource, obj))
+    change(request.object)
+    return await call(assembly, resource, method, request)
 
 
-async def test_nothing_new_is_let_in(assembly: Assembly) -> None:
-    found = await get(assembly)
-    found.spec.template.spec.containers[0].env.add(name="B", value="x\0y")
-    found.spec.replicas = -1
-    with pytest.raises(Rejected) as refused:
-        await call(assembly, "Update", UpdateDeploymentRequest(object=found))
+def test_no_kind_is_forgotten() -> None:
+    assert BODIES.keys() | WITHOUT == STRATEGIES.keys() and BODIES.keys().isdisjoint(WITHOUT)
+    assert STATUSES.keys() == {plural for plural, strategy in STRATEGIES.items() if isinstance(strategy, StatusStrategy)}
+
+
+@every_resource
+def test_nothing_of_it_is_let_in(resource: Resource[Any]) -> None:
+    """So that what follows is about something."""
+    strategy, old = STRATEGIES[resource.plural], sound(resource)
+    for table, prepare, judge in (
+        (BODIES, strategy.prepare_update, strategy.validate_update),
+        (STATUSES, strategy.prepare_status_update, strategy.validate_status_update),
+    ):
+        if resource.plural in table:
+            new = copied(resource, old)
+            table[resource.plural][1](new)
+            prepare(new, old)
+            assert judge(new, old) == []
+            table[resource.plural][0](new)
+            assert judge(new, old) != []
+
+
+@every_resource
+async def test_all_of_it_can_be_changed_reported_on_and_let_go(resource: Resource[Any]) -> None:
+    obj = spoilt(resource)
+    key = {"name": obj.metadata.name, "namespace": obj.metadata.namespace}
+    async with serving((resource, obj)) as assembly:
+        if resource.plural in BODIES:
+            before = await get(assembly, resource, obj)
+            assert await write(assembly, resource, "Update", obj, BODIES[resource.plural][1]) != before
+        if resource.plural in STATUSES:
+            before = await get(assembly, resource, obj)
+            after = await write(assembly, resource, "UpdateStatus", obj, STATUSES[resource.plural][1])
+            assert after.status != before.status
+        patch = PatchRequest(
+            type=PatchRequest.MERGE, patch=b'{"metadata":{"annotations":{"k0":null},"labels":{"e":"f"}}}', **key
+        )
+        assert (await call(assembly, resource, "Patch", patch)).metadata.labels["e"] == "f"
+        await call(assembly, resource, "Delete", DeleteRequest(options={"gracePeriodSeconds": 0}, **key))
+        gone = await write(assembly, resource, "Update", obj, lambda obj: obj.metadata.finalizers.remove(MINE))
+        assert gone.metadata.HasField("deletionTimestamp") and list(gone.metadata.finalizers) == ["spoilt"]
+        await write(assembly, resource, "Update", obj, lambda obj: obj.metadata.ClearField("finalizers"))
+        if resource is not NAMESPACES:  # it goes when nothing is in it
+            with pytest.raises(Rejected, match="not found"):
+                await get(assembly, resource, obj)
+
+
+async def test_a_pod_is_let_go_by_its_gate_and_bound() -> None:
+    pod = make_pod("old").req(cpu="1").new()
+    STRATEGIES[PODS.plural].prepare_create(pod)
+    pod.metadata.namespace, pod.metadata.uid = "default", "u"
+    pod.spec.schedulingGates.add(name="example.com/gate")
+    BODIES[PODS.plural][0](pod)
+    async with serving((PODS, pod)) as assembly:
+        await write(assembly, PODS, "Update", pod, lambda obj: obj.spec.ClearField("schedulingGates"))
+        request = BindRequest()
+        request.binding.metadata.name, request.binding.metadata.namespace, request.binding.target.name = "old", "default", "n"
+        await assembly.methods["/pinnace.v1.Pods/Bind"].call(request, Caller(PEOPLE["admin"]))
+        assert (await get(assembly, PODS, pod)).spec.nodeName == "n"
+
+
+async def test_an_event_is_counted() -> None:
+    old = sound(EVENTS)
+    BODIES[EVENTS.plural][0](old)
+    again = copied(EVENTS, old)
+    again.metadata.Clear()
+    again.metadata.name, again.metadata.namespace = old.metadata.name, old.metadata.namespace
+    async with serving((EVENTS, old)) as assembly:
+        request = CreateEventBatchRequest(items=[again])
+        answer = await assembly.methods["/pinnace.v1.Events/Record"].call(request, Caller(PEOPLE["admin"]))
+        assert not BatchResponse.FromString(answer).items[0].HasField("error")
+        assert (await get(assembly, EVENTS, old)).count == 2 * old.count
+
+
+async def test_nothing_new_is_let_in() -> None:
+    def worse(obj: Any) -> None:
+        obj.spec.template.spec.containers[0].env.add(name="B", value="x\0y")
+        obj.spec.replicas = -1
+
+    old = make_deployment("old")
+    template(old)
+    async with serving((DEPLOYMENTS, old)) as assembly:
+        with pytest.raises(Rejected) as refused:
+            await write(assembly, DEPLOYMENTS, "Update", old, worse)
     fields = [each.field for each in refused.value.refusal.violations]
     assert sorted(fields) == ["spec.replicas", "spec.template.spec.containers[0].env[1].value"]
+
+
+async def test_of_too_many_parts_there_come_no_more() -> None:
+    """But what else there is of the object may grow."""
+    old = make_deployment("old")
+    env = old.spec.template.spec.containers[0].env
+    for number in range(MAX_PARTS + 1):
+        env.add(name=f"A{number}")
+    async with serving((DEPLOYMENTS, old)) as assembly:
+        await write(assembly, DEPLOYMENTS, "Update", old, lambda obj: obj.metadata.labels.update(a="b"))
+        await write(assembly, DEPLOYMENTS, "UpdateStatus", old, lambda obj: obj.status.conditions.add(type="a", status="True"))
+        with pytest.raises(Rejected, match="more than 10,000 items"):
+            await write(
+                assembly,
+                DEPLOYMENTS,
+                "Update",
+                old,
+                lambda obj: obj.spec.template.spec.containers[0].env.add(name="more"),
+            )
+        more = b'[{"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": "more"}}]'
+        patch = PatchRequest(name="old", namespace="default", type=PatchRequest.JSON, patch=more)
+        with pytest.raises(Rejected, match="more than 10,000 items"):
+            await call(assembly, DEPLOYMENTS, "Patch", patch)
 
 
 def test_what_may_not_change_may_not_change_in_such_an_object() -> None:
@@ -80,7 +329,59 @@ def test_what_may_not_change_may_not_change_in_such_an_object() -> None:
     old.spec.type, old.spec.clusterIP = "ClusterIP", "10.0.0.1"
     new = Service()
     new.CopyFrom(old)
-    assert strategy.validate_update(old, old)
-    assert not added(strategy.validate_update, new, old)
+    assert strategy.validate(old)
+    assert not strategy.validate_update(new, old)
     new.spec.clusterIP = "10.0.0.2"
-    assert [each.field for each in added(strategy.validate_update, new, old)] == ["spec.clusterIP"]
+    assert [each.field for each in strategy.validate_update(new, old)] == ["spec.clusterIP"]
+
+
+def test_who_is_not_wrong_costs_one_look() -> None:
+    """Statuses of pods are what is written most: the old one is judged only where something is wrong with the new one."""
+    looked: list[Pod] = []
+
+    class Counting(type(STRATEGIES[PODS.plural])):  # type: ignore[misc]
+        def check_status(self, obj: Pod, out: list[Violation]) -> None:
+            looked.append(obj)
+            super().check_status(obj, out)
+
+    strategy, old = Counting(), sound(PODS)
+    new = copied(PODS, old)
+    new.status.message = "more"
+    assert strategy.validate_status_update(new, old) == [] and looked == [new]
+    new.status.podIP = "spoilt"
+    assert len(strategy.validate_status_update(new, old)) == 1 and looked[1:] == [new, old]
+
+
+def violations(*fields: str) -> list[Violation]:
+    return [Violation(field, "wrong") for field in fields]
+
+
+@pytest.mark.parametrize(
+    ("found", "before", "expected"),
+    [
+        ("", "a", ""),
+        ("a b", "a", "b"),
+        ("a a", "a", "a"),
+        ("a[1].b", "a[0].b", ""),
+        ("a[0].b a[1].b", "a[1].b", "a[0].b"),
+        ("a[0].b a[1].b a[2].b", "a[2].b a[5].b", "a[1].b"),
+        ("a[0].b", "c[0].b", "a[0].b"),
+    ],
+)
+def test_what_is_added(found: str, before: str, expected: str) -> None:
+    assert added(violations(*found.split()), violations(*before.split())) == violations(*expected.split())
+
+
+def test_many_violations_are_told_apart_in_few_steps() -> None:
+    class Counted(str):
+        comparisons = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Counted.comparisons += 1
+            return super().__eq__(other)
+
+    number = 10_000
+    found, before = ([Violation(Counted(f"env[{each}]"), "wrong") for each in range(number)] for _ in range(2))
+    assert added(found, before) == []
+    assert Counted.comparisons < 10 * number

@@ -3,6 +3,7 @@
 The wording is Kubernetes', so that what people have learnt to read stays readable.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from apiserver.registry.extent import MAX_PARTS
@@ -12,6 +13,10 @@ from pinnace.api.status import Code, Refusal, Violation, summarize
 
 RETRY_AFTER = 0.1
 """Seconds that we ask a client to wait before it tries again what failed for lack of etcd."""
+
+
+MAX_VIOLATIONS = 4000
+"""Bytes of violations that a refusal tells: many peers refuse trailers of more than 8 KiB, and these may be there in base64."""
 
 
 class Rejected(Exception):
@@ -45,9 +50,18 @@ def contended(resource: Resource[Any], name: str) -> Refusal:
     return Refusal(Code.ABORTED, "Contended", message, retry_after=RETRY_AFTER)
 
 
-def invalid(resource: Resource[Any], name: str, violations: list[Violation]) -> Refusal:
-    message = f'{resource.kind} "{name}" is invalid: {summarize(violations)}'
-    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(violations))
+def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
+    """Tells as many of the violations as there is room for, and how many there are besides. An object may have thousands, and a
+    batch may be of a thousand such objects; Kubernetes tells them all."""
+    told, room = list[Violation](), MAX_VIOLATIONS
+    for violation in violations:
+        room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
+        if room < 0:
+            told.append(Violation("", f"... and {len(violations) - len(told):,} more"))
+            break
+        told.append(violation)
+    message = f'{resource.kind} "{name}" is invalid: {summarize(told)}'
+    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(told))
 
 
 def too_much(resource: Resource[Any], name: str) -> Refusal:

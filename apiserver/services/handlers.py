@@ -4,6 +4,7 @@ the id of the call."""
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import grpc
@@ -15,15 +16,14 @@ from apiserver.registry import fencing
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.services.requests import RequestIds
-from pinnace.api.status import DETAILS_KEY, Code, Refusal, Violation, encode
+from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
-MAX_DETAILS = 4000
-"""Bytes of violations in the trailers: many peers refuse more than 8 KiB of metadata in all, and these may travel in base64."""
 MAX_MESSAGE = 1000
-"""Bytes of a message, as it is sent: all but plain ASCII takes three for each byte of UTF-8."""
+"""Bytes of a message, as it is sent: all but plain ASCII takes three for each byte of UTF-8. In the trailers are, besides, the
+details of a refusal (apiserver.registry.errors.MAX_VIOLATIONS), in which it is once more."""
 
 
 Who = Callable[["grpc.aio.ServicerContext"], User]
@@ -145,33 +145,14 @@ def _name(context: "grpc.aio.ServicerContext", ids: RequestIds) -> None:
 
 async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
     """Ends the call with the refusal."""
-    told = shorten(refusal)
+    told = replace(refusal, message=cut(refusal.message))
     trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
     await context.abort(_GRPC[told.code], told.message, trailers)
     raise AssertionError("abort raises")
 
 
-def shorten(refusal: Refusal) -> Refusal:
-    """Cuts the message, and leaves out violations, that no peer would take; says how many."""
-    room, kept = MAX_DETAILS, list[Violation]()
-    for violation in refusal.violations:
-        room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
-        if room < 0:
-            kept.append(Violation("", f"... and {len(refusal.violations) - len(kept)} more"))
-            break
-        kept.append(violation)
-    return Refusal(
-        refusal.code,
-        refusal.reason,
-        _cut(refusal.message),
-        tuple(kept),
-        refusal.retry_after,
-        refusal.metadata,
-    )
-
-
-def _cut(message: str) -> str:
-    """As much of the message as there is room for.
+def cut(message: str) -> str:
+    """As much of a message as there is room for.
 
     Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Percent-Encoded)
     """

@@ -8,6 +8,7 @@ messages too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
@@ -17,7 +18,7 @@ from apiserver.registry import errors
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
-from pinnace.api.quantity import amount, amounts, format_amount, parse
+from pinnace.api.quantity import QuantityError, amount, amounts, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS
 from pinnace.fit.requests import combine
@@ -161,7 +162,12 @@ def _sorted(quantities: Mapping[str, Quantity]) -> list[tuple[str, Amount]]:
 
 
 def _written(quantities: Mapping[str, Quantity]) -> Amounts:
-    return {name: Amount(amount(name, quantity.string), quantity.string) for name, quantity in quantities.items()}
+    """Without what is no quantity: a claim that is stored may have such requests, as there was no rule about them once."""
+    found = dict[str, Amount]()
+    for name, quantity in quantities.items():
+        with suppress(QuantityError):
+            found[name] = Amount(amount(name, quantity.string), quantity.string)
+    return found
 
 
 def _together(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:

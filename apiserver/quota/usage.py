@@ -15,7 +15,7 @@ from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, PodAffinityTerm,
 from pinnace.api.names import is_extended_resource
 from pinnace.api.podstatus import ended
 from pinnace.api.qos import qos_class
-from pinnace.api.quantity import amounts
+from pinnace.api.quantity import amount, amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
 from pinnace.api.storageclass import class_of
@@ -123,11 +123,11 @@ def _said(resources: ResourceRequirements) -> frozenset[str]:
 
 def _computed(requests: Mapping[str, int], limits: Mapping[str, int]) -> dict[str, int]:
     found = {f"limits.{name}": limits[name] for name in limits if name in CONTAINER}
-    for name, amount in requests.items():
+    for name, requested in requests.items():
         if name in CONTAINER or name.startswith(HUGE_PAGES):
-            found[name] = found[f"requests.{name}"] = amount
+            found[name] = found[f"requests.{name}"] = requested
         elif is_extended_resource(name):
-            found[f"requests.{name}"] = amount
+            found[f"requests.{name}"] = requested
     return found
 
 
@@ -162,7 +162,8 @@ def _claim(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
 
 
 def _storage(requests: Mapping[str, Quantity]) -> int:
-    return amounts(requests).get("storage", 0)
+    """Other requests of a claim may be no quantities: there was no rule about them once."""
+    return amount("storage", requests["storage"].string) if "storage" in requests else 0
 
 
 def _claim_scopes(claim: PersistentVolumeClaim) -> Scopes:

@@ -122,10 +122,11 @@ def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]
     return said | _written(cast(Message, obj), data)
 
 
-def readable(resource: Resource[T], data: object) -> T:
-    """What can be read of the object that the data describes: its values that are wrong are left out, wherever they are."""
-    message: T = _read(resource, data, (), False)[0]
-    return message
+def readable(resource: Resource[T], data: object) -> tuple[T, Sequence[Problem]]:
+    """What can be read of the object that the data describes, and what is wrong with the rest: values that are wrong are left
+    out, wherever they are, or empty, where they would be messages."""
+    message, problems = _read(resource, data, (), False)
+    return message, problems
 
 
 def _read(target: Any, data: object, path: Path, ignore_unknown: bool) -> tuple[Any, Sequence[Problem]]:

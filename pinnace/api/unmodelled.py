@@ -5,14 +5,14 @@ What the form hides is told by a third object, the one that is read from the for
 is hidden. So no part is written as JSON again to be compared: that took a second for an object with 10,000 parts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pinnace.api.codec import from_dict, readable
+from pinnace.api.codec import CodecError, Problem, readable, to_dict
 from pinnace.api.merge import Key, key_of
 from pinnace.api.resources import Object, Resource
 from pinnace.api.scalars import SCALARS
@@ -30,12 +30,22 @@ def revised(resource: Resource[T], old: T, form: Mapping[str, Any], data: object
     """The object that the data describes, with what the data cannot show as it is in `old`. `form`: the JSON form of `old`.
 
     What reads as before stays as it was, whole. What reads differently keeps the fields that are not modelled; so do the items
-    of a list that are told apart by an identity (`merge.key_of`). Raises CodecError.
+    of a list that are told apart by an identity (`merge.key_of`). What is stored may be no such object: a value that cannot be
+    read stays where it is, and the change may mend it. Raises CodecError.
     """
-    new = from_dict(resource, data)
-    shown = readable(resource, form)  # what is stored may be no such object: then it is the change that mends it
+    new, problems = readable(resource, data)
+    shown, before = readable(resource, form)
+    known = frozenset(before)
+    _refuse(problems, known)
     _restore(cast(Message, new), cast(Message, old), cast(Message, shown))
+    if problems:  # what has moved was not found again
+        _refuse(readable(resource, to_dict(new))[1], known)
     return new
+
+
+def _refuse(problems: Iterable[Problem], known: Collection[Problem]) -> None:
+    if added := [problem for problem in problems if problem not in known]:
+        raise CodecError(added)
 
 
 def _restore(new: Message, old: Message, shown: Message) -> None:

@@ -181,6 +181,13 @@ class TestBounds:
         plugin = ranger({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}})
         assert not refused(plugin, claim("2Gi", app="web"), old=claim("2Gi"))
 
+    def test_what_a_claim_that_is_stored_asks_for_may_be_no_quantity(self) -> None:
+        plugin = ranger({"type": "PersistentVolumeClaim", "max": {"storage": "2Gi"}})
+        old, new = claim("1Gi"), claim("2Gi")
+        for each in (old, new):
+            each.spec.resources.requests["cpu"].string = "much"
+        assert not refused(plugin, new, old=old)
+
     @pytest.mark.parametrize("obj", [pod({"cpu": "9"}), claim("9Gi")])
     def test_limits_of_other_types_do_not_matter(self, obj: Object) -> None:
         assert not refused(ranger({"type": "example.com/thing", "max": {"cpu": "1", "storage": "1Gi"}}), obj)

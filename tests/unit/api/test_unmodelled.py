@@ -112,6 +112,27 @@ def test_a_change_may_mend_what_is_no_such_object() -> None:
     assert revised(PODS, old, form, data) == expected
 
 
+def test_it_need_not() -> None:
+    """Who labels it, say; but nothing of the kind is added, nor lost on the way."""
+    old = pod()
+    old.spec.containers[0].resources.requests["cpu"].string = "much"
+    form, data = to_dict(old), to_dict(old)
+    data["metadata"]["labels"]["tier"] = "front"
+    data["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Gi"
+    new = revised(PODS, old, form, data)
+    assert to_dict(new) == data and says_more(new.spec.containers[0].resources.requests["cpu"])
+    data["spec"]["containers"][0]["resources"]["requests"]["memory"] = "much"
+    with pytest.raises(CodecError) as caught:
+        revised(PODS, old, form, data)
+    assert [each.field for each in caught.value.problems] == ["spec.containers[0].resources.requests[memory]"]
+    data["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "more"}
+    with pytest.raises(CodecError, match='"more" is not a quantity'):
+        revised(PODS, old, form, data)
+    data["spec"]["containers"][0] |= {"name": "renamed", "resources": {"requests": {"cpu": "much"}}}
+    with pytest.raises(CodecError, match="is not a quantity"):
+        revised(PODS, old, form, data)
+
+
 def test_nothing_is_written_as_json_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part, at each level that it is in, is a second for an object of 10,000 parts."""
     old = pod()

@@ -104,6 +104,12 @@ def test_a_claim(obj: Any, expected: dict[str, int]) -> None:
     assert used(obj) == of_any | expected
 
 
+def test_what_else_a_claim_that_is_stored_asks_for_may_be_no_quantity() -> None:
+    obj = claim()
+    obj.spec.resources.requests["cpu"].string = "much"
+    assert used(obj) == used(claim())
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [

@@ -10,6 +10,7 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import MAX_PARTS
+from apiserver.registry.store import CONDITIONAL
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategy import StatusStrategy, added
 from apiserver.storage.interface import Committed, Write
@@ -58,7 +59,7 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.spec.capacity["storage"], "string", "20Gi"),
     ),
     "persistentvolumeclaims": (
-        lambda obj: setattr(obj.spec.resources.requests["cpu"], "string", "-1"),
+        lambda obj: setattr(obj.spec.resources.requests["cpu"], "string", "much"),
         lambda obj: setattr(obj.spec, "volumeName", "disk"),
     ),
     "storageclasses": (
@@ -204,9 +205,11 @@ async def get(assembly: Assembly, resource: Resource[Any], obj: Any) -> Any:
 
 
 async def write(assembly: Assembly, resource: Resource[Any], method: str, obj: Any, change: Change) -> Any:
-    """Reads, changes and writes it."""
+    """Reads, changes and writes it, whoever else does: quotas are counted meanwhile."""
     request: Any = assembly.methods[f"/{resource.service}/{method}"].parse(b"")
     request.object.CopyFrom(await get(assembly, resource, obj))
+    if resource not in CONDITIONAL:
+        request.object.metadata.resourceVersion = ""
     change(request.object)
     return await call(assembly, resource, method, request)
 

@@ -126,6 +126,7 @@ class Assembly:
         self._compactor = Compactor(storage, clock, settings.compaction_interval)
         self.bootstrapped = asyncio.Event()
         self._loaded = asyncio.Event()
+        self._restored = False
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng, on_load=self._reload)
         self._quotas = Quotas(storage, self.cacher, self._committer, self._refresh, clock, self._rng)
         of = self.cacher.of
@@ -263,12 +264,16 @@ class Assembly:
         while True:
             await self._loaded.wait()
             self._loaded.clear()
+            if self._restored:
+                self._restored = False
+                await self._elections.end_terms()
             await self._bootstrap.run()
             if not self._loaded.is_set():
                 self.bootstrapped.set()
 
     def _reload(self) -> None:
         """The state was read anew: it may be that of a store that was restored, and lack everything. Until it does not, no call
-        is taken: without roles all would be forbidden, and who is told so gives up."""
+        is taken: without roles all would be forbidden, and who is told so gives up; by an old token somebody would lead."""
         self.bootstrapped.clear()
+        self._restored = self._restored or self.cacher.restored
         self._loaded.set()

@@ -15,6 +15,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
+from pinnace.client.lives import Lives
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
@@ -88,15 +89,15 @@ def main(
 async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: Options) -> None:
     """Controls until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    manager = Manager(Client(connection), name, lambda shared: build(shared, options))
-    status = StatusServer(*http, manager.checks, asyncio.get_running_loop())
+    lives = Lives(lambda: Manager(Client(connection), name, lambda shared: build(shared, options)))
+    status = StatusServer(*http, lives.checks, asyncio.get_running_loop())
     status.start()
     log.info("controllers %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))
     try:
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(manager.run())
+            running = group.create_task(lives.run())
             await stop.wait()
-            await manager.stop()
+            await lives.now.stop()
             running.cancel()
     finally:
         status.stop()

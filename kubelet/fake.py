@@ -148,6 +148,9 @@ class FakeRuntime:
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """An earlier process leaves nothing."""
 
+    def close(self) -> None:
+        """There is nothing that could run on."""
+
 
 def _outcome(call: Call, declared: Behaviour, age: float) -> tuple[float, str]:
     """How long the call takes, and why it fails, if it does. `age`: seconds that the container has run."""

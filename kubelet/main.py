@@ -5,7 +5,7 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
+from pinnace.client.lives import Lives
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer
@@ -117,8 +118,8 @@ def main(
             own=[f"{prefix}{index}" for index in range(first_index, first_index + nodes)],
             http=http,
             machine=machine,
-            runtime=Witnessed(runs, witness) if witness else runs,
-            volumes=FakeVolumes(Delays(attach_delay, mount_delay)),
+            runtime=lambda: Witnessed(runs(), witness) if witness else runs(),
+            volumes=lambda: FakeVolumes(Delays(attach_delay, mount_delay)),
             meter=meter,
             serving=_serving(listen, advertised, streams) if listen is not None else None,
             tracer=tracer,
@@ -143,15 +144,16 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says. `own`: names of the nodes that the fleet creates; `serving`: None, nothing is."""
+    """What the command line says. `own`: names of the nodes that the fleet creates; `serving`: None, nothing is. Runtime and
+    volumes are made for each life of the fleet (pinnace/client/lives.py): they know what they find."""
 
     name: str
     servers: ClientConfig
     own: Sequence[str]
     http: tuple[str, int]
     machine: Machine
-    runtime: Runtime
-    volumes: Volumes
+    runtime: Callable[[], Runtime]
+    volumes: Callable[[], Volumes]
     meter: Meter
     serving: Serving | None
     tracer: Tracer
@@ -164,21 +166,23 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         server = KubeletServer(serving.streams, servers.tls)
         machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
-    fleet = Fleet(
-        options.name, options.own, machine, Client(connection), options.runtime,
-        volumes=options.volumes, meter=options.meter, tracer=options.tracer,
+    lives = Lives(
+        lambda: Fleet(
+            options.name, options.own, machine, Client(connection), options.runtime(),
+            volumes=options.volumes(), meter=options.meter, tracer=options.tracer,
+        )
     )  # fmt: skip
     if server is not None:
-        await server.start(fleet.stats)
-    status = StatusServer(*options.http, fleet.checks, asyncio.get_running_loop())
+        await server.start(lambda: lives.now.stats)
+    status = StatusServer(*options.http, lives.checks, asyncio.get_running_loop())
     status.start()
     endpoints = ",".join(servers.endpoints)
     log.info("fleet %s of %d nodes, status on %s, API servers at %s", options.name, len(options.own), status.address, endpoints)
     try:
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(fleet.run())
+            running = group.create_task(lives.run())
             await stop.wait()
-            await fleet.close()
+            await lives.now.close()
             running.cancel()
     finally:
         status.stop()
@@ -196,9 +200,10 @@ def _serving(listen: tuple[str, int], advertised: str | None, streams: Streams) 
 @contextmanager
 def _runtime(
     kind: str, folder: Path | None, start_delay: float, stages: str | None
-) -> Iterator[tuple[Runtime, Streams, Meter]]:
+) -> Iterator[tuple[Callable[[], Runtime], Streams, Meter]]:
     if kind == "fake":
-        yield FakeRuntime(Behaviour(start_seconds=start_delay), _stages(stages)), NoStreams(), Declared(SYSTEM_CLOCK)
+        behaviour, declared = Behaviour(start_seconds=start_delay), _stages(stages)
+        yield lambda: FakeRuntime(behaviour, declared), NoStreams(), Declared(SYSTEM_CLOCK)
         return
     if stages is not None:
         raise click.UsageError("--stages describes simulated containers: the process runtime runs the containers' commands")
@@ -209,7 +214,7 @@ def _runtime(
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--root-dir") from None
     with closing(root):
-        yield ProcessRuntime(root), ProcessStreams(root), ProcessMeter(root)
+        yield lambda: ProcessRuntime(root), ProcessStreams(root), ProcessMeter(root)
 
 
 def _stages(name: str | None) -> Stages:

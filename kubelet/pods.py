@@ -106,9 +106,12 @@ class Pods:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._reports.run())
-            group.create_task(self._step_all())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._reports.run())
+                group.create_task(self._step_all())
+        finally:
+            self._runtime.close()
 
     def set_node(self, node: Node) -> None:
         """Takes a node into the fleet, or learns what has changed of it."""

@@ -121,6 +121,9 @@ class Witnessed:
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         self._runtime.retain(nodes, uids)
 
+    def close(self) -> None:
+        self._runtime.close()
+
     def _note(self, uid: str, running: bool, at: float) -> None:
         pod = self._pods.get(uid)
         if pod is not None and pod.running != running:

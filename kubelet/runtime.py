@@ -167,3 +167,7 @@ class Runtime(Protocol):
         """These are all the pods that there are on these nodes. Kills what an earlier kubelet process has left of others, which
         were deleted while nobody looked."""
         ...
+
+    def close(self) -> None:
+        """Lets everything run on, unobserved: another runtime takes it up, of this process or the next. Calls are ended."""
+        ...

@@ -5,7 +5,7 @@ the API asks the API server, which knows what he may do. Without TLS, in a clust
 connect may run commands; so that is only for loopback.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from ipaddress import ip_address
 from typing import NoReturn, Protocol
@@ -65,12 +65,12 @@ class KubeletServer:
             raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
         return Endpoint(host, bound)
 
-    async def start(self, statistics: Statistics) -> None:
-        """Answers from now on."""
+    async def start(self, statistics: Callable[[], Statistics]) -> None:
+        """Answers from now on. `statistics`: those that there are when somebody asks."""
 
         async def stats(request: StatsRequest, context: "grpc.aio.ServicerContext") -> StatsResponse:
             await self._admit(context)
-            return await statistics.answer(request)
+            return await statistics().answer(request)
 
         handlers = {
             "Stats": grpc.unary_unary_rpc_method_handler(stats, StatsRequest.FromString, StatsResponse.SerializeToString),

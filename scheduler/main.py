@@ -15,6 +15,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
+from pinnace.client.lives import Lives
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
@@ -91,22 +92,22 @@ async def serve(
 ) -> None:
     """Schedules until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    scheduler = Scheduler(Client(connection), name, configuration, tracer=tracer)
-    metrics.register(scheduler)
-    loop, debugger = asyncio.get_running_loop(), scheduler.debugger
+    lives = Lives(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer))
+    metrics.register(lambda: lives.now)
+    loop = asyncio.get_running_loop()
     pages: dict[str, Page] = {
-        QueueDump.path: lambda: to_json(debugger.show_queue()),
-        CacheDump.path: lambda: to_json(debugger.show_cache()),
+        QueueDump.path: lambda: to_json(lives.now.debugger.show_queue()),
+        CacheDump.path: lambda: to_json(lives.now.debugger.show_cache()),
     }
-    status = StatusServer(*http, scheduler.checks, loop, pages)
-    loop.add_signal_handler(signal.SIGUSR2, debugger.log)
+    status = StatusServer(*http, lives.checks, loop, pages)
+    loop.add_signal_handler(signal.SIGUSR2, lambda: lives.now.debugger.log())
     status.start()
     log.info("scheduler %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))
     try:
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(scheduler.run())
+            running = group.create_task(lives.run())
             await stop.wait()
-            await scheduler.stop()
+            await lives.now.stop()
             running.cancel()
     finally:
         status.stop()

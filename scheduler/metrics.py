@@ -68,13 +68,21 @@ class Counted(Protocol):
     def cached(self) -> Mapping[str, int]: ...
 
 
-def register(scheduler: Counted, registry: CollectorRegistry = REGISTRY) -> None:
-    """To be called once in a process."""
+def register(scheduler: Callable[[], Counted], registry: CollectorRegistry = REGISTRY) -> None:
+    """To be called once in a process. `scheduler`: the one that there is when it is counted."""
     for census in (
-        Census("scheduler_pending_pods", "Pods that wait, by queue.", "queue", scheduler.pending),
+        Census("scheduler_pending_pods", "Pods that wait, by queue.", "queue", lambda: scheduler().pending()),
         Census(
-            "scheduler_unschedulable_pods", "Unschedulable pods, by plugin that refused them.", "plugin", scheduler.refusing
+            "scheduler_unschedulable_pods",
+            "Unschedulable pods, by plugin that refused them.",
+            "plugin",
+            lambda: scheduler().refusing(),
         ),
-        Census("scheduler_cache_size", "Nodes, pods on them, and pods of these that are assumed.", "type", scheduler.cached),
+        Census(
+            "scheduler_cache_size",
+            "Nodes, pods on them, and pods of these that are assumed.",
+            "type",
+            lambda: scheduler().cached(),
+        ),
     ):
         registry.register(census)

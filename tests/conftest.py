@@ -70,6 +70,7 @@ class EtcdServer:
         self.http = member.http
         self.version = binary.version
         self._command = [*etcd_command(binary, member, members, tls=tls, fsync=False), *flags]
+        self.data_dir = member.data_dir
         self._log = member.data_dir.parent / f"{member.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 

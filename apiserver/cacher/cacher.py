@@ -2,7 +2,8 @@
 
     storage --feed--> Cacher --> one ResourceCache per resource: store, ring, dispatcher --> lists, watchers
                          |-----> raw keys (elections) --> subscribers
-                         '-----> progress: one revision for all
+                         |-----> progress: one revision for all
+                         '-----> marks: of which history it is the revision
 
 Guarantees:
 
@@ -31,12 +32,13 @@ from typing import Any, TypeVar
 from apiserver.cacher.dispatch import PACE
 from apiserver.cacher.feed import ROOT, Feed
 from apiserver.cacher.freshness import Freshness
+from apiserver.cacher.marks import Marks, Proof
 from apiserver.cacher.progress import Progress
 from apiserver.cacher.raw import Callback, RawKeys
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
-from pinnace.api.resources import ALL, ELECTIONS_PREFIX, EVENTS, Object, Resource
+from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, Object, Resource
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T", bound=Object)
@@ -66,14 +68,20 @@ class Cacher:
         self._clock = clock
         self._bookmark_interval = bookmark_interval
         self._on_load = on_load
+        self.loads = 0
+        """How often the state has been replaced."""
         self.late = tuple(resource.prefix for resource in resources if resource in LATE)
         self._progress = Progress()
         self._holding = asyncio.Event()  # watchers wait for the rest of a burst
+        self._marks = Marks()
         self._raw = RawKeys()
         self._freshness = Freshness(storage)
+        self._proof = Proof(storage, self._marks, self._progress, self._freshness.ask)
         self._feed = Feed(storage, self, clock, rng or random.Random())
         self._caches = {
-            resource.prefix: ResourceCache(resource, storage, self._progress, self.fresh, Ring(ring_events, ring_bytes), clock)
+            resource.prefix: ResourceCache(
+                resource, storage, self._progress, self._marks, self.fresh, Ring(ring_events, ring_bytes), clock
+            )
             for resource in resources
         }
 
@@ -94,6 +102,11 @@ class Cacher:
     def revision(self) -> int:
         """Everything up to here is applied; 0: nothing is loaded yet."""
         return self._progress.revision
+
+    @property
+    def restored(self) -> bool:
+        """The state was loaded last because the store has another history than before."""
+        return self._feed.restored
 
     def of(self, resource: Resource[T]) -> ResourceCache[T]:
         """Raises KeyError for a resource that this cacher was not made for."""
@@ -117,6 +130,15 @@ class Cacher:
         await self._progress.wait_for(revision, deadline - loop.time())
         return revision
 
+    async def prove(self, revision: int, mark: bytes, timeout: float) -> None:
+        """Returns when what a reader knows of `revision` is of the history that the cache has; from there it may go on, as long
+        as `loads` stays the same. Raises HistoryChanged, CacheBehind, StorageError."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._proof.check(revision, mark, timeout)
+        except TimeoutError:
+            raise Unavailable(f"the store did not tell of its history within {timeout:g} s") from None
+
     def raw(self, key: str) -> KeyValue | None:
         """A key below /registry/ that belongs to no resource."""
         return self._raw.get(key)
@@ -136,17 +158,20 @@ class Cacher:
             cache.drain()
 
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
-        """The feed's: replaces everything by the state at `revision`."""
+        """The feed's: replaces everything by the state at `revision`, commit markers and all."""
         sorted_out: dict[str, list[KeyValue]] = {prefix: [] for prefix in self._caches}
         others: list[KeyValue] = []
         for item in items:
             sorted_out.get(_prefix(item.key), others).append(item)
+        markers = [item for item in others if item.key.startswith(COMMITS_PREFIX)]
         for prefix, cache in self._caches.items():
             if prefix in self.late:
                 cache.suspend(revision)
             else:
                 cache.reset(revision, sorted_out[prefix])
-        self._raw.reset(revision, others)
+        self._raw.reset(revision, [item for item in others if item.key.startswith(ROOT)])
+        self._marks.reset(revision, markers)
+        self.loads += 1
         self._on_load()
         self._progress.advance(revision)
         self._raw.tell()
@@ -175,6 +200,8 @@ class Cacher:
             elif change.key.startswith(ROOT):
                 self._raw.apply(change)
                 elected = elected or _is_election(change)
+            elif change.value is not None and change.key.startswith(COMMITS_PREFIX):
+                self._marks.moved(change.mod_revision, change.key, change.value)
         self._tell(touched, changes.revision, elected)
         return None
 

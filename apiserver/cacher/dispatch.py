@@ -14,6 +14,7 @@ from typing import Any
 
 from apiserver.cacher.errors import CacheError
 from apiserver.cacher.event import Event
+from apiserver.cacher.marks import Marks
 from apiserver.cacher.outbox import MERGE_BYTES, Parcel, Told, single
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
@@ -50,9 +51,9 @@ class _Group:
             self.count_from(now)
         return self._recent < BURST or self.size >= MERGE_BYTES
 
-    def tell(self, revision: int) -> None:
-        """Everything up to `revision` is in `pending`, or was told."""
-        told = Told(wire.watch_response(self.pending, revision), revision, len(self.pending))
+    def tell(self, revision: int, mark: bytes) -> None:
+        """Everything up to `revision` is in `pending`, or was told. `mark`: that of the revision."""
+        told = Told(wire.watch_response(self.pending, revision, mark), revision, len(self.pending))
         self._recent += told.events
         self.pending, self.size = [], 0
         for account, watchers in list(self.watchers.items()):
@@ -63,9 +64,10 @@ class _Group:
 
 
 class Dispatcher:
-    """A `watcher.Hub`. Every watcher is `add`ed when it is made and `join`s when it is live."""
+    """A `watcher.Hub`. Every watcher is `add`ed when it is made and `join`s when it is live. `marks`: of what it tells."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, marks: Marks, clock: Clock) -> None:
+        self._marks = marks
         self.told = 0
         """Events that watchers have read, once for each of them."""
         self._clock = clock
@@ -146,26 +148,26 @@ class Dispatcher:
         self._revision = revision
         if not self._untold:
             return
-        now, waiting = self._clock.monotonic(), []
+        now, mark, waiting = self._clock.monotonic(), self._mark(revision), []
         for group in self._untold:
             if group.is_due(now):
-                group.tell(revision)
+                group.tell(revision, mark)
             else:
                 waiting.append(group)
         self._untold = waiting
 
     def release(self) -> None:
         """Tells those who wait."""
-        now = self._clock.monotonic()
+        now, mark = self._clock.monotonic(), self._mark(self._revision)
         untold, self._untold = self._untold, []
         for group in untold:
             group.count_from(now)
-            group.tell(self._revision)
+            group.tell(self._revision, mark)
 
     def bookmark(self, revision: int) -> None:
         """Tells the live watchers that heard nothing since the last such call that they know everything up to `revision`."""
         self.release()
-        bookmark = _bookmark(revision)
+        bookmark = self._bookmark(revision)
         sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
         for watcher in [watcher for watchers in sharing for watcher in watchers]:
             if watcher.idle:
@@ -176,7 +178,7 @@ class Dispatcher:
     def announce(self, revision: int) -> None:
         """Somebody was elected: tells the live watchers that asked for it that they know everything up to `revision`."""
         self.release()
-        bookmark = _bookmark(revision)
+        bookmark = self._bookmark(revision)
         for watcher in list(self._announced):
             watcher.offer(bookmark)
 
@@ -200,6 +202,8 @@ class Dispatcher:
         after = self._by_node.get(event.new.node, [])
         return before + [group for group in after if group not in before]
 
+    def _bookmark(self, revision: int) -> Parcel:
+        return single(Told(wire.watch_response((), revision, self._mark(revision)), revision))
 
-def _bookmark(revision: int) -> Parcel:
-    return single(Told(wire.watch_response((), revision), revision))
+    def _mark(self, revision: int) -> bytes:
+        return self._marks.at(revision) or b""

@@ -7,6 +7,7 @@ CacheError
 +-- CacheBehind     the cache is not where the reader wants it, and did not get there in time: try again.
 +-- BadToken        a continue token or resourceVersion that no server of ours gave out, or not for this request.
 +-- FutureRevision  a state was asked for that the store has not reached.
++-- HistoryChanged  what the reader knows is not of the store's history, as far as one can tell: begin anew.
 """
 
 
@@ -45,3 +46,10 @@ class FutureRevision(CacheError):
     def __init__(self, wanted: int, now: int) -> None:
         super().__init__(f"Too large resource version: {wanted}, current: {now}")
         self.now = now
+
+
+class HistoryChanged(CacheError):
+    def __init__(self, revision: int) -> None:
+        super().__init__(
+            f"revision {revision} is not known to be of this store's history, as if etcd was restored from a backup: begin anew"
+        )

@@ -13,7 +13,8 @@ A store that was restored from a backup has another history, and its revision al
 somebody looks. Half of one history and half of the other would be a state that never was. So a watch that is resumed begins
 with the last revision that was applied, and what it says of that must be the same, down to each value. It is not so by chance:
 what a committer writes comes with a nonce (apiserver.storage.lane). The proof comes on the very stream that it is for, so the
-store cannot be exchanged in between.
+store cannot be exchanged in between. What clients know is proven likewise (apiserver.cacher.marks), and for that commit markers
+are loaded with the rest.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from typing import Protocol
 from apiserver.cacher.batches import batches
 from apiserver.cacher.store import END
 from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
+from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.race import race
@@ -83,7 +85,8 @@ class Target(Protocol):
         ...
 
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
-        """Takes the state at a revision in place of what was known; but for what is `late`, of which nothing is known then."""
+        """Takes the state at a revision, with the commit markers, in place of what was known; but for what is `late`, of which
+        nothing is known then."""
         ...
 
     def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
@@ -103,6 +106,8 @@ class Feed:
         self._rng = rng
         self._must_load = True
         self._history = HISTORY  # of the next load
+        self.restored = False
+        """Was the last load of a store that has another history than before?"""
         self._last: Changes | None = None  # has what was applied last; None: nothing since the load
         self._unproven: Sequence[Change] = ()  # of the last revision applied, until the watch has repeated it
         self._missing: dict[str, int] = {}  # what is late, and the revision at which it is to be read
@@ -156,10 +161,11 @@ class Feed:
     async def _load(self, now: int) -> None:
         try:
             revision = max(EMPTY, now - self._history)
-            items = await self._read(ROOT, revision, self._target.late)
+            items = await self._read_all(revision)
         except Compacted as compacted:
             revision = compacted.compact_revision
-            items = await self._read(ROOT, revision, self._target.late)
+            items = await self._read_all(revision)
+        self.restored = self._history == HISTORY_RESTORED
         self._target.install(revision, items)
         self._last = None
         self._missing = dict.fromkeys(self._target.late, revision)
@@ -182,6 +188,9 @@ class Feed:
                 del self._missing[prefix]
                 log.info("loaded %d keys of %s", len(items), prefix)
         await asyncio.Event().wait()
+
+    async def _read_all(self, revision: int) -> list[KeyValue]:
+        return await self._read(ROOT, revision, self._target.late) + await self._read(COMMITS_PREFIX, revision)
 
     async def _read(self, prefix: str, revision: int, skipped: Sequence[str] = ()) -> list[KeyValue]:
         """All keys with the prefix, but for those with one of the `skipped`."""

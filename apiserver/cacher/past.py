@@ -13,6 +13,7 @@ from typing import TypeVar
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import Expired
 from apiserver.cacher.event import Event
+from apiserver.cacher.marks import Marks
 from apiserver.cacher.outbox import Told
 from apiserver.cacher.progress import Progress
 from apiserver.cacher.ring import Ring
@@ -27,9 +28,11 @@ CHUNK_BYTES = 512 << 10
 """A chunk ends with the event that reaches this."""
 
 
-def initial_state(selection: Selection, candidates: Sequence[Entry[T]], revision: int) -> Iterator[Told]:
-    """The state at `revision` as ADDED events. `candidates` are asked whether they match only when their turn comes."""
+def initial_state(selection: Selection, candidates: Sequence[Entry[T]], revision: int, marks: Marks) -> Iterator[Told]:
+    """The state at `revision`, which is that of now, as ADDED events. `candidates` are asked whether they match only when their
+    turn comes."""
     chunk: list[bytes] = []
+    mark = marks.at(revision) or b""
     size = asked = 0
     for entry in candidates:
         asked += 1
@@ -39,10 +42,10 @@ def initial_state(selection: Selection, candidates: Sequence[Entry[T]], revision
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES:
             yield Told(b"".join(chunk), 0, len(chunk))
             chunk, size, asked = [], 0, 0
-    yield Told(wire.watch_response(chunk, revision), revision, len(chunk))
+    yield Told(wire.watch_response(chunk, revision, mark), revision, len(chunk))
 
 
-def replay(selection: Selection, ring: Ring[Event[T]], since: int, progress: Progress) -> Iterator[Told]:
+def replay(selection: Selection, ring: Ring[Event[T]], since: int, progress: Progress, marks: Marks) -> Iterator[Told]:
     """The events after `since`. Raises Expired when the ring has moved on since the last step."""
     position = since
     while position < progress.revision:
@@ -52,4 +55,5 @@ def replay(selection: Selection, ring: Ring[Event[T]], since: int, progress: Pro
         told = [event.encode(kind) for event in events if (kind := event.kind(selection)) is not None]
         position = events[-1].revision if events else progress.revision
         last = position >= progress.revision  # the reader is told how far it is, even if nothing concerned it
-        yield Told(wire.watch_response(told, position) if told or last else b"", position, len(told))
+        response = wire.watch_response(told, position, marks.at(position) or b"") if told or last else b""
+        yield Told(response, position, len(told))

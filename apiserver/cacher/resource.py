@@ -9,6 +9,7 @@ from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown
 from apiserver.cacher.event import Event
 from apiserver.cacher.listing import Lister, ListQuery
+from apiserver.cacher.marks import Marks
 from apiserver.cacher.outbox import Told
 from apiserver.cacher.past import initial_state, replay
 from apiserver.cacher.progress import Progress
@@ -32,6 +33,7 @@ class ResourceCache(Generic[T]):
         resource: Resource[T],
         storage: Storage,
         progress: Progress,
+        marks: Marks,
         fresh: Callable[[float], Awaitable[int]],
         ring: Ring[Event[T]],
         clock: Clock,
@@ -39,7 +41,8 @@ class ResourceCache(Generic[T]):
         self._store = Store(resource)
         self._ring = ring
         self._progress = progress
-        self._dispatcher = Dispatcher(clock)
+        self._marks = marks
+        self._dispatcher = Dispatcher(marks, clock)
         self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
         self._drained = False
         self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
@@ -95,9 +98,10 @@ class ResourceCache(Generic[T]):
             raise CacheBehind(since or 1, now if self.loaded else 0)
         if since is not None and since < self._ring.floor:
             raise Expired(self._ring.floor)
-        past: Iterator[Told] = replay(selection, self._ring, now if since is None else since, self._progress)
+        begin = now if since is None else since
+        past: Iterator[Told] = replay(selection, self._ring, begin, self._progress, self._marks)
         if since is None:
-            past = chain(initial_state(selection, self._store.candidates(selection), now), past)
+            past = chain(initial_state(selection, self._store.candidates(selection), now, self._marks), past)
         watcher = Watcher(self._dispatcher, selection, since or 0, past, announced=announced, account=account)
         self._dispatcher.add(watcher)
         return watcher

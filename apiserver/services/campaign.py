@@ -201,6 +201,8 @@ class Campaign:
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case Sign.DRAINED:
                 raise ShuttingDown
+            case Sign.RESTORED:
+                return self._lose("etcd was restored from a backup")
             case CampaignRequest() as request if request.HasField("heartbeat"):
                 self._session.beat(request.heartbeat.sequence)
                 return True

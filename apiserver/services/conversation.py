@@ -45,6 +45,8 @@ class Sign(Enum):
     """The store has ended the session."""
     DRAINED = auto()
     """The server is stopping."""
+    RESTORED = auto()
+    """The store has another history than the one in which this conversation began."""
     NEWS = auto()
     """Something that concerns this conversation has changed: look."""
 
@@ -184,6 +186,11 @@ class Conversations:
         self._draining = True
         for conversation in self._held.values():
             conversation.post(Sign.DRAINED)
+
+    def restored(self) -> None:
+        """Tells all that the store has another history."""
+        for conversation in self._held.values():
+            conversation.post(Sign.RESTORED)
 
 
 async def _hold(conversation: Conversation[Q, A], talk: Callable[[], Awaitable[None]]) -> None:

@@ -3,6 +3,7 @@
 The story of one candidate is in campaign.py.
 """
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,8 +21,8 @@ from apiserver.services.leadership import Leadership
 from apiserver.services.terms import KEPT, TermLog
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
-from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Change, Storage
+from apiserver.storage.committer import Committer, Conflict
+from apiserver.storage.interface import Change, Storage, StorageError, Write
 from pinnace.api.elections_pb2 import (
     CampaignRequest,
     CampaignResponse,
@@ -39,6 +40,8 @@ from pinnace.api.names import dns_subdomain
 from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, election_key, terms_prefix
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
+log = logging.getLogger(__name__)
+
 TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
 """Fast, because deposing in haste is safe: the fence protects the store, not the clock.
 
@@ -47,6 +50,8 @@ validity, 1.9 s, covers a change of etcd's leader: pinnace/cluster/etcd.py), and
 server die together.
 """
 READ_TIMEOUT = 5.0
+RETRY = 0.1
+"""Seconds between two attempts to end a term when etcd does not answer."""
 
 
 class ElectionsService:
@@ -107,6 +112,20 @@ class ElectionsService:
     def drain(self) -> None:
         """The server is stopping: candidates go on elsewhere, and leaders lead on."""
         self._conversations.drain()
+
+    async def end_terms(self) -> None:
+        """The store was restored: ends all campaigns, and the terms that the backup has. Their leaders know what has not
+        happened in this history; by a token that is still good they would go on from that."""
+        self._conversations.restored()
+        while True:
+            try:
+                for record in (await self._storage.page(ELECTIONS_PREFIX)).items:
+                    log.warning("%s: etcd was restored, token %d ends", record.key, record.create_revision)
+                    await self._committer.commit(Write(record.key, None, expected=record.mod_revision))
+                return
+            except (Conflict, StorageError) as error:  # another server has put it, or deleted it
+                log.warning("the terms of before cannot be ended yet: %s", error)
+                await self._clock.sleep(RETRY)
 
     async def _campaign(self, conversation: Conversation[CampaignRequest, CampaignResponse], user: User) -> None:
         request = await conversation.hear()

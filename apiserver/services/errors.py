@@ -8,6 +8,7 @@ CacheError
 +-- CacheBehind              UNAVAILABLE         try again
 +-- BadToken                 INVALID_ARGUMENT
 +-- FutureRevision           INVALID_ARGUMENT    try again, if it is a revision that will come
++-- HistoryChanged           FAILED_PRECONDITION begin anew
 SelectorError                INVALID_ARGUMENT
 StorageError                 see apiserver.registry.errors.from_storage
 anything else                INTERNAL, logged with its traceback: it is a bug
@@ -15,7 +16,7 @@ anything else                INTERNAL, logged with its traceback: it is a bug
 
 import logging
 
-from apiserver.cacher.errors import BadToken, CacheBehind, Expired, FutureRevision, ShuttingDown, SlowWatcher
+from apiserver.cacher.errors import BadToken, CacheBehind, Expired, FutureRevision, HistoryChanged, ShuttingDown, SlowWatcher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import Compacted, StorageError
@@ -49,6 +50,8 @@ def to_refusal(error: Exception, method: str) -> Refusal:
             return Refusal(
                 Code.INVALID_ARGUMENT, "ResourceVersionTooLarge", str(error), retry_after=FUTURE_RETRY, metadata=facts
             )
+        case HistoryChanged():
+            return Refusal(Code.FAILED_PRECONDITION, "HistoryChanged", str(error))
         case BadToken() | SelectorError():
             return errors.bad_request(str(error))
         case StorageError():

@@ -124,7 +124,7 @@ class FleetSession:
                     await self._clock.sleep(GRACE)
                 await self._abandon("its stream broke")
                 return False
-            case Sign.EXPIRED:
+            case Sign.EXPIRED | Sign.RESTORED:
                 return self._lose("the session has run out")
             case Sign.SILENT:
                 await self._abandon("it fell silent")

@@ -91,8 +91,8 @@ class ResourceService(Generic[T]):
 
     async def watch(self, request: WatchRequest, context: Any) -> AsyncIterator[bytes]:
         options = request.options
-        since = await self._since(options)
         selection = selected(self._resource, request.namespace, options, context.user, watched=True)
+        since = await self._known_since(request)
         account = own().watching(selection, bounded=MASTERS not in context.user.groups, initial=since is None)
         watcher = self._cache.watch(selection, since, announced=request.announceElections, account=account)
         try:
@@ -182,6 +182,17 @@ class ResourceService(Generic[T]):
             await self._cacher.fresh(patience(context))
         elif wanted := _revision(resource_version):
             await self._cacher.wait_for(wanted, patience(context))
+
+    async def _known_since(self, request: WatchRequest) -> int | None:
+        """As `_since`, of a caller that knows something already: the watch goes on in its history, or there is none."""
+        known = request.known
+        while True:
+            loads = self._cacher.loads
+            if known.history:
+                await self._cacher.prove(_revision(known.resourceVersion), known.history, READ_TIMEOUT)
+            since = await self._since(request.options)
+            if loads == self._cacher.loads:  # else what was proven is of the state that has been replaced meanwhile
+                return since
 
     async def _since(self, options: ListOptions) -> int | None:
         """Where a watch begins, which the cache has reached: after a revision, or (None) with the present state.

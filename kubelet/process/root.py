@@ -25,6 +25,8 @@ class Root:
     def __init__(self, path: Path) -> None:
         """Raises OSError: also when another kubelet has it."""
         self.path = path.absolute()
+        self.burying: set[Path] = set()
+        """Pods that were put away, and that somebody of this process sees to."""
         self._pods, self._removed = self.path / "pods", self.path / "removed"
         for folder in (self._pods, self._removed):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

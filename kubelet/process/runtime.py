@@ -84,7 +84,8 @@ class ProcessRuntime:
     def listen(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
         for folder in self._root.removed():
-            self._bury(folder)
+            if folder not in self._root.burying:
+                self._bury(folder)
 
     def prepare(self, pod: Pod, addresses: Addresses) -> None:
         sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
@@ -151,6 +152,14 @@ class ProcessRuntime:
                 log.warning("pod %s was deleted while no kubelet looked: it is killed", folder.name)
                 self._bury(self._root.put_away(folder))
 
+    def close(self) -> None:
+        """Pods that were removed are removed all the same."""
+        for sandbox in self._pods.values():
+            for ran in sandbox.containers.values():
+                ran.attempt.forget()
+                ran.calls.end("the kubelet begins anew")
+        self._pods.clear()
+
     async def settled(self) -> None:
         """Waits until nothing is left of the pods that were removed."""
         await asyncio.gather(*self._removals)
@@ -159,6 +168,8 @@ class ProcessRuntime:
         removal = asyncio.get_running_loop().create_task(bury(folder, self._clock, self._removing))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
+        self._root.burying.add(folder)
+        removal.add_done_callback(lambda _: self._root.burying.discard(folder))
 
     def _attempt(self, sandbox: _Sandbox, container: str, number: int) -> Attempt:
         changed = partial(self._changed, sandbox)

@@ -34,9 +34,11 @@ class LimitRangeWatchEvent(_message.Message):
     def __init__(self, type: _Optional[_Union[_verbs_pb2.WatchEventType, str]] = ..., object: _Optional[_Union[_core_v1_pb2.LimitRange, _Mapping]] = ...) -> None: ...
 
 class LimitRangeWatchResponse(_message.Message):
-    __slots__ = ("events", "resourceVersion")
+    __slots__ = ("events", "resourceVersion", "history")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[LimitRangeWatchEvent]
     resourceVersion: str
-    def __init__(self, events: _Optional[_Iterable[_Union[LimitRangeWatchEvent, _Mapping]]] = ..., resourceVersion: _Optional[str] = ...) -> None: ...
+    history: bytes
+    def __init__(self, events: _Optional[_Iterable[_Union[LimitRangeWatchEvent, _Mapping]]] = ..., resourceVersion: _Optional[str] = ..., history: _Optional[bytes] = ...) -> None: ...

@@ -27,7 +27,7 @@ from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 from pinnace.api import verbs_pb2 as pinnace_dot_api_dot_verbs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpinnace/api/namespaces.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"u\n\x16\x43reateNamespaceRequest\x12*\n\x06object\x18\x01 \x01(\x0b\x32\x1a.pinnace.core.v1.Namespace\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"u\n\x16UpdateNamespaceRequest\x12*\n\x06object\x18\x01 \x01(\x0b\x32\x1a.pinnace.core.v1.Namespace\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"k\n\x13NamespaceWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12*\n\x06object\x18\x02 \x01(\x0b\x32\x1a.pinnace.core.v1.Namespace\"b\n\x16NamespaceWatchResponse\x12/\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1f.pinnace.v1.NamespaceWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t2\xe5\x03\n\nNamespaces\x12H\n\x06\x43reate\x12\".pinnace.v1.CreateNamespaceRequest\x1a\x1a.pinnace.core.v1.Namespace\x12\x39\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x1a.pinnace.core.v1.Namespace\x12?\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x1e.pinnace.core.v1.NamespaceList\x12G\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\".pinnace.v1.NamespaceWatchResponse0\x01\x12H\n\x06Update\x12\".pinnace.v1.UpdateNamespaceRequest\x1a\x1a.pinnace.core.v1.Namespace\x12=\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x1a.pinnace.core.v1.Namespace\x12?\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x1a.pinnace.core.v1.Namespaceb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpinnace/api/namespaces.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"u\n\x16\x43reateNamespaceRequest\x12*\n\x06object\x18\x01 \x01(\x0b\x32\x1a.pinnace.core.v1.Namespace\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"u\n\x16UpdateNamespaceRequest\x12*\n\x06object\x18\x01 \x01(\x0b\x32\x1a.pinnace.core.v1.Namespace\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"k\n\x13NamespaceWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12*\n\x06object\x18\x02 \x01(\x0b\x32\x1a.pinnace.core.v1.Namespace\"s\n\x16NamespaceWatchResponse\x12/\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1f.pinnace.v1.NamespaceWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x32\xe5\x03\n\nNamespaces\x12H\n\x06\x43reate\x12\".pinnace.v1.CreateNamespaceRequest\x1a\x1a.pinnace.core.v1.Namespace\x12\x39\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x1a.pinnace.core.v1.Namespace\x12?\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x1e.pinnace.core.v1.NamespaceList\x12G\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\".pinnace.v1.NamespaceWatchResponse0\x01\x12H\n\x06Update\x12\".pinnace.v1.UpdateNamespaceRequest\x1a\x1a.pinnace.core.v1.Namespace\x12=\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x1a.pinnace.core.v1.Namespace\x12?\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x1a.pinnace.core.v1.Namespaceb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,7 +41,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NAMESPACEWATCHEVENT']._serialized_start=361
   _globals['_NAMESPACEWATCHEVENT']._serialized_end=468
   _globals['_NAMESPACEWATCHRESPONSE']._serialized_start=470
-  _globals['_NAMESPACEWATCHRESPONSE']._serialized_end=568
-  _globals['_NAMESPACES']._serialized_start=571
-  _globals['_NAMESPACES']._serialized_end=1056
+  _globals['_NAMESPACEWATCHRESPONSE']._serialized_end=585
+  _globals['_NAMESPACES']._serialized_start=588
+  _globals['_NAMESPACES']._serialized_end=1073
 # @@protoc_insertion_point(module_scope)

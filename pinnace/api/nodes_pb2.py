@@ -27,7 +27,7 @@ from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 from pinnace.api import verbs_pb2 as pinnace_dot_api_dot_verbs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pinnace/api/nodes.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"k\n\x11\x43reateNodeRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"o\n\x16\x43reateNodeBatchRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"k\n\x11UpdateNodeRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"o\n\x16UpdateNodeBatchRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"a\n\x0eNodeWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12%\n\x06object\x18\x02 \x01(\x0b\x32\x15.pinnace.core.v1.Node\"X\n\x11NodeWatchResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.pinnace.v1.NodeWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\"\xb9\x03\n\x10HeartbeatRequest\x12\x31\n\x04open\x18\x01 \x01(\x0b\x32!.pinnace.v1.HeartbeatRequest.OpenH\x00\x12/\n\x03\x61\x64\x64\x18\x02 \x01(\x0b\x32 .pinnace.v1.HeartbeatRequest.AddH\x00\x12\x31\n\x04\x62\x65\x61t\x18\x03 \x01(\x0b\x32!.pinnace.v1.HeartbeatRequest.BeatH\x00\x12\x33\n\x05\x63lose\x18\x04 \x01(\x0b\x32\".pinnace.v1.HeartbeatRequest.CloseH\x00\x12\x37\n\x07release\x18\x05 \x01(\x0b\x32$.pinnace.v1.HeartbeatRequest.ReleaseH\x00\x1a\x45\n\x04Open\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05nodes\x18\x02 \x03(\t\x12\x0f\n\x07session\x18\x03 \x01(\x03\x12\r\n\x05\x62irth\x18\x04 \x01(\x03\x1a\x14\n\x03\x41\x64\x64\x12\r\n\x05nodes\x18\x01 \x03(\t\x1a\x18\n\x07Release\x12\r\n\x05nodes\x18\x01 \x03(\t\x1a\x18\n\x04\x42\x65\x61t\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x07\n\x05\x43loseB\x06\n\x04kind\"\x9d\x03\n\x11HeartbeatResponse\x12\x36\n\x06opened\x18\x01 \x01(\x0b\x32$.pinnace.v1.HeartbeatResponse.OpenedH\x00\x12\x30\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32!.pinnace.v1.HeartbeatResponse.AckH\x00\x12\x38\n\x07\x65victed\x18\x03 \x01(\x0b\x32%.pinnace.v1.HeartbeatResponse.EvictedH\x00\x12\x32\n\x04lost\x18\x04 \x01(\x0b\x32\".pinnace.v1.HeartbeatResponse.LostH\x00\x1aM\n\x06Opened\x12\x0f\n\x07session\x18\x01 \x01(\x03\x12\x13\n\x0binterval_ms\x18\x02 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x03 \x01(\x03\x12\r\n\x05\x62irth\x18\x04 \x01(\x03\x1a\x17\n\x03\x41\x63k\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a(\n\x07\x45victed\x12\r\n\x05nodes\x18\x01 \x03(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x1a\x16\n\x04Lost\x12\x0e\n\x06reason\x18\x01 \x01(\tB\x06\n\x04kind2\x87\x07\n\x05Nodes\x12>\n\x06\x43reate\x12\x1d.pinnace.v1.CreateNodeRequest\x1a\x15.pinnace.core.v1.Node\x12L\n\x0b\x43reateBatch\x12\".pinnace.v1.CreateNodeBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x34\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x15.pinnace.core.v1.Node\x12:\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x19.pinnace.core.v1.NodeList\x12\x42\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1d.pinnace.v1.NodeWatchResponse0\x01\x12>\n\x06Update\x12\x1d.pinnace.v1.UpdateNodeRequest\x1a\x15.pinnace.core.v1.Node\x12\x44\n\x0cUpdateStatus\x12\x1d.pinnace.v1.UpdateNodeRequest\x1a\x15.pinnace.core.v1.Node\x12R\n\x11UpdateStatusBatch\x12\".pinnace.v1.UpdateNodeBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x38\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x15.pinnace.core.v1.Node\x12:\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x15.pinnace.core.v1.Node\x12H\n\x0b\x44\x65leteBatch\x12\x1e.pinnace.v1.DeleteBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12L\n\tHeartbeat\x12\x1c.pinnace.v1.HeartbeatRequest\x1a\x1d.pinnace.v1.HeartbeatResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pinnace/api/nodes.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x17pinnace/api/verbs.proto\"k\n\x11\x43reateNodeRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"o\n\x16\x43reateNodeBatchRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"k\n\x11UpdateNodeRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"o\n\x16UpdateNodeBatchRequest\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.pinnace.core.v1.Node\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"a\n\x0eNodeWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12%\n\x06object\x18\x02 \x01(\x0b\x32\x15.pinnace.core.v1.Node\"i\n\x11NodeWatchResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.pinnace.v1.NodeWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\"\xb9\x03\n\x10HeartbeatRequest\x12\x31\n\x04open\x18\x01 \x01(\x0b\x32!.pinnace.v1.HeartbeatRequest.OpenH\x00\x12/\n\x03\x61\x64\x64\x18\x02 \x01(\x0b\x32 .pinnace.v1.HeartbeatRequest.AddH\x00\x12\x31\n\x04\x62\x65\x61t\x18\x03 \x01(\x0b\x32!.pinnace.v1.HeartbeatRequest.BeatH\x00\x12\x33\n\x05\x63lose\x18\x04 \x01(\x0b\x32\".pinnace.v1.HeartbeatRequest.CloseH\x00\x12\x37\n\x07release\x18\x05 \x01(\x0b\x32$.pinnace.v1.HeartbeatRequest.ReleaseH\x00\x1a\x45\n\x04Open\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05nodes\x18\x02 \x03(\t\x12\x0f\n\x07session\x18\x03 \x01(\x03\x12\r\n\x05\x62irth\x18\x04 \x01(\x03\x1a\x14\n\x03\x41\x64\x64\x12\r\n\x05nodes\x18\x01 \x03(\t\x1a\x18\n\x07Release\x12\r\n\x05nodes\x18\x01 \x03(\t\x1a\x18\n\x04\x42\x65\x61t\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x07\n\x05\x43loseB\x06\n\x04kind\"\x9d\x03\n\x11HeartbeatResponse\x12\x36\n\x06opened\x18\x01 \x01(\x0b\x32$.pinnace.v1.HeartbeatResponse.OpenedH\x00\x12\x30\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32!.pinnace.v1.HeartbeatResponse.AckH\x00\x12\x38\n\x07\x65victed\x18\x03 \x01(\x0b\x32%.pinnace.v1.HeartbeatResponse.EvictedH\x00\x12\x32\n\x04lost\x18\x04 \x01(\x0b\x32\".pinnace.v1.HeartbeatResponse.LostH\x00\x1aM\n\x06Opened\x12\x0f\n\x07session\x18\x01 \x01(\x03\x12\x13\n\x0binterval_ms\x18\x02 \x01(\x03\x12\x0e\n\x06ttl_ms\x18\x03 \x01(\x03\x12\r\n\x05\x62irth\x18\x04 \x01(\x03\x1a\x17\n\x03\x41\x63k\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a(\n\x07\x45victed\x12\r\n\x05nodes\x18\x01 \x03(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x1a\x16\n\x04Lost\x12\x0e\n\x06reason\x18\x01 \x01(\tB\x06\n\x04kind2\x87\x07\n\x05Nodes\x12>\n\x06\x43reate\x12\x1d.pinnace.v1.CreateNodeRequest\x1a\x15.pinnace.core.v1.Node\x12L\n\x0b\x43reateBatch\x12\".pinnace.v1.CreateNodeBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x34\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x15.pinnace.core.v1.Node\x12:\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x19.pinnace.core.v1.NodeList\x12\x42\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1d.pinnace.v1.NodeWatchResponse0\x01\x12>\n\x06Update\x12\x1d.pinnace.v1.UpdateNodeRequest\x1a\x15.pinnace.core.v1.Node\x12\x44\n\x0cUpdateStatus\x12\x1d.pinnace.v1.UpdateNodeRequest\x1a\x15.pinnace.core.v1.Node\x12R\n\x11UpdateStatusBatch\x12\".pinnace.v1.UpdateNodeBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x38\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x15.pinnace.core.v1.Node\x12:\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x15.pinnace.core.v1.Node\x12H\n\x0b\x44\x65leteBatch\x12\x1e.pinnace.v1.DeleteBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12L\n\tHeartbeat\x12\x1c.pinnace.v1.HeartbeatRequest\x1a\x1d.pinnace.v1.HeartbeatResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,29 +45,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODEWATCHEVENT']._serialized_start=562
   _globals['_NODEWATCHEVENT']._serialized_end=659
   _globals['_NODEWATCHRESPONSE']._serialized_start=661
-  _globals['_NODEWATCHRESPONSE']._serialized_end=749
-  _globals['_HEARTBEATREQUEST']._serialized_start=752
-  _globals['_HEARTBEATREQUEST']._serialized_end=1193
-  _globals['_HEARTBEATREQUEST_OPEN']._serialized_start=1033
-  _globals['_HEARTBEATREQUEST_OPEN']._serialized_end=1102
-  _globals['_HEARTBEATREQUEST_ADD']._serialized_start=1104
-  _globals['_HEARTBEATREQUEST_ADD']._serialized_end=1124
-  _globals['_HEARTBEATREQUEST_RELEASE']._serialized_start=1126
-  _globals['_HEARTBEATREQUEST_RELEASE']._serialized_end=1150
-  _globals['_HEARTBEATREQUEST_BEAT']._serialized_start=1152
-  _globals['_HEARTBEATREQUEST_BEAT']._serialized_end=1176
-  _globals['_HEARTBEATREQUEST_CLOSE']._serialized_start=1178
-  _globals['_HEARTBEATREQUEST_CLOSE']._serialized_end=1185
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1196
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1609
-  _globals['_HEARTBEATRESPONSE_OPENED']._serialized_start=1433
-  _globals['_HEARTBEATRESPONSE_OPENED']._serialized_end=1510
-  _globals['_HEARTBEATRESPONSE_ACK']._serialized_start=1512
-  _globals['_HEARTBEATRESPONSE_ACK']._serialized_end=1535
-  _globals['_HEARTBEATRESPONSE_EVICTED']._serialized_start=1537
-  _globals['_HEARTBEATRESPONSE_EVICTED']._serialized_end=1577
-  _globals['_HEARTBEATRESPONSE_LOST']._serialized_start=1579
-  _globals['_HEARTBEATRESPONSE_LOST']._serialized_end=1601
-  _globals['_NODES']._serialized_start=1612
-  _globals['_NODES']._serialized_end=2515
+  _globals['_NODEWATCHRESPONSE']._serialized_end=766
+  _globals['_HEARTBEATREQUEST']._serialized_start=769
+  _globals['_HEARTBEATREQUEST']._serialized_end=1210
+  _globals['_HEARTBEATREQUEST_OPEN']._serialized_start=1050
+  _globals['_HEARTBEATREQUEST_OPEN']._serialized_end=1119
+  _globals['_HEARTBEATREQUEST_ADD']._serialized_start=1121
+  _globals['_HEARTBEATREQUEST_ADD']._serialized_end=1141
+  _globals['_HEARTBEATREQUEST_RELEASE']._serialized_start=1143
+  _globals['_HEARTBEATREQUEST_RELEASE']._serialized_end=1167
+  _globals['_HEARTBEATREQUEST_BEAT']._serialized_start=1169
+  _globals['_HEARTBEATREQUEST_BEAT']._serialized_end=1193
+  _globals['_HEARTBEATREQUEST_CLOSE']._serialized_start=1195
+  _globals['_HEARTBEATREQUEST_CLOSE']._serialized_end=1202
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1213
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1626
+  _globals['_HEARTBEATRESPONSE_OPENED']._serialized_start=1450
+  _globals['_HEARTBEATRESPONSE_OPENED']._serialized_end=1527
+  _globals['_HEARTBEATRESPONSE_ACK']._serialized_start=1529
+  _globals['_HEARTBEATRESPONSE_ACK']._serialized_end=1552
+  _globals['_HEARTBEATRESPONSE_EVICTED']._serialized_start=1554
+  _globals['_HEARTBEATRESPONSE_EVICTED']._serialized_end=1594
+  _globals['_HEARTBEATRESPONSE_LOST']._serialized_start=1596
+  _globals['_HEARTBEATRESPONSE_LOST']._serialized_end=1618
+  _globals['_NODES']._serialized_start=1629
+  _globals['_NODES']._serialized_end=2532
 # @@protoc_insertion_point(module_scope)

@@ -50,12 +50,14 @@ class NodeWatchEvent(_message.Message):
     def __init__(self, type: _Optional[_Union[_verbs_pb2.WatchEventType, str]] = ..., object: _Optional[_Union[_core_v1_pb2.Node, _Mapping]] = ...) -> None: ...
 
 class NodeWatchResponse(_message.Message):
-    __slots__ = ("events", "resourceVersion")
+    __slots__ = ("events", "resourceVersion", "history")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[NodeWatchEvent]
     resourceVersion: str
-    def __init__(self, events: _Optional[_Iterable[_Union[NodeWatchEvent, _Mapping]]] = ..., resourceVersion: _Optional[str] = ...) -> None: ...
+    history: bytes
+    def __init__(self, events: _Optional[_Iterable[_Union[NodeWatchEvent, _Mapping]]] = ..., resourceVersion: _Optional[str] = ..., history: _Optional[bytes] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("open", "add", "beat", "close", "release")

@@ -28,7 +28,7 @@ from pinnace.api import policy_v1_pb2 as pinnace_dot_api_dot_policy__v1__pb2
 from pinnace.api import verbs_pb2 as pinnace_dot_api_dot_verbs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pinnace/api/pods.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x1bpinnace/api/policy_v1.proto\x1a\x17pinnace/api/verbs.proto\"i\n\x10\x43reatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"m\n\x15\x43reatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"i\n\x10UpdatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"m\n\x15UpdatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"_\n\rPodWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12$\n\x06object\x18\x02 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\"V\n\x10PodWatchResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pinnace.v1.PodWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\"Z\n\x0b\x42indRequest\x12)\n\x07\x62inding\x18\x01 \x01(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"]\n\x10\x42indBatchRequest\x12\'\n\x05items\x18\x01 \x03(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"=\n\x0c\x45victRequest\x12-\n\x08\x65viction\x18\x01 \x01(\x0b\x32\x1b.pinnace.policy.v1.Eviction\"?\n\x11\x45victBatchRequest\x12*\n\x05items\x18\x01 \x03(\x0b\x32\x1b.pinnace.policy.v1.Eviction\"(\n\x05\x46\x65nce\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\"d\n\x0bLogsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\'\n\x07options\x18\x03 \x01(\x0b\x32\x16.pinnace.v1.LogOptions\x12\x0b\n\x03uid\x18\x04 \x01(\t\"\xf9\x01\n\nLogOptions\x12\x11\n\tcontainer\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x10\n\x08previous\x18\x03 \x01(\x08\x12\x19\n\x0csinceSeconds\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12(\n\tsinceTime\x18\x05 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x12\n\ntimestamps\x18\x06 \x01(\x08\x12\x16\n\ttailLines\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\nlimitBytes\x18\x08 \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_sinceSecondsB\x0c\n\n_tailLinesB\r\n\x0b_limitBytes\"\x1c\n\x0cLogsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"g\n\x0b\x45xecRequest\x12&\n\x05start\x18\x01 \x01(\x0b\x32\x15.pinnace.v1.ExecStartH\x00\x12\x0f\n\x05stdin\x18\x02 \x01(\x0cH\x00\x12\x14\n\ncloseStdin\x18\x03 \x01(\x08H\x00\x42\t\n\x07request\"l\n\tExecStart\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x04 \x03(\t\x12\r\n\x05stdin\x18\x05 \x01(\x08\x12\x0b\n\x03uid\x18\x06 \x01(\t\"d\n\x0c\x45xecResponse\x12\x10\n\x06stdout\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06stderr\x18\x02 \x01(\x0cH\x00\x12$\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x14.pinnace.v1.ExecExitH\x00\x42\n\n\x08response\"\x18\n\x08\x45xecExit\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x32\xa7\t\n\x04Pods\x12<\n\x06\x43reate\x12\x1c.pinnace.v1.CreatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12K\n\x0b\x43reateBatch\x12!.pinnace.v1.CreatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x33\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x18.pinnace.core.v1.PodList\x12\x41\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1c.pinnace.v1.PodWatchResponse0\x01\x12<\n\x06Update\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12\x42\n\x0cUpdateStatus\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12Q\n\x11UpdateStatusBatch\x12!.pinnace.v1.UpdatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x37\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x14.pinnace.core.v1.Pod\x12H\n\x0b\x44\x65leteBatch\x12\x1e.pinnace.v1.DeleteBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x36\n\x04\x42ind\x12\x17.pinnace.v1.BindRequest\x1a\x15.pinnace.v1.BatchItem\x12\x44\n\tBindBatch\x12\x1c.pinnace.v1.BindBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x38\n\x05\x45vict\x12\x18.pinnace.v1.EvictRequest\x1a\x15.pinnace.v1.BatchItem\x12\x46\n\nEvictBatch\x12\x1d.pinnace.v1.EvictBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12;\n\x04Logs\x12\x17.pinnace.v1.LogsRequest\x1a\x18.pinnace.v1.LogsResponse0\x01\x12=\n\x04\x45xec\x12\x17.pinnace.v1.ExecRequest\x1a\x18.pinnace.v1.ExecResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pinnace/api/pods.proto\x12\npinnace.v1\x1a\x19pinnace/api/core_v1.proto\x1a\x19pinnace/api/meta_v1.proto\x1a\x1bpinnace/api/policy_v1.proto\x1a\x17pinnace/api/verbs.proto\"i\n\x10\x43reatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"m\n\x15\x43reatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"i\n\x10UpdatePodRequest\x12$\n\x06object\x18\x01 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"m\n\x15UpdatePodBatchRequest\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.core.v1.Pod\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"_\n\rPodWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12$\n\x06object\x18\x02 \x01(\x0b\x32\x14.pinnace.core.v1.Pod\"g\n\x10PodWatchResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pinnace.v1.PodWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\"Z\n\x0b\x42indRequest\x12)\n\x07\x62inding\x18\x01 \x01(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"]\n\x10\x42indBatchRequest\x12\'\n\x05items\x18\x01 \x03(\x0b\x32\x18.pinnace.core.v1.Binding\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.pinnace.v1.Fence\"=\n\x0c\x45victRequest\x12-\n\x08\x65viction\x18\x01 \x01(\x0b\x32\x1b.pinnace.policy.v1.Eviction\"?\n\x11\x45victBatchRequest\x12*\n\x05items\x18\x01 \x03(\x0b\x32\x1b.pinnace.policy.v1.Eviction\"(\n\x05\x46\x65nce\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\"d\n\x0bLogsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\'\n\x07options\x18\x03 \x01(\x0b\x32\x16.pinnace.v1.LogOptions\x12\x0b\n\x03uid\x18\x04 \x01(\t\"\xf9\x01\n\nLogOptions\x12\x11\n\tcontainer\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x10\n\x08previous\x18\x03 \x01(\x08\x12\x19\n\x0csinceSeconds\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12(\n\tsinceTime\x18\x05 \x01(\x0b\x32\x15.pinnace.meta.v1.Time\x12\x12\n\ntimestamps\x18\x06 \x01(\x08\x12\x16\n\ttailLines\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x17\n\nlimitBytes\x18\x08 \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_sinceSecondsB\x0c\n\n_tailLinesB\r\n\x0b_limitBytes\"\x1c\n\x0cLogsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"g\n\x0b\x45xecRequest\x12&\n\x05start\x18\x01 \x01(\x0b\x32\x15.pinnace.v1.ExecStartH\x00\x12\x0f\n\x05stdin\x18\x02 \x01(\x0cH\x00\x12\x14\n\ncloseStdin\x18\x03 \x01(\x08H\x00\x42\t\n\x07request\"l\n\tExecStart\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x04 \x03(\t\x12\r\n\x05stdin\x18\x05 \x01(\x08\x12\x0b\n\x03uid\x18\x06 \x01(\t\"d\n\x0c\x45xecResponse\x12\x10\n\x06stdout\x18\x01 \x01(\x0cH\x00\x12\x10\n\x06stderr\x18\x02 \x01(\x0cH\x00\x12$\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x14.pinnace.v1.ExecExitH\x00\x42\n\n\x08response\"\x18\n\x08\x45xecExit\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x32\xa7\t\n\x04Pods\x12<\n\x06\x43reate\x12\x1c.pinnace.v1.CreatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12K\n\x0b\x43reateBatch\x12!.pinnace.v1.CreatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x33\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x18.pinnace.core.v1.PodList\x12\x41\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1c.pinnace.v1.PodWatchResponse0\x01\x12<\n\x06Update\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12\x42\n\x0cUpdateStatus\x12\x1c.pinnace.v1.UpdatePodRequest\x1a\x14.pinnace.core.v1.Pod\x12Q\n\x11UpdateStatusBatch\x12!.pinnace.v1.UpdatePodBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x37\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x14.pinnace.core.v1.Pod\x12\x39\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x14.pinnace.core.v1.Pod\x12H\n\x0b\x44\x65leteBatch\x12\x1e.pinnace.v1.DeleteBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x36\n\x04\x42ind\x12\x17.pinnace.v1.BindRequest\x1a\x15.pinnace.v1.BatchItem\x12\x44\n\tBindBatch\x12\x1c.pinnace.v1.BindBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12\x38\n\x05\x45vict\x12\x18.pinnace.v1.EvictRequest\x1a\x15.pinnace.v1.BatchItem\x12\x46\n\nEvictBatch\x12\x1d.pinnace.v1.EvictBatchRequest\x1a\x19.pinnace.v1.BatchResponse\x12;\n\x04Logs\x12\x17.pinnace.v1.LogsRequest\x1a\x18.pinnace.v1.LogsResponse0\x01\x12=\n\x04\x45xec\x12\x17.pinnace.v1.ExecRequest\x1a\x18.pinnace.v1.ExecResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,31 +46,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PODWATCHEVENT']._serialized_start=582
   _globals['_PODWATCHEVENT']._serialized_end=677
   _globals['_PODWATCHRESPONSE']._serialized_start=679
-  _globals['_PODWATCHRESPONSE']._serialized_end=765
-  _globals['_BINDREQUEST']._serialized_start=767
-  _globals['_BINDREQUEST']._serialized_end=857
-  _globals['_BINDBATCHREQUEST']._serialized_start=859
-  _globals['_BINDBATCHREQUEST']._serialized_end=952
-  _globals['_EVICTREQUEST']._serialized_start=954
-  _globals['_EVICTREQUEST']._serialized_end=1015
-  _globals['_EVICTBATCHREQUEST']._serialized_start=1017
-  _globals['_EVICTBATCHREQUEST']._serialized_end=1080
-  _globals['_FENCE']._serialized_start=1082
-  _globals['_FENCE']._serialized_end=1122
-  _globals['_LOGSREQUEST']._serialized_start=1124
-  _globals['_LOGSREQUEST']._serialized_end=1224
-  _globals['_LOGOPTIONS']._serialized_start=1227
-  _globals['_LOGOPTIONS']._serialized_end=1476
-  _globals['_LOGSRESPONSE']._serialized_start=1478
-  _globals['_LOGSRESPONSE']._serialized_end=1506
-  _globals['_EXECREQUEST']._serialized_start=1508
-  _globals['_EXECREQUEST']._serialized_end=1611
-  _globals['_EXECSTART']._serialized_start=1613
-  _globals['_EXECSTART']._serialized_end=1721
-  _globals['_EXECRESPONSE']._serialized_start=1723
-  _globals['_EXECRESPONSE']._serialized_end=1823
-  _globals['_EXECEXIT']._serialized_start=1825
-  _globals['_EXECEXIT']._serialized_end=1849
-  _globals['_PODS']._serialized_start=1852
-  _globals['_PODS']._serialized_end=3043
+  _globals['_PODWATCHRESPONSE']._serialized_end=782
+  _globals['_BINDREQUEST']._serialized_start=784
+  _globals['_BINDREQUEST']._serialized_end=874
+  _globals['_BINDBATCHREQUEST']._serialized_start=876
+  _globals['_BINDBATCHREQUEST']._serialized_end=969
+  _globals['_EVICTREQUEST']._serialized_start=971
+  _globals['_EVICTREQUEST']._serialized_end=1032
+  _globals['_EVICTBATCHREQUEST']._serialized_start=1034
+  _globals['_EVICTBATCHREQUEST']._serialized_end=1097
+  _globals['_FENCE']._serialized_start=1099
+  _globals['_FENCE']._serialized_end=1139
+  _globals['_LOGSREQUEST']._serialized_start=1141
+  _globals['_LOGSREQUEST']._serialized_end=1241
+  _globals['_LOGOPTIONS']._serialized_start=1244
+  _globals['_LOGOPTIONS']._serialized_end=1493
+  _globals['_LOGSRESPONSE']._serialized_start=1495
+  _globals['_LOGSRESPONSE']._serialized_end=1523
+  _globals['_EXECREQUEST']._serialized_start=1525
+  _globals['_EXECREQUEST']._serialized_end=1628
+  _globals['_EXECSTART']._serialized_start=1630
+  _globals['_EXECSTART']._serialized_end=1738
+  _globals['_EXECRESPONSE']._serialized_start=1740
+  _globals['_EXECRESPONSE']._serialized_end=1840
+  _globals['_EXECEXIT']._serialized_start=1842
+  _globals['_EXECEXIT']._serialized_end=1866
+  _globals['_PODS']._serialized_start=1869
+  _globals['_PODS']._serialized_end=3060
 # @@protoc_insertion_point(module_scope)

@@ -34,9 +34,11 @@ class PriorityClassWatchEvent(_message.Message):
     def __init__(self, type: _Optional[_Union[_verbs_pb2.WatchEventType, str]] = ..., object: _Optional[_Union[_scheduling_v1_pb2.PriorityClass, _Mapping]] = ...) -> None: ...
 
 class PriorityClassWatchResponse(_message.Message):
-    __slots__ = ("events", "resourceVersion")
+    __slots__ = ("events", "resourceVersion", "history")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[PriorityClassWatchEvent]
     resourceVersion: str
-    def __init__(self, events: _Optional[_Iterable[_Union[PriorityClassWatchEvent, _Mapping]]] = ..., resourceVersion: _Optional[str] = ...) -> None: ...
+    history: bytes
+    def __init__(self, events: _Optional[_Iterable[_Union[PriorityClassWatchEvent, _Mapping]]] = ..., resourceVersion: _Optional[str] = ..., history: _Optional[bytes] = ...) -> None: ...

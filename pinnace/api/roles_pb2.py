@@ -27,7 +27,7 @@ from pinnace.api import rbac_v1_pb2 as pinnace_dot_api_dot_rbac__v1__pb2
 from pinnace.api import verbs_pb2 as pinnace_dot_api_dot_verbs__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pinnace/api/roles.proto\x12\npinnace.v1\x1a\x19pinnace/api/meta_v1.proto\x1a\x19pinnace/api/rbac_v1.proto\x1a\x17pinnace/api/verbs.proto\"k\n\x11\x43reateRoleRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.rbac.v1.Role\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"k\n\x11UpdateRoleRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.rbac.v1.Role\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"a\n\x0eRoleWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12%\n\x06object\x18\x02 \x01(\x0b\x32\x15.pinnace.rbac.v1.Role\"X\n\x11RoleWatchResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.pinnace.v1.RoleWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t2\x87\x04\n\x05Roles\x12>\n\x06\x43reate\x12\x1d.pinnace.v1.CreateRoleRequest\x1a\x15.pinnace.rbac.v1.Role\x12\x34\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x15.pinnace.rbac.v1.Role\x12:\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x19.pinnace.rbac.v1.RoleList\x12\x42\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1d.pinnace.v1.RoleWatchResponse0\x01\x12>\n\x06Update\x12\x1d.pinnace.v1.UpdateRoleRequest\x1a\x15.pinnace.rbac.v1.Role\x12\x38\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x15.pinnace.rbac.v1.Role\x12:\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x15.pinnace.rbac.v1.Role\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pinnace/api/roles.proto\x12\npinnace.v1\x1a\x19pinnace/api/meta_v1.proto\x1a\x19pinnace/api/rbac_v1.proto\x1a\x17pinnace/api/verbs.proto\"k\n\x11\x43reateRoleRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.rbac.v1.Role\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.CreateOptions\"k\n\x11UpdateRoleRequest\x12%\n\x06object\x18\x01 \x01(\x0b\x32\x15.pinnace.rbac.v1.Role\x12/\n\x07options\x18\x02 \x01(\x0b\x32\x1e.pinnace.meta.v1.UpdateOptions\"a\n\x0eRoleWatchEvent\x12(\n\x04type\x18\x01 \x01(\x0e\x32\x1a.pinnace.v1.WatchEventType\x12%\n\x06object\x18\x02 \x01(\x0b\x32\x15.pinnace.rbac.v1.Role\"i\n\x11RoleWatchResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.pinnace.v1.RoleWatchEvent\x12\x17\n\x0fresourceVersion\x18\x02 \x01(\t\x12\x0f\n\x07history\x18\x03 \x01(\x0c\x32\x87\x04\n\x05Roles\x12>\n\x06\x43reate\x12\x1d.pinnace.v1.CreateRoleRequest\x1a\x15.pinnace.rbac.v1.Role\x12\x34\n\x03Get\x12\x16.pinnace.v1.GetRequest\x1a\x15.pinnace.rbac.v1.Role\x12:\n\x04List\x12\x17.pinnace.v1.ListRequest\x1a\x19.pinnace.rbac.v1.RoleList\x12\x42\n\x05Watch\x12\x18.pinnace.v1.WatchRequest\x1a\x1d.pinnace.v1.RoleWatchResponse0\x01\x12>\n\x06Update\x12\x1d.pinnace.v1.UpdateRoleRequest\x1a\x15.pinnace.rbac.v1.Role\x12\x38\n\x05Patch\x12\x18.pinnace.v1.PatchRequest\x1a\x15.pinnace.rbac.v1.Role\x12:\n\x06\x44\x65lete\x12\x19.pinnace.v1.DeleteRequest\x1a\x15.pinnace.rbac.v1.Role\x12R\n\x10\x44\x65leteCollection\x12#.pinnace.v1.DeleteCollectionRequest\x1a\x19.pinnace.v1.BatchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,7 +41,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROLEWATCHEVENT']._serialized_start=336
   _globals['_ROLEWATCHEVENT']._serialized_end=433
   _globals['_ROLEWATCHRESPONSE']._serialized_start=435
-  _globals['_ROLEWATCHRESPONSE']._serialized_end=523
-  _globals['_ROLES']._serialized_start=526
-  _globals['_ROLES']._serialized_end=1045
+  _globals['_ROLEWATCHRESPONSE']._serialized_end=540
+  _globals['_ROLES']._serialized_start=543
+  _globals['_ROLES']._serialized_end=1062
 # @@protoc_insertion_point(module_scope)

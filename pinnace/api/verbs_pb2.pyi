@@ -39,14 +39,24 @@ class ListRequest(_message.Message):
     def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ("namespace", "options", "announceElections")
+    __slots__ = ("namespace", "options", "announceElections", "known")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCEELECTIONS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     options: _meta_v1_pb2.ListOptions
     announceElections: bool
-    def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ..., announceElections: _Optional[bool] = ...) -> None: ...
+    known: Known
+    def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ..., announceElections: _Optional[bool] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
+
+class Known(_message.Message):
+    __slots__ = ("resourceVersion", "history")
+    RESOURCEVERSION_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    resourceVersion: str
+    history: bytes
+    def __init__(self, resourceVersion: _Optional[str] = ..., history: _Optional[bytes] = ...) -> None: ...
 
 class PatchRequest(_message.Message):
     __slots__ = ("namespace", "name", "options", "type", "patch", "subresource")

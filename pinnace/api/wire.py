@@ -50,9 +50,11 @@ def watch_event(kind: WatchEventType, stamped: bytes) -> bytes:
     return b"\x0a%b\x08%c\x12%b%b" % (varint(len(stamped) + len(length) + 3), kind, length, stamped)
 
 
-def watch_response(events: Iterable[bytes], revision: int) -> bytes:
-    """A WatchResponse of events from `watch_event`; without any it is a bookmark. Everything up to `revision` is told."""
-    return b"".join(events) + field(2, str(revision).encode())
+def watch_response(events: Iterable[bytes], revision: int, history: bytes = b"") -> bytes:
+    """A WatchResponse of events from `watch_event`; without any it is a bookmark. Everything up to `revision` is told, which is
+    one of `history`."""
+    response = b"".join(events) + field(2, str(revision).encode())
+    return response + field(3, history) if history else response
 
 
 def list_response(items: Iterable[bytes], revision: int, continue_token: str = "", remaining: int | None = None) -> bytes:

@@ -8,6 +8,7 @@
     +-- Expired                 OUT_OF_RANGE: the revision or page token is gone; list again
     +-- FailedPrecondition      things are not as the call needs them, and repeating it does not help
     |   +-- Fenced              another leader has been elected; stop
+|   +-- HistoryChanged      etcd was restored from a backup: what is known from before is worth nothing; begin anew
     +-- Forbidden
     +-- Unauthenticated
     +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, or a disruption budget used up
@@ -103,6 +104,10 @@ class Fenced(FailedPrecondition):
     pass
 
 
+class HistoryChanged(FailedPrecondition):
+    pass
+
+
 class Forbidden(ApiError):
     pass
 
@@ -161,6 +166,8 @@ def from_refusal(refusal: Refusal) -> ApiError:
         return OutcomeUnknown(refusal)
     if refusal.code is Code.FAILED_PRECONDITION and refusal.reason == "Fenced":
         return Fenced(refusal)
+    if refusal.code is Code.FAILED_PRECONDITION and refusal.reason == "HistoryChanged":
+        return HistoryChanged(refusal)
     return _BY_CODE.get(refusal.code, Internal)(refusal)
 
 

@@ -3,16 +3,17 @@
     empty --initial state--> synced --changes--> synced ...
       ^                        |  stream broken: resume at `revision`, on another server
       +------ Expired ---------+  (the store stays as it is; the new state is compared with it)
+                               +--HistoryChanged--> raises OtherHistory
 
 Guarantees: handlers see every object that appears, its latest version, and its disappearance, in revision order; changes of one
 revision arrive in one call; between a broken stream and its resumption nothing is lost or repeated. After Expired,
 intermediate versions may be missed, but the handlers' sum is still the store. `revision` never goes back: a server that is
-behind is left for another.
+behind is left for another. All of it is of one history: when etcd was restored from a backup, `run` ends with OtherHistory, for
+what the handlers keep (expectations, assumed pods, what a kubelet has reported) is compared by revisions of a history that is
+gone. Whoever runs the informer ends with it, and begins anew (pinnace/client/lives.py).
 
 What it does not promise: that it is up to date. `wait_for` a revision where that matters; `healthy` says whether it hears
-anything at all. When etcd was restored from a backup, every server is behind until the store has passed the old revision. It
-does not list anew by itself then: what its handlers keep (expectations, assumed pods, what a kubelet has reported) is compared
-by revisions of the history that is gone, and one revision may mean another state in the new one. Its process must start anew.
+anything at all.
 """
 
 import asyncio
@@ -24,7 +25,8 @@ from typing import Any, Generic, TypeVar
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
-from pinnace.client.errors import ApiError, Expired
+from pinnace.client.errors import ApiError, Expired, HistoryChanged
+from pinnace.client.lives import OtherHistory
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -70,6 +72,7 @@ class Informer(Generic[T]):
         self._objects: dict[str, T] = {}
         self._handlers: list[Handler[T]] = []
         self._resume: int | None = None
+        self._history = b""  # of `revision`
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._failing: tuple[float, ApiError] | None = None
         """Since when there is no stream that tells anything, and why not, by the latest attempt."""
@@ -90,7 +93,7 @@ class Informer(Generic[T]):
         self._handlers.append(handler)
 
     async def run(self) -> None:
-        """Follows until cancelled."""
+        """Follows until cancelled. Raises OtherHistory."""
         await supervise(
             f"informer of {self._client.resource.plural}",
             self._follow,
@@ -104,8 +107,9 @@ class Informer(Generic[T]):
         await self.wait_for(1, timeout)
 
     async def wait_for(self, revision: int, timeout: float) -> None:
-        """Returns when everything up to `revision` is in the store and the handlers were told. Raises TimeoutError."""
-        if self.revision >= revision:
+        """Returns when everything up to `revision` is in the store and the handlers were told; but not while its stream is
+        broken, for `revision` may be of another history then. Raises TimeoutError."""
+        if self.revision >= revision and self._failing is None:
             return
         waiter = (revision, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
@@ -114,7 +118,8 @@ class Informer(Generic[T]):
                 await waiter[1]
         except TimeoutError:
             resource = self._client.resource.plural
-            raise TimeoutError(f"the informer of {resource} is at revision {self.revision}, not at {revision} yet") from None
+            why = f", and does not follow: {self._failing[1]}" if self._failing is not None else f", not at {revision} yet"
+            raise TimeoutError(f"the informer of {resource} is at revision {self.revision}{why}") from None
         finally:
             self._waiters = [each for each in self._waiters if each is not waiter]
 
@@ -134,6 +139,7 @@ class Informer(Generic[T]):
             fields=self._fields,
             resource_version=self._resume,
             not_before=self.revision,
+            history=self._history,
             announced=self._announced,
         )
         async with aclosing(watch) as batches:
@@ -141,15 +147,19 @@ class Informer(Generic[T]):
                 async for batch in batches:
                     self._failing = None
                     if initial is None:
+                        self._history = batch.history
                         self._tell(self._apply(batch.events), batch.resource_version)
                         continue
                     initial.update((self._key(obj), obj) for _, obj in batch.events)
                     if batch.resource_version:
+                        self._history = batch.history
                         self._replace(initial, batch.resource_version)
                         initial = None
             except Expired:
                 self._resume = None
                 raise
+            except HistoryChanged as error:
+                raise OtherHistory(f"the informer of {self._client.resource.plural}: {error}") from None
 
     def _replace(self, state: dict[str, T], revision: int) -> None:
         deltas = difference(self._objects, state)

@@ -25,6 +25,7 @@ from pinnace.api.verbs_pb2 import (
     DeleteRequest,
     Disruption,
     GetRequest,
+    Known,
     ListRequest,
     PatchRequest,
     WatchEventType,
@@ -62,11 +63,12 @@ class WatchBatch(Generic[T]):
     """Whole revisions of changes, in order. Without events it is a bookmark.
 
     `resource_version`: everything up to it has been told; resume from there. 0: a part of the initial state, more follows.
-    The objects belong to one parsed message: do not change them.
+    `history`: of which history that is. The objects belong to one parsed message: do not change them.
     """
 
     events: list[tuple[WatchEventType, T]]
     resource_version: int
+    history: bytes = b""
 
 
 class ResourceClient(Generic[T]):
@@ -117,18 +119,22 @@ class ResourceClient(Generic[T]):
         fields: str = "",
         resource_version: int | None = None,
         not_before: int = 0,
+        history: bytes = b"",
         announced: bool = False,
     ) -> AsyncGenerator[WatchBatch[T], None]:
         """The changes after `resource_version`; without one, the present objects as ADDED events first, in parts.
 
         One stream from one server. It ends with an ApiError; resuming is up to the caller (see informer.py). A server that is
-        behind `not_before`, or falls silent, is left for the next: Unavailable. `announced`: with a bookmark at once when
+        behind `not_before`, or falls silent, is left for the next: Unavailable. `history`: of `not_before`, as the batch said
+        that ended there; when the store has another one, HistoryChanged is raised. `announced`: with a bookmark at once when
         somebody is elected.
         """
         options = ListOptions(labelSelector=labels, fieldSelector=fields, allowWatchBookmarks=True)
         if resource_version is not None:
             options.resourceVersion = str(resource_version)
         request = WatchRequest(namespace=namespace, options=options, announceElections=announced)
+        if history:
+            request.known.CopyFrom(Known(resourceVersion=str(not_before), history=history))
         message: Any = self.resource.watch_response
         stream: Stream[Any] = await self._connection.stream(self._method("Watch"), request, message)
         try:
@@ -137,7 +143,7 @@ class ResourceClient(Generic[T]):
                 if 0 < revision < not_before:
                     stream.abandon()
                     raise unavailable(f"API server {stream.endpoint} is at revision {revision}, behind {not_before}")
-                yield WatchBatch([(event.type, event.object) for event in response.events], revision)
+                yield WatchBatch([(event.type, event.object) for event in response.events], revision, response.history)
         finally:
             stream.cancel()
         raise unavailable(f"API server {stream.endpoint} ended the watch")

@@ -24,10 +24,8 @@ class Component:
         self.http = f"127.0.0.1:{free_port()}"
         self._log = folder / f"{name}.log"
         listen = ["--listen", self.address, *["--insecure"] * insecure] if module == "apiserver" else []
-        command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self.http, *listen, *arguments]
-        with self._log.open("ab") as log:
-            environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE)}  # not that of who runs the tests
-            self.process = subprocess.Popen(dying_with_us(command), env=environment, stdout=log, stderr=log)
+        self._command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self.http, *listen, *arguments]
+        self.process = self._start()
 
     async def ready(self) -> None:
         """Waits for /readyz."""
@@ -46,8 +44,17 @@ class Component:
         self.process.kill()
         self.process.wait(10)
 
+    def restart(self) -> None:
+        """After `kill`: where it was."""
+        self.process = self._start()
+
     def log(self) -> str:
         return self._log.read_text()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with self._log.open("ab") as log:
+            environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE)}  # not that of who runs the tests
+            return subprocess.Popen(dying_with_us(self._command), env=environment, stdout=log, stderr=log)
 
     def _is_ready(self) -> bool:
         try:

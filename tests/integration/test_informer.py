@@ -16,6 +16,7 @@ from pinnace.client import errors
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.lives import OtherHistory
 from pinnace.client.resource import delete_request
 from tests.builders import make_pod
 from tests.conftest import EtcdServer, free_port
@@ -165,22 +166,26 @@ async def test_nothing_is_lost_or_repeated_while_servers_are_rolled(client: Clie
         await same(client, informer, mirror)
 
 
-async def test_after_a_compaction_that_it_slept_through_it_has_the_state_of_now(
+async def test_after_a_compaction_that_it_slept_through_it_begins_anew_with_servers_that_do_not_know_it(
     client: Client, replicas: list[Replica], etcd_storage: EtcdStorage
 ) -> None:
+    """They cannot tell whether what it knows is of their history."""
     await ready(client)
     assert await make_pods(client, ["stays", "goes"]) == 2
-    async with following(client) as (informer, mirror):
-        await same(client, informer, mirror)
-        for replica in replicas:
-            await replica.stop()
-        key = "/registry/pods/default/goes"
-        found = await etcd_storage.get(key)
-        assert found is not None
-        await etcd_storage.transact([Write(key, None, found.mod_revision)])
-        await etcd_storage.compact(await etcd_storage.current_revision())
-        for replica in replicas:
-            await replica.start()
-        await informer.wait_for(await etcd_storage.current_revision(), PATIENCE)
-        await same(client, informer, mirror)
+    informer: Informer[Pod] = Informer(client.pods)
+    running = asyncio.ensure_future(informer.run())
+    await informer.wait_synced(PATIENCE)
+    for replica in replicas:
+        await replica.stop()
+    key = "/registry/pods/default/goes"
+    found = await etcd_storage.get(key)
+    assert found is not None
+    await etcd_storage.transact([Write(key, None, found.mod_revision)])
+    await etcd_storage.compact(await etcd_storage.current_revision())
+    for replica in replicas:
+        await replica.start()
+    with pytest.raises(OtherHistory, match="informer of pods"):
+        await asyncio.wait_for(running, PATIENCE)
+    async with following(client) as (another, mirror):
+        await same(client, another, mirror)
         assert mirror.names == {"stays"}

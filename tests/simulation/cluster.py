@@ -15,6 +15,7 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.check.history import Ran
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
+from pinnace.client.lives import Lives
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler
 from tests.simulation.etcd import SimEtcd
@@ -109,22 +110,27 @@ class Cluster:
         names = [f"{FLEET}-{index}" for index in range(nodes)]
 
         async def play(process: Process, member: Member) -> None:
-            life = f"{process.name}@{process.clock.monotonic():.3f}"
+            life = ""
 
             def witness(ran: Ran) -> None:
                 self.journal.write(replace(ran, process=life))
+
+            def make() -> Fleet:
+                nonlocal life
+                life = f"{process.name}@{process.clock.monotonic():.3f}"
+                runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), witness, process.clock)
+                return Fleet(FLEET, names, machine, self.client(), runtime, clock=process.clock)
 
             async def beat() -> None:
                 while True:
                     await process.clock.sleep(BEAT)
                     witness(Ran(process.clock.monotonic(), "", "", "", "alive"))
 
-            runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), witness, process.clock)
-            fleet = Fleet(FLEET, names, machine, self.client(), runtime, clock=process.clock)
-            member.stop = fleet.close
+            lives = Lives(make)
+            member.stop = lambda: lives.now.close()
             beating = asyncio.ensure_future(beat())
             try:
-                await fleet.run()
+                await lives.run()
             finally:
                 beating.cancel()
 
@@ -152,7 +158,11 @@ class Cluster:
         seed = self.rng.getrandbits(32)
         client = self.scheduler_clients[process.name] = self.client()
         configuration = Configuration(seed=seed, initial_backoff=0.2, max_backoff=1.0)
-        scheduler = Scheduler(client, process.name, configuration, clock=process.clock)
-        member.stop = scheduler.stop
-        self.schedulers[process.name] = scheduler
-        await scheduler.run()
+
+        def make() -> Scheduler:
+            scheduler = self.schedulers[process.name] = Scheduler(client, process.name, configuration, clock=process.clock)
+            return scheduler
+
+        lives = Lives(make)
+        member.stop = lambda: lives.now.stop()
+        await lives.run()

@@ -22,6 +22,7 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.client.errors import AlreadyExists, ApiError
+from pinnace.client.lives import OtherHistory
 from scheduler.scheduler import Scheduler
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.journal import RecordedInformer
@@ -162,14 +163,17 @@ class Workload:
         fields = rng.choice(("", "", f"spec.nodeName={FLEET}-0")) if resource is PODS else ""
 
         async def follow(process: Process, member: Member) -> None:
-            follower: Follower
             if rng.random() < 0.5:
-                follower = RecordingWatcher(name, resource, cluster.endpoints, journal, rng, fields=fields)  # type: ignore[arg-type]
-            else:
-                client = Client(Connection(cluster.endpoints)).of(resource)
-                follower = RecordedInformer(name, client, journal, process.clock, fields)
-            self._followers.append((process, follower))
-            await follower.run()
+                watcher = RecordingWatcher(name, resource, cluster.endpoints, journal, rng, fields=fields)  # type: ignore[arg-type]
+                self._followers.append((process, watcher))
+                await watcher.run()
+            client = Client(Connection(cluster.endpoints)).of(resource)
+            while True:
+                informer = RecordedInformer(name, client, journal, process.clock, fields)
+                self._followers.append((process, informer))
+                with suppress(OtherHistory):  # compaction was faster
+                    await informer.run()
+                self._followers.remove((process, informer))
 
         cluster.start("client", name, follow)
 

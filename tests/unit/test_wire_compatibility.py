@@ -153,7 +153,7 @@ class TestServicesHaveOneShape:
         kind = resource.message.DESCRIPTOR.full_name
         assert self.fields(event) == {"type": (1, None, False), "object": (2, kind, False)}
         expected = {"events": (1, event.DESCRIPTOR.full_name, True), "resourceVersion": (2, None, False)}
-        assert self.fields(resource.watch_response) == expected
+        assert self.fields(resource.watch_response) == expected | {"history": (3, None, False)}
 
     def test_lists(self, resource: Resource[Any]) -> None:
         kind = resource.message.DESCRIPTOR.full_name

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.cli.objects.targets import Selection
-from pinnace.client.errors import Conflict, Expired, Unavailable
+from pinnace.client.errors import Conflict, Expired, HistoryChanged, Unavailable
 from pinnace.client.informer import Delta, difference
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.backoff import Backoff
@@ -45,6 +45,7 @@ class Follower(Generic[T]):
         self._note = note
         self._clock = clock
         self._revision = 0
+        self._history = b""  # of the revision, where it is known
         self._lost = False
         self.store: dict[str, T] = {}
 
@@ -62,6 +63,9 @@ class Follower(Generic[T]):
             except Expired:
                 self._note("the server no longer has all changes since then: listing again")
                 self._revision = 0
+            except HistoryChanged:
+                self._note("etcd was restored from a backup, or has forgotten what was known here: listing again")
+                self._revision, self._lost = 0, False
             except (Unavailable, Conflict) as error:  # Conflict: the server found this reader too slow; nothing is lost
                 await self._retry(error.message, backoff)
 
@@ -85,6 +89,8 @@ class Follower(Generic[T]):
             labels=self._selection.labels,
             fields=self._selection.fields,
             resource_version=self._revision,
+            not_before=self._revision,
+            history=self._history,
         )
         async with aclosing(watch) as batches:
             async for batch in batches:
@@ -92,7 +98,7 @@ class Follower(Generic[T]):
                     self._note(f"connected again; nothing was missed since revision {self._revision}")
                     self._lost = False
                 backoff.reset()
-                self._revision = batch.resource_version
+                self._revision, self._history = batch.resource_version, batch.history
                 if batch.events:
                     changed([self._apply(kind, obj) for kind, obj in batch.events])
 
@@ -110,7 +116,7 @@ class Follower(Generic[T]):
         deltas = difference(self.store, present)
         self.store.clear()
         self.store.update(present)
-        self._revision = listing.resource_version
+        self._revision, self._history = listing.resource_version, b""
         return deltas
 
     def _apply(self, kind: WatchEventType, obj: T) -> Delta[T]:

@@ -11,6 +11,7 @@ from apiserver.cacher.dispatch import BURST, PACE, Dispatcher
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import ShuttingDown, SlowWatcher
 from apiserver.cacher.event import Event
+from apiserver.cacher.marks import Marks
 from apiserver.cacher.outbox import Outbox
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
@@ -65,7 +66,7 @@ STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node i
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case) -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watcher = Watcher(dispatcher, case.selection, 1, iter(()), announced=True)
     dispatcher.join(watcher)
     for old, new in product(STATES, STATES):
@@ -80,7 +81,7 @@ async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case)
 
 
 async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, pod("a", app="web"), None))
     dispatcher.flush(9)
@@ -90,7 +91,7 @@ async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_dele
 
 
 async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watchers = [await live(dispatcher, labels=text) for text in ("app=web,!x", "!x, app==web")]
     dispatcher.route(event(9, None, pod("a", app="web")))
     dispatcher.flush(9)
@@ -99,7 +100,7 @@ async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
 
 
 async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     for fields in ("", "metadata.name=a", "spec.nodeName=n1"):
         await live(dispatcher, fields)
     encoded = []
@@ -111,14 +112,14 @@ async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.M
 
 
 async def test_nothing_is_encoded_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     await live(dispatcher, "metadata.name=other")
     monkeypatch.setattr(Event, "encode", lambda self, kind: pytest.fail("nobody wants it"))
     dispatcher.route(event(9, None, pod("a")))
 
 
 async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watchers = {name: await live(dispatcher, f"spec.nodeName={name}") for name in ("n1", "n2", "n3")}
     fleet = await live(dispatcher, "spec.nodeName in (n1,n2,n9)")
     asked = []
@@ -134,7 +135,7 @@ async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pyt
 
 @pytest.mark.parametrize(("watchers", "kept"), [(1, False), (2, True)])
 async def test_an_object_that_several_look_into_is_parsed_once(watchers: int, kept: bool) -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     for labels in ("app=web", "app=db")[:watchers]:
         await live(dispatcher, labels=labels)
     one = event(9, None, pod("a"))
@@ -144,7 +145,7 @@ async def test_an_object_that_several_look_into_is_parsed_once(watchers: int, ke
 
 
 async def test_several_events_are_one_response() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, None, pod("a")))
     dispatcher.route(event(9, None, pod("b")))
@@ -155,7 +156,7 @@ async def test_several_events_are_one_response() -> None:
 
 
 async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     slow, quick = await live(dispatcher, outbox=Outbox(max_responses=2)), await live(dispatcher)
     for revision in range(5, 10):
         dispatcher.route(event(revision, None, pod("a")))
@@ -168,7 +169,7 @@ async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
 
 
 async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
-    dispatcher, room = Dispatcher(FakeClock()), Room()
+    dispatcher, room = Dispatcher(Marks(), FakeClock()), Room()
     eve, bob = Account(room), Account(room)
     watchers = [await live(dispatcher, labels=labels, account=eve) for labels in ("", "", "!x")]
     watchers.append(await live(dispatcher, account=bob))
@@ -191,7 +192,7 @@ async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
 async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever that watches, and whatever has just happened. The others do not notice."""
     monkeypatch.setattr(flow, "MAX_UNTAKEN", 5000)
-    pods, others, room = Dispatcher(FakeClock()), Dispatcher(FakeClock()), Room()
+    pods, others, room = Dispatcher(Marks(), FakeClock()), Dispatcher(Marks(), FakeClock()), Room()
     eve = Account(room)
     stuck, busy = await live(pods, labels="!a", account=eve), await live(pods, labels="!b", account=eve)
     elsewhere, bob = await live(others, account=eve), await live(pods, account=Account(room))
@@ -222,7 +223,7 @@ def burst(dispatcher: Dispatcher, node: str = "") -> None:
 
 
 async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() -> None:
-    dispatcher = Dispatcher(clock := FakeClock())
+    dispatcher = Dispatcher(Marks(), clock := FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     assert len(await told(watcher)) == BURST
@@ -238,7 +239,7 @@ async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() ->
 
 
 async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_once_again() -> None:
-    dispatcher = Dispatcher(clock := FakeClock())
+    dispatcher = Dispatcher(Marks(), clock := FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     for _ in range(3):
@@ -256,7 +257,7 @@ async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_onc
 
 
 async def test_who_hears_little_does_not_wait_for_the_others() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     busy, calm = await live(dispatcher, "spec.nodeName=n1"), await live(dispatcher, "spec.nodeName=n2")
     burst(dispatcher, node="n1")
     happen(dispatcher, "a", node="n1")
@@ -268,7 +269,7 @@ async def test_who_hears_little_does_not_wait_for_the_others() -> None:
 
 async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
     """He has read it in the past already."""
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     old = await live(dispatcher)
     burst(dispatcher)
     await told(old)
@@ -282,7 +283,7 @@ async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
 
 @pytest.mark.parametrize("way", ["bookmark", "announce"])
 async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watcher = await live(dispatcher, announced=True)
     burst(dispatcher)
     await told(watcher)
@@ -293,7 +294,7 @@ async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) ->
 
 
 async def test_what_has_waited_is_told_before_the_end() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     await told(watcher)
@@ -307,7 +308,7 @@ async def test_what_has_waited_is_told_before_the_end() -> None:
 async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A response is to stay of a size that every peer takes."""
     monkeypatch.setattr(module, "MERGE_BYTES", 500)
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     await told(watcher)
@@ -320,7 +321,7 @@ async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.bookmark(5)
     dispatcher.bookmark(6)
@@ -333,7 +334,7 @@ async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
 
 
 async def test_elections_are_announced_to_who_asked() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     leader, other = await live(dispatcher, announced=True), await live(dispatcher)
     dispatcher.announce(9)
     assert await told(leader) == []
@@ -344,7 +345,7 @@ async def test_elections_are_announced_to_who_asked() -> None:
 
 
 async def test_all_end_each_with_an_error_of_its_own() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     watchers = [await live(dispatcher, fields) for fields in ("", "", "spec.nodeName=n1")]
     dispatcher.end(ShuttingDown)
     errors = []
@@ -360,12 +361,12 @@ def contents(dispatcher: Dispatcher) -> dict[str, int]:
     return {
         name: value if isinstance(value, int) else len(value)
         for name, value in vars(dispatcher).items()
-        if not isinstance(value, FakeClock)
+        if not isinstance(value, FakeClock | Marks)
     }
 
 
 async def test_watchers_that_left_leave_nothing_behind() -> None:
-    dispatcher = Dispatcher(FakeClock())
+    dispatcher = Dispatcher(Marks(), FakeClock())
     texts = ("", "metadata.name=a", "spec.nodeName=n1", "spec.nodeName in (n1,n2)")
     empty = contents(dispatcher)
     watchers = [await live(dispatcher, fields, labels) for fields in texts for labels in ("", "app")]

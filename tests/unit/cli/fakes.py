@@ -50,6 +50,7 @@ class FakeResource:
         self.stored: dict[str, Any] = {}
         self.complete: Callable[[Any], None] = lambda obj: None
         """Sets what a writer has left out, as the server's defaults do."""
+        self.history = b"first"
         self.propagations: list[str] = []
         """Of each delete: what was to become of dependents."""
         self._api = api
@@ -109,20 +110,29 @@ class FakeResource:
         return Listing(found, self._api.revision)
 
     async def watch(
-        self, namespace: str = "", *, labels: str = "", fields: str = "", resource_version: int | None = None
+        self,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: int | None = None,
+        not_before: int = 0,
+        history: bytes = b"",
     ) -> AsyncIterator[WatchBatch[Any]]:
         """Everything after the revision, whatever is selected; ends with the fault that is due."""
         self._begin("watch")
         seen = resource_version or 0
         if seen < self._compacted:
             raise EXPIRED
+        if history not in (b"", self.history):
+            raise refusal(Code.FAILED_PRECONDITION, "HistoryChanged", "begin anew")
         while True:
             async with self._news:
                 while not (self._after(seen) or self._due("stream")):
                     await self._news.wait()
             self._raise("stream", after=False)
             seen, kind, obj = self._after(seen)[0]
-            yield WatchBatch([(kind, obj)], seen)
+            yield WatchBatch([(kind, obj)], seen, self.history)
 
     def _after(self, revision: int) -> Log:
         return [each for each in self._log if each[0] > revision]

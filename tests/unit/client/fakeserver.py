@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from pinnace.api import wire
 from pinnace.api.resources import Object
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
-from pinnace.api.verbs_pb2 import WatchEventType
+from pinnace.api.verbs_pb2 import Known, WatchEventType
 from pinnace.client.connection import Connection
 from pinnace.runtime.tls import TlsFiles, server_credentials
 
@@ -58,12 +58,14 @@ class FakeServer(grpc.GenericRpcHandler):
 class WatchScript:
     """Answers watches: the first by the first list of steps, and so on; the last one's steps are followed by silence.
 
-    A step is an encoded response, or a Refusal that ends the stream. `asked` has the resourceVersion of each watch.
+    A step is an encoded response, or a Refusal that ends the stream. `asked` has the resourceVersion of each watch, `known`
+    what was known to its caller.
     """
 
     def __init__(self, *streams: Sequence[bytes | Refusal]) -> None:
         self._streams = list(streams)
         self.asked: list[str] = []
+        self.known: list[Known] = []
         self._another = asyncio.Condition()
 
     async def wait_asked(self, times: int) -> None:
@@ -74,6 +76,7 @@ class WatchScript:
     async def answer(self, request: Any, context: Any) -> AsyncIterator[bytes]:
         async with self._another:
             self.asked.append(request.options.resourceVersion)
+            self.known.append(request.known)
             self._another.notify_all()
         steps = self._streams.pop(0) if self._streams else []
         for step in steps:
@@ -84,10 +87,10 @@ class WatchScript:
         await asyncio.get_running_loop().create_future()
 
 
-def events(revision: int | None, *changes: tuple[WatchEventType, Object]) -> bytes:
+def events(revision: int | None, *changes: tuple[WatchEventType, Object], history: bytes = b"") -> bytes:
     """A watch response; without a revision it is a part of the initial state."""
     encoded = [wire.watch_event(kind, obj.SerializeToString()) for kind, obj in changes]
-    return wire.watch_response(encoded, revision) if revision else b"".join(encoded)
+    return wire.watch_response(encoded, revision, history) if revision else b"".join(encoded)
 
 
 async def refuse(context: grpc.aio.ServicerContext, refusal: Refusal) -> None:

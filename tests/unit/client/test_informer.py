@@ -9,9 +9,10 @@ import pytest
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
-from pinnace.api.verbs_pb2 import WatchEventType, WatchRequest
+from pinnace.api.verbs_pb2 import Known, WatchEventType, WatchRequest
 from pinnace.client.connection import Connection
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.lives import OtherHistory
 from pinnace.client.resource import ResourceClient
 from tests.builders import make_node, make_pod
 from tests.unit.client.conftest import Connect, Serve
@@ -20,6 +21,7 @@ from tests.unit.client.fakeserver import FakeServer, WatchScript, events, unavai
 ADDED, MODIFIED, DELETED = WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED
 PATIENCE = 5.0
 EXPIRED = Refusal(Code.OUT_OF_RANGE, "Expired", "list again")
+HISTORY_CHANGED = Refusal(Code.FAILED_PRECONDITION, "HistoryChanged", "begin anew")
 
 
 def pod(name: str, version: int, uid: str = "") -> Pod:
@@ -204,3 +206,39 @@ async def test_a_handler_that_raises_ends_the_informer(serve: Serve, connect: Co
     with pytest.raises(RuntimeError, match="a bug"):
         async with asyncio.timeout(PATIENCE):
             await informer.run()
+
+
+async def test_it_says_of_which_history_it_is_wherever_it_goes_on(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    watch = script(
+        server,
+        [events(None, (ADDED, pod("a", 1))), events(5, history=b"five"), events(6, history=b"six"), unavailable()],
+        [EXPIRED],
+        [events(9, history=b"nine")],
+    )
+    async with informing(connect(server)) as (informer, _):
+        await informer.wait_for(9, PATIENCE)
+    six = Known(resourceVersion="6", history=b"six")
+    assert (watch.asked, watch.known) == (["", "6", ""], [Known(), six, six])
+
+
+async def test_in_another_history_it_ends(serve: Serve, connect: Connect) -> None:
+    """It would go on with what its handlers know, once the revisions of the new one had come to where it was."""
+    server = await serve()
+    script(server, [events(5, (ADDED, pod("a", 1)), history=b"five"), EXPIRED], [HISTORY_CHANGED])
+    informer: Informer[Pod] = Informer(ResourceClient(connect(server), PODS))
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(OtherHistory, match="informer of pods: begin anew"):
+            await informer.run()
+
+
+async def test_without_a_stream_no_revision_is_reached(serve: Serve, connect: Connect) -> None:
+    """Who is elected after etcd was restored may get a token that is lower than what was known before."""
+    server = await serve()
+    script(server, [events(50), unavailable()], [unavailable(retry_after=5.0)])
+    async with informing(connect(server)) as (informer, _):
+        await informer.wait_for(50, PATIENCE)
+        while informer._failing is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError, match="at revision 50, and does not follow: etcd: no answer"):
+            await informer.wait_for(40, 0.1)

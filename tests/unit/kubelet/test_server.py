@@ -75,7 +75,7 @@ class Serving:
 
     async def __aenter__(self) -> Endpoint:
         endpoint = self._server.bind("127.0.0.1", 0)
-        await self._server.start(Counting())
+        await self._server.start(Counting)
         return Endpoint("n", endpoint.host, endpoint.port)
 
     async def __aexit__(self, *_: object) -> None:

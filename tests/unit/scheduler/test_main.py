@@ -67,7 +67,7 @@ def test_what_waits_and_what_is_held_is_among_the_metrics() -> None:
             return {"nodes": 3}
 
     registry = CollectorRegistry()
-    register(Waiting(), registry)
+    register(Waiting, registry)
     found = {sample.name: (sample.labels, sample.value) for family in registry.collect() for sample in family.samples}
     assert found == {
         "scheduler_pending_pods": ({"queue": "unschedulable"}, 2),

@@ -17,7 +17,7 @@ from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest, PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code
-from pinnace.api.verbs_pb2 import ADDED, WatchRequest
+from pinnace.api.verbs_pb2 import ADDED, Known, WatchRequest
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
@@ -63,11 +63,15 @@ class Reader:
         self.names: list[str] = []
         self.revision = 0
         """To resume from; 0: before the end of the initial state."""
+        self.known = Known()
+        """The same, with its history."""
         self.bookmarks = 0
 
-    async def read(self, server: Assembly, *, names: int = 0, bookmarks: int = 0, **options: Any) -> None:
+    async def read(
+        self, server: Assembly, *, names: int = 0, bookmarks: int = 0, known: Known | None = None, **options: Any
+    ) -> None:
         """Until it has told so many, and is at a revision to resume from."""
-        request = WatchRequest(options=ListOptions(**options))
+        request = WatchRequest(options=ListOptions(**options), known=known)
         async with (
             asyncio.timeout(PATIENCE),
             aclosing(server.methods["/pinnace.v1.Pods/Watch"].stream(request, ADMIN)) as responses,
@@ -77,6 +81,7 @@ class Reader:
                 assert all(event.type == ADDED for event in response.events)
                 self.names += [event.object.metadata.name for event in response.events]
                 self.revision = int(response.resourceVersion or 0)
+                self.known = Known(resourceVersion=response.resourceVersion, history=response.history)
                 self.bookmarks += not response.events
                 if self.revision and len(self.names) >= names and self.bookmarks >= bookmarks:
                     return
@@ -133,6 +138,38 @@ async def test_a_bookmark_is_a_place_to_go_on_from_with_any_server() -> None:
         await create(other, "c")
         await reader.read(other, names=3, resourceVersion=str(at))
         assert reader.names == ["a", "b", "c"]
+
+
+async def test_what_is_known_is_of_the_same_history_with_any_server() -> None:
+    async with servers(2) as (one, other):
+        await create(one, "a")
+        reader = Reader()
+        await reader.read(one, names=1)
+        known = reader.known
+        assert known.history
+        await create(one, "b")
+        await reader.read(other, names=2, known=known, resourceVersion=known.resourceVersion)
+        await reader.read(other, names=4, known=known)
+        assert reader.names == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize("begin", [{}, {"resourceVersion": "known"}])
+@pytest.mark.parametrize("ahead", [0, 1000])
+async def test_nobody_goes_on_in_another_history(begin: dict[str, Any], ahead: int) -> None:
+    """Neither with changes nor with the present state, whether the store has passed the revision or not."""
+    async with servers(1) as (server,), servers(1) as (restored,):
+        await create(server, "a")
+        await create(restored, "a")
+        reader = Reader()
+        await reader.read(server, names=1)
+        known = Known(resourceVersion=str(reader.revision + ahead), history=reader.known.history)
+        if not ahead:
+            await create(restored, "b")
+        options = dict.fromkeys(begin, known.resourceVersion)
+        with pytest.raises(Rejected, match="begin anew") as rejected:
+            await reader.read(restored, bookmarks=1, known=known, **options)
+        refusal = rejected.value.refusal
+        assert (refusal.code, refusal.reason) == (Code.FAILED_PRECONDITION, "HistoryChanged")
 
 
 async def test_who_opens_watches_and_does_not_read_has_a_bounded_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,21 @@ async def test_after_expiry_the_differences_are_told(pods: FakeResource) -> None
     assert {obj.metadata.name for obj in watcher.follower.store.values()} == {"a", "c", "d", "e"}
 
 
+async def test_after_a_restore_the_differences_are_told(pods: FakeResource) -> None:
+    for name in "ab":
+        await pods.put(pod(name))
+    watcher = Watcher(pods)
+    async with watcher.following():
+        await pods.put(pod("c"))
+        await watcher.until(told=1)
+        del pods.stored[PODS.key("default", "b")]
+        pods.history = b"another"
+        await pods.break_stream(DOWN)
+        await watcher.until(told=2)
+    assert watcher.told == [("ADDED", "c"), ("DELETED", "b")]
+    assert any("restored from a backup" in note for note in watcher.notes)
+
+
 async def test_what_no_retry_helps_is_raised(pods: FakeResource) -> None:
     pods.fail("list", DOWN)
     with pytest.raises(Unavailable):

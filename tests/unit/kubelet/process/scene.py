@@ -41,6 +41,14 @@ class Scene:
 
     def reopen(self) -> None:
         self.root = Root(self.folder)
+        self._take_up()
+
+    def begin_anew(self) -> None:
+        """Another life of the same kubelet process."""
+        self.runtime.close()
+        self._take_up()
+
+    def _take_up(self) -> None:
         self.runtime = ProcessRuntime(self.root)
         self.runtime.listen(lambda uid: self._told.set())
 

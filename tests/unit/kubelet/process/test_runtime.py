@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from kubelet.process.root import Root
-from kubelet.runtime import ContainerState, Unsupported
+from kubelet.runtime import ContainerState, Unsupported, read
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, eventually, exists, shell
 
 
@@ -279,3 +280,19 @@ class TestAnotherKubelet:
     async def test_waits_for_the_first_to_end(self, scene: Scene) -> None:
         with pytest.raises(OSError, match="is in use by another kubelet"):
             Root(scene.folder)
+
+
+async def test_a_runtime_that_is_closed_lets_everything_run_on_for_the_next(scene: Scene) -> None:
+    """Of the same process: its fleet begins anew."""
+    pod = shell(FOR_EVER)
+    scene.run(pod)
+    await scene.running()
+    pid, before = scene.pid(), scene.runtime
+    scene.begin_anew()
+    assert not before.observe(UID, read(SYSTEM_CLOCK))
+    scene.adopt(pod)
+    await scene.running()
+    assert scene.pid() == pid and exists(pid)
+    scene.stop(0.0)
+    view = await scene.exited()
+    assert view.exit is not None and view.exit.code == 137

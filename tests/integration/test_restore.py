@@ -1,0 +1,171 @@
+"""Etcd is restored from a backup under a running cluster: everybody notices, and goes on in the history that there is now."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pinnace.api.apps_v1_pb2 import Deployment
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import DEPLOYMENTS
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from tests.builders import make_pod
+from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
+from tests.integration.conftest import Start
+from tests.integration.processes import NOWHERE, Component, pinnace
+
+NOTICED = 10.0
+"""Seconds from the return of etcd until a new pod runs. By itself it takes one or two."""
+SLEEP = [sys.executable, "-S", "-c", "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"]
+
+
+class Backup:
+    """Of one member's data, taken while it stands still."""
+
+    def __init__(self, etcd: EtcdServer) -> None:
+        self._etcd = etcd
+        self._copy = etcd.data_dir.with_name("backup")
+
+    async def take(self) -> None:
+        self._etcd.kill()
+        shutil.copytree(self._etcd.data_dir, self._copy)
+        self._etcd.start()
+        await self._etcd.wait_ready()
+
+    async def restore(self) -> None:
+        self._etcd.kill()
+        shutil.rmtree(self._etcd.data_dir)
+        shutil.copytree(self._copy, self._etcd.data_dir)
+        self._etcd.start()
+        await self._etcd.wait_ready()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A folder for pods, of which nothing runs after the test."""
+    folder = tmp_path / "kubelet"
+    yield folder
+    subprocess.run([sys.executable, "-m", "kubelet.process.reset", folder], check=True, timeout=20)
+
+
+class World:
+    """`shown`: what somebody sees who watches pods on a terminal."""
+
+    def __init__(
+        self, backup: Backup, servers: Sequence[Component], others: Sequence[Component], client: Client, shown: Path
+    ) -> None:
+        self.backup = backup
+        self.servers = servers
+        self.others = others
+        self.client = client
+        self._shown = shown
+
+    async def deploy(self, name: str, replicas: int = 2) -> list[Pod]:
+        """Its pods, when they run."""
+        deployment = Deployment()
+        deployment.metadata.name, deployment.metadata.namespace = name, "default"
+        deployment.spec.replicas = replicas
+        deployment.spec.selector.matchLabels["app"] = name
+        deployment.spec.template.metadata.labels["app"] = name
+        pod = make_pod("template").req(cpu="10m").build()
+        pod.spec.containers[0].command[:] = SLEEP
+        deployment.spec.template.spec.CopyFrom(pod.spec)
+        await self.client.of(DEPLOYMENTS).create(deployment)
+        async with asyncio.timeout(NOTICED):
+            while len(pods := await self.running(name)) < replicas:  # noqa: ASYNC110 - what watches do is under test
+                await asyncio.sleep(0.05)
+        return pods
+
+    async def watched(self, *words: str) -> None:
+        """The one who watches has been shown these, in this order."""
+        async with asyncio.timeout(NOTICED):
+            while not re.search("[\\s\\S]*".join(words), self._shown.read_text()):  # noqa: ASYNC110 - another process writes it
+                await asyncio.sleep(0.05)
+
+    async def running(self, name: str) -> list[Pod]:
+        found = (await self.client.pods.list(labels=f"app={name}")).items
+        return [pod for pod in found if pod.status.phase == "Running"]
+
+    async def pids(self, name: str) -> dict[str, str]:
+        """By pod, of its process."""
+        said = {}
+        for pod in await self.running(name):
+            logs = await asyncio.to_thread(pinnace, self.servers[0].address, "logs", pod.metadata.name)
+            said[pod.metadata.name] = logs.stdout
+        return said
+
+
+@pytest.fixture
+async def world(root: Path, start_etcd: EtcdFactory, start: Start, tmp_path: Path) -> AsyncIterator[World]:
+    (etcd,) = await start_etcd(1)
+    servers = [start("apiserver", f"apiserver-{index}", "--etcd", etcd.endpoint) for index in range(2)]
+    for server in servers:
+        await server.ready()
+    addresses = ",".join(server.address for server in servers)
+    others = [
+        start(module, f"{module}-{index}", "--server", addresses)
+        for module in ("scheduler", "controllers") for index in (0, 1)
+    ]  # fmt: skip
+    others.append(
+        start(
+            "kubelet", "fleet", "--server", addresses, "--nodes", "2",
+            "--runtime", "process", "--root-dir", str(root), "--listen", "127.0.0.1:0",
+        )
+    )  # fmt: skip
+    for other in others:
+        await other.ready()
+    connection = Connection([server.address for server in servers])
+    shown = tmp_path / "shown"
+    watching = _watching(addresses, shown)
+    yield World(Backup(etcd), servers, others, Client(connection), shown)
+    watching.kill()
+    watching.wait()
+    await connection.close()
+
+
+def _watching(addresses: str, shown: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "pinnace.cli.main", "--server", addresses, "get", "pods", "-w"]
+    environment = {**os.environ, "PINNACE_CONFIG": str(NOWHERE), "NO_COLOR": "1"}
+    with shown.open("wb") as output:
+        return subprocess.Popen(dying_with_us(command), env=environment, stdout=output, stderr=output)
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["servers-that-go-on", "servers-that-start-anew"])
+async def test_a_cluster_goes_on_after_a_restore_without_anybodys_hand(world: World, fresh: bool) -> None:
+    await world.deploy("before")
+    pids = await world.pids("before")
+    assert len(pids) == 2 and all(each.startswith("pid ") for each in pids.values())
+    await world.backup.take()
+    for number in range(3):
+        await world.deploy(f"after-{number}")
+    await world.watched("after-2")
+    if fresh:
+        for server in world.servers:
+            server.kill()
+    await world.backup.restore()
+    if fresh:
+        for server in world.servers:
+            server.restart()
+    for server in world.servers:
+        await server.ready()
+    began = time.monotonic()
+    try:
+        await world.deploy("new")
+    except TimeoutError:
+        raise AssertionError("\n".join(each.log()[-3000:] for each in world.others)) from None
+    print(f"new pods ran {time.monotonic() - began:.2f} s after the servers were ready")
+    assert {each.name: each.process.poll() for each in world.others} == {each.name: None for each in world.others}
+    for other in world.others:
+        assert "beginning anew" in other.log(), other.name
+        await other.ready()
+    assert not await world.running("after-0"), "it has not happened"
+    assert await world.pids("before") == pids, "what runs, runs on"
+    await world.watched("listing again", "new-")

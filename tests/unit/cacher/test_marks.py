@@ -1,0 +1,113 @@
+"""Marks: whether a revision that somebody knows is of the history that the store has."""
+
+from collections.abc import Sequence
+from random import Random
+
+from apiserver.cacher.errors import HistoryChanged
+from apiserver.cacher.marks import Marks, Proof
+from apiserver.cacher.progress import Progress
+from apiserver.storage.interface import Write
+from apiserver.storage.lane import Lane, marker_keys
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.resources import COMMITS_PREFIX
+from pinnace.runtime.clock import SYSTEM_CLOCK
+
+PATIENCE = 5.0
+
+
+def test_a_mark_holds_until_the_next_commit() -> None:
+    marks = Marks()
+    marks.moved(5, "a", b"1")
+    marks.moved(8, "b", b"1")
+    five, eight = marks.at(5), marks.at(8)
+    assert five and eight and five != eight
+    assert [marks.at(revision) for revision in (4, 5, 7, 8, 99)] == [b"", five, five, eight, eight]
+
+
+def test_the_oldest_marks_are_forgotten() -> None:
+    marks = Marks(kept=8)
+    for revision in range(1, 11):
+        marks.moved(revision, "a", bytes((revision,)))
+    assert marks.at(10) and marks.at(1) is None
+
+
+class Server:
+    """One that has followed the store all the time, or (`loaded`) has started at its revision of now."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        self.storage = storage
+        self.marks, self.progress = Marks(), Progress()
+        self.answers: list[int] = []
+        """What the store says of its revision, before it says the truth."""
+        self.proof = Proof(storage, self.marks, self.progress, self._fresh)
+
+    async def _fresh(self) -> int:
+        return self.answers.pop(0) if self.answers else await self.storage.current_revision()
+
+    async def load(self) -> None:
+        page = await self.storage.page(COMMITS_PREFIX)
+        self.marks.reset(page.revision, page.items)
+        self.progress.advance(page.revision)
+
+    async def knows(self, revision: int, mark: bytes) -> bool:
+        try:
+            await self.proof.check(revision, mark, PATIENCE)
+        except HistoryChanged:
+            return False
+        return True
+
+
+async def history(*lives: Sequence[str]) -> tuple[MemoryStorage, dict[int, bytes]]:
+    """A store into which as many servers have written, one after the other, and the marks of all its revisions."""
+    storage, marks = MemoryStorage(), {}
+    for seed, names in enumerate(lives):
+        rng = Random(f"{seed} {names}")
+        lane = Lane(storage, marker_keys(rng), SYSTEM_CLOCK, rng)
+        for name in names:
+            await lane.send([Write(f"/registry/{name}", b"x", 0)])
+            server = Server(storage)
+            await server.load()
+            marks[server.progress.revision] = server.marks.at(server.progress.revision) or b""
+    return storage, marks
+
+
+async def test_who_has_just_started_knows_the_marks_of_before() -> None:
+    storage, marks = await history("ab", "cd")
+    server = Server(storage)
+    await server.load()
+    assert all([await server.knows(revision, mark) for revision, mark in marks.items()])
+    assert not await server.knows(min(marks), b"another!")
+
+
+async def test_histories_that_part_have_other_marks_from_there_on() -> None:
+    """Whatever the revisions are: lower, the same, or higher."""
+    _, gone = await history("ab", "cdef")
+    storage, there = await history("ab", "CDE")
+    server = Server(storage)
+    await server.load()
+    common = [revision for revision in gone if gone[revision] == there.get(revision)]
+    assert len(common) == 2
+    for revision, mark in gone.items():
+        assert await server.knows(revision, mark) == (revision in common)
+
+
+async def test_what_is_compacted_is_not_known() -> None:
+    storage, marks = await history("abcd")
+    await storage.compact(max(marks))
+    server = Server(storage)
+    await server.load()
+    assert not await server.knows(min(marks), marks[min(marks)])
+    assert await server.knows(max(marks), marks[max(marks)])
+
+
+async def test_etcd_20418_one_stale_answer_is_no_restore() -> None:
+    storage, marks = await history("ab")
+    server = Server(storage)
+    await server.load()
+    *_, ahead = marks
+    server.progress.revision = 1
+    server.answers = [1, ahead]
+    checking = server.knows(ahead, marks[ahead])
+    server.progress.advance(ahead)
+    assert await checking
+    assert not await server.knows(ahead + 1, b""), "nobody can have heard of that in this history"

@@ -1,0 +1,69 @@
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from pinnace.client.lives import Lives, OtherHistory
+from pinnace.runtime.http import Check
+
+
+class Bug(Exception):
+    pass
+
+
+class Life:
+    """Ends with the next error; the last of all lives on."""
+
+    def __init__(self, number: int, errors: list[Exception]) -> None:
+        self.number = number
+        self._errors = errors
+        self.ended = False
+
+    @property
+    def checks(self) -> Mapping[str, Check]:
+        return {"number": lambda: str(self.number)}
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.Event().wait())
+                group.create_task(self._end())
+        finally:
+            self.ended = True
+
+    async def _end(self) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+def lives_of(*errors: Exception) -> tuple[Lives[Life], list[Life]]:
+    made: list[Life] = []
+    left = list(errors)
+
+    def make() -> Life:
+        assert all(life.ended for life in made), "one at a time"
+        made.append(Life(len(made), left))
+        return made[-1]
+
+    return Lives(make), made
+
+
+async def test_in_another_history_another_one_is_made() -> None:
+    lives, made = lives_of(OtherHistory("gone"), OtherHistory("gone again"))
+    shown = lives.checks["number"]
+    assert shown() == "0"
+    running = asyncio.ensure_future(lives.run())
+    async with asyncio.timeout(5):
+        while len(made) < 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+    assert shown() == "2" and lives.now is made[2] and not made[2].ended
+    running.cancel()
+    await asyncio.wait((running,))
+    assert made[2].ended
+
+
+async def test_a_bug_ends_it() -> None:
+    lives, made = lives_of(OtherHistory("gone"), Bug())
+    with pytest.raises(ExceptionGroup) as raised:
+        await lives.run()
+    assert len(made) == 2 and raised.group_contains(Bug)

@@ -10,10 +10,11 @@ class OneMore(NodeTable):
 
     def __init__(self, nodes: NodeTable, requests: Requests) -> None:
         self.__dict__.update(nodes.__dict__)
+        self._nodes = nodes
         self._requests = requests
 
     def free(self, resource: str) -> IntArray:
-        return super().free(resource) - dict(self._requests.amounts).get(resource, 0)
+        return self._nodes.free(resource) - dict(self._requests.amounts).get(resource, 0)
 
     def slack(self, scored: int) -> FloatArray:
-        return super().slack(scored) - self._requests.scored[scored]
+        return self._nodes.slack(scored) - self._requests.scored[scored]

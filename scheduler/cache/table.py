@@ -6,7 +6,6 @@ be changed, nor kept beyond the cycle.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,13 +138,7 @@ class NodeTable:
 
     def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
         """The same nodes, with so much less of some resources free. A view, for the moment: nothing may be written to it."""
-        if not amounts:
-            return self
-        view = copy(self)
-        view._free = dict(self._free)
-        for resource, amount in amounts.items():
-            view._free[resource] = Column.of(self.free(resource) - amount)
-        return view
+        return _Less(self, amounts) if amounts else self
 
     def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
         """As pods of this priority see it: what is kept for nominated pods is not free. `uid`: of one that may be nominated
@@ -252,6 +245,23 @@ class NodeTable:
         yield from self._inverse
         yield from self._allocatable.values()
         yield from self._free.values()
+
+
+class _Less(NodeTable):
+    """What is asked for is subtracted when it is first asked for: often it is one resource, or none."""
+
+    def __init__(self, nodes: NodeTable, amounts: Mapping[str, IntArray]) -> None:
+        self.__dict__.update(nodes.__dict__)
+        self._nodes = nodes
+        self._less = amounts
+        self._left: dict[str, IntArray] = {}
+
+    def free(self, resource: str) -> IntArray:
+        left = self._left.get(resource)
+        if left is None:
+            amount, left = self._less.get(resource), self._nodes.free(resource)
+            self._left[resource] = left = left if amount is None else left - amount
+        return left
 
 
 def _text(node: Node, where: tuple[str, str]) -> str | None:

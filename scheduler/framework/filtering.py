@@ -1,14 +1,14 @@
 """Asking filters: one about all nodes, or those that look at each node by itself about some rows alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from pinnace.fit.table import BoolArray
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import NodeTable
-from scheduler.framework.interface import FilterPlugin, Plugin, PreFilterPlugin, Sees
+from scheduler.framework.interface import FilterPlugin, Plugin, Sees
 from scheduler.framework.results import CycleState, FilterResult, PluginError
 
 BY_ROWS = (Sees.ROW, Sees.ROOM)
@@ -36,15 +36,20 @@ class RowFilters:
 
     def __init__(self, filters: Sequence[FilterPlugin]) -> None:
         self.filters = filters
-        self._prepared = [(each if isinstance(each, PreFilterPlugin) else None, each) for each in filters]
+        self._prepared: Sequence[tuple[Any, FilterPlugin]] = [(getattr(each, "pre_filter", None), each) for each in filters]
 
     def passed(self, state: CycleState, pod: PodInfo, nodes: NodeTable, among: BoolArray) -> BoolArray:
         """Those among the nodes that all of them pass. Raises what plugins raise."""
+        for result in self.results(state, pod, nodes):
+            among = among & result.passed
+        return among
+
+    def results(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Iterator[FilterResult]:
+        """What each of them says. Raises what plugins raise."""
         for pre_filter, filterer in self._prepared:
             if pre_filter is not None:
-                pre_filter.pre_filter(state, pod, nodes)
-            among = among & run_filter(filterer, state, pod, nodes).passed
-        return among
+                pre_filter(state, pod, nodes)
+            yield run_filter(filterer, state, pod, nodes)
 
 
 class OneByOne:
@@ -55,11 +60,14 @@ class OneByOne:
         self._by_nodes = by_nodes
         self._by_rows = by_rows
 
-    def passes(self, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
-        """Raises what plugins raise."""
-        if not all(passed[row] for passed in self._by_nodes):
-            return False
-        return bool(self._by_rows.passed({}, pod, SomeNodes(nodes, slice(row, row + 1)), _ONE)[0])
+    @property
+    def see_room(self) -> bool:
+        """Of the pods on the node it is only what they leave free that counts."""
+        return all(sees(each, "filter_sees") is Sees.ROOM for each in self._by_rows.filters)
+
+    def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
+        """`node`: the row, as a table of its own. Raises what plugins raise."""
+        return all(passed[row] for passed in self._by_nodes) and bool(self._by_rows.passed({}, pod, node, _ONE)[0])
 
 
 _ONE: BoolArray = np.ones(1, np.bool_)

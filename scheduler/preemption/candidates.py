@@ -14,15 +14,19 @@ that changed, and of a look at arrays for all others.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.cache import Cache
+from scheduler.cache.freed import Freed
 from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.cache.what_if import WhatIf
 from scheduler.framework.diagnosis import Diagnosis
@@ -104,12 +108,12 @@ class Candidates:
 
 
 class _Search:
-    """What dry runs have found for pods that are alike, in one epoch of the table, in which rows keep their nodes."""
+    """What dry runs have found for pods that are alike, in one epoch of the table, in which rows keep their nodes. All arrays
+    are in the order in which nodes are tried: by place, not by row."""
 
     def __init__(self, pod: PodInfo, nodes: NodeTable, seed: int) -> None:
         rows = len(nodes)
-        start = crc32(pod.pod.spec.SerializeToString(deterministic=True), seed) % rows
-        self._order = np.roll(np.arange(rows), -start)
+        self._start = crc32(pod.pod.spec.SerializeToString(deterministic=True), seed) % rows
         self._tried: IntArray = np.full(rows, _NEVER)
         """The version of each node when it was tried."""
         self._helps = np.zeros(rows, np.bool_)
@@ -121,36 +125,40 @@ class _Search:
     def forget(self, row: int | None) -> None:
         """It is to be tried anew."""
         if row is not None:
-            self._tried[row] = _NEVER
+            self._tried[(row - self._start) % len(self._tried)] = _NEVER
 
     def run(self, promising: BoolArray, versions: IntArray, enough: int, attempt: Callable[[int], Victims | None]) -> Found:
         """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried."""
-        order = self._order[promising[self._order]]
+        promising, versions = self._in_order(promising), self._in_order(versions)
         while True:
-            known = self._tried[order] == versions[order]
-            helps = known & self._helps[order]
-            missing = enough - int(np.count_nonzero(helps))
-            end = _first(helps, enough, known & self._harmless[order])
-            unknown = order[:end][~known[:end]].tolist()
+            known = promising & (self._tried == versions)
+            found = (known & self._helps).nonzero()[0]
+            missing = enough - len(found)
+            enough_found = _enough(found, enough, self._harmless)
+            end = int(found[enough_found - 1]) + 1 if enough_found else len(known)
+            unknown = (promising[:end] & ~known[:end]).nonzero()[0].tolist()
             if not unknown:
-                return Found(order[:end][helps[:end]], self._victims, self._ranks)
-            for row in unknown[:missing] if missing > 0 else unknown:
-                victims = attempt(row)
-                self._tried[row] = versions[row]
-                self._helps[row] = victims is not None
-                self._harmless[row] = harmless = victims is not None and not victims.violations
+                return Found(found[:enough_found] if enough_found else found, self._victims, self._ranks)
+            for place in unknown[:missing] if missing > 0 else unknown:
+                victims = attempt((place + self._start) % len(known))
+                self._tried[place] = versions[place]
+                self._helps[place] = victims is not None
+                self._harmless[place] = harmless = victims is not None and not victims.violations
                 if victims is not None:
-                    self._victims[row], self._ranks[:, row] = victims, victims.rank
+                    self._victims[place], self._ranks[:, place] = victims, victims.rank
                 if missing <= 0 and harmless:
                     break
 
+    def _in_order(self, by_row: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate((by_row[self._start :], by_row[: self._start]))
 
-def _first(helps: BoolArray, enough: int, harmless: BoolArray) -> int:
-    """How many rows there are up to the candidate with which they are enough, and one of them is harmless; else all."""
-    at, harmless_at = helps.nonzero()[0], harmless.nonzero()[0]
-    if len(at) < enough or not len(harmless_at):
-        return len(helps)
-    return int(max(at[enough - 1], harmless_at[0])) + 1
+
+def _enough(found: IntArray, enough: int, harmless: BoolArray) -> int:
+    """With how many of the candidates found, from the first, they are enough and one of them is harmless; 0: they are not."""
+    if len(found) < enough:
+        return 0
+    harmless_at = harmless[found].nonzero()[0]
+    return max(enough, int(harmless_at[0]) + 1) if len(harmless_at) else 0
 
 
 class _DryRuns:
@@ -172,14 +180,19 @@ class _DryRuns:
 
     def on(self, row: int) -> Victims | None:
         """Who would have to go from this node. Raises PluginError."""
-        pods = self._cache.pods_on(self._cache.nodes.names[row])
-        lower = [each for each in pods if each.priority < self._pod.priority]
+        nodes, one_by_one = self._cache.nodes, self._one_by_one
+        name = nodes.names[row]
+        lower = [each for each in self._cache.pods_on(name) if each.priority < self._pod.priority]
+        if one_by_one is not None and one_by_one.see_room and not nodes.nominated.ahead_of(self._pod, name):
+            freed = Freed(nodes, row)
+            return select_victims(lower, self._budgets, freed, lambda: one_by_one.passes(self._pod, row, freed))
+        node = SomeNodes(nodes, slice(row, row + 1))
         with self._cache.what_if() as what_if:
-            return select_victims(lower, self._budgets, what_if, lambda: self._fits(row, what_if))
+            return select_victims(lower, self._budgets, what_if, lambda: self._fits(row, node, what_if))
 
-    def _fits(self, row: int, what_if: WhatIf) -> bool:
+    def _fits(self, row: int, node: NodeTable, what_if: WhatIf) -> bool:
         """Would the pod fit, with the nominated pods there that are ahead of it, and without them? Without, because it must not
-        rely on pods that may never come."""
+        rely on pods that may never come. `node`: the row, as a table of its own."""
         nodes = self._cache.nodes
         name = nodes.names[row]
         ahead = nodes.nominated.ahead_of(self._pod, name)
@@ -190,7 +203,7 @@ class _DryRuns:
             what_if.clear()
             if not crowded:
                 return False
-        return self._judged(row) if self._one_by_one is None else self._one_by_one.passes(self._pod, row, nodes)
+        return self._judged(row) if self._one_by_one is None else self._one_by_one.passes(self._pod, row, node)
 
     def _judged(self, row: int) -> bool:
         return self._filters.judge({}, self._pod, self._cache.nodes).passes(row)

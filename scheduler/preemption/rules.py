@@ -23,6 +23,7 @@ from functools import cached_property
 
 from pinnace.api import selectors
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from scheduler.cache.freed import Freed
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.what_if import WhatIf
 
@@ -58,7 +59,7 @@ def choose(candidates: Iterable[Victims]) -> Victims:
 
 
 def select_victims(
-    lower: Iterable[PlacedPod], budgets: Sequence[PodDisruptionBudget], what_if: WhatIf, fits: Callable[[], bool]
+    lower: Iterable[PlacedPod], budgets: Sequence[PodDisruptionBudget], what_if: WhatIf | Freed, fits: Callable[[], bool]
 ) -> Victims | None:
     """Who must go of one node's pods of a lower priority. None: it would not help, or nobody is in the way.
 

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from scheduler.cache.freed import Freed
+from scheduler.cache.some_nodes import SomeNodes
 from scheduler.framework import Diagnosis, Nominated
 from scheduler.preemption.candidates import Bounds, Candidates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -138,12 +140,20 @@ def test_a_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuild
     one_by_one = bench.framework.one_by_one(bench.framework.judge({}, pod, nodes))
     assert one_by_one is not None
     away = {info(placed[index]).uid for index in gone if index < len(placed)}
+    leaving = [each for name in nodes.names for each in bench.cache.pods_on(name) if each.uid in away]
+    rows = range(len(nodes))
     with bench.cache.what_if() as what_if:
-        for each in [each for name in nodes.names for each in bench.cache.pods_on(name) if each.uid in away]:
+        for each in leaving:
             what_if.lift(each)
-        among_all = bench.framework.judge({}, pod, nodes)
-        for row in range(len(nodes)):
-            assert one_by_one.passes(pod, row, nodes) == among_all.passes(row)
+        judged = bench.framework.judge({}, pod, nodes)
+        among_all = [judged.passes(row) for row in rows]
+        assert [one_by_one.passes(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
+    freed = [Freed(nodes, row) for row in rows]
+    for each in leaving:
+        freed[nodes.rows([each.node])[0]].lift(each)
+    if one_by_one.see_room:
+        assert [one_by_one.passes(pod, row, freed[row]) for row in rows] == among_all
+    event(f"they see room: {one_by_one.see_room}")
 
 
 def test_with_affinity_no_node_is_judged_by_itself() -> None:

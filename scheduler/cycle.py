@@ -141,10 +141,12 @@ def _pick(
     only looked at on the node that is chosen, and then the next best is. Raises PluginError.
     """
     nodes = cache.nodes
-    usable = passes if not len(nodes.nominated) else None
+    usable = passes if not nodes.nominated.node_of(pod.uid) else None
     best = usable.best(state, pod, nodes, framework) if usable is not None else None
-    if best is not None:
-        return best if isinstance(best, Diagnosis) else one_of(best, pod, seed)
+    if isinstance(best, Diagnosis):
+        return best
+    if best is not None and not crowded(pod, chosen := one_of(best, pod, seed), cache, framework):
+        return chosen
     state.clear()
     diagnosis = framework.judge(state, pod, nodes.seen_at(pod.priority, pod.uid))
     if opinion is not None:

@@ -115,6 +115,7 @@ class Cache:
         self.nodes.nominated.drop(info.uid)
         if node:
             self.nodes.nominated.set(info, node)
+            self.nodes.touch(node)
             self._changed(node)
         return self._ended(before)
 
@@ -185,6 +186,7 @@ class Cache:
         """What to tell when room is not kept any more on a node."""
         if not node:
             return None
+        self.nodes.touch(node)
         self._changed(node)
         return ClusterEvent(Change.POD_FREED, node)
 

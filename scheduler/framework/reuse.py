@@ -11,7 +11,10 @@ they are asked again:
 The outcome is the framework's, to the last bit: the same plugins, and their scores added in the same order
 (tests/unit/scheduler/test_reuse.py). Whatever is out of the ordinary (no node is feasible, a PreFilter refuses, a plugin fails)
 is left to the framework, which asks all plugins and tells why. Why no node is feasible is told again for the next pods that are
-alike, until a row is touched.
+alike, until a row that was touched is not refused any more, or for another reason.
+
+Filters are asked about the table as pods of that priority see it, less the room that is kept for nominated pods: a nomination
+that begins or ends touches its row. A pod that is nominated itself sees its own room, so it shares no pass.
 """
 
 from bisect import bisect_left
@@ -29,6 +32,7 @@ from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.filtering import BY_ROWS, RowFilters, run_filter, sees
 from scheduler.framework.interface import FilterPlugin, PreFilterPlugin, Sees
+from scheduler.framework.refusal import Refusal
 from scheduler.framework.results import SKIP, CycleState
 from scheduler.framework.runtime import Framework, Scorer
 
@@ -36,6 +40,8 @@ Best = Sequence[int] | IntArray
 """Rows, at least one."""
 
 _PASSES = 32
+_FEW = 16
+"""Rows that are touched, at most, for a look at whether they are still refused."""
 _MISSES = 16
 """Rows that are asked about one by one before the next is looked ahead."""
 _ALL = slice(None)
@@ -108,7 +114,7 @@ class _Pass:
         """Asked for every pod."""
         self._row_filters = RowFilters(())
         self._by_nodes: BoolArray = np.ones(len(nodes), np.bool_)
-        self._filter(framework, state, pod, nodes)
+        self._filter(framework, state, pod, nodes.seen_at(pod.priority))
         self._feasible = self._by_nodes.copy()
         self._scores: FloatArray = np.zeros(len(nodes))
         self._top = np.inf
@@ -122,16 +128,16 @@ class _Pass:
         self._can_look_ahead = all(each in (Sees.NODES, Sees.ROOM) for each in seen)
         self._ahead = _Ahead()
         self._misses = 0
-        self._refusal: tuple[CycleState, Diagnosis] | None = None
+        self._refusal: Refusal | None = None
         self._ask_about(_ALL, pod, nodes)
 
     def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Best | Diagnosis | None:
-        if self._position != nodes.touched.position:
+        if self._position != nodes.touched.position and not self._still_refused(pod, nodes):
             self._refusal = None
             self._catch_up(pod, nodes)
         if self._refusal is not None:
-            state.update(self._refusal[0])
-            return self._refusal[1]
+            state.update(self._refusal.state)
+            return self._refusal.diagnosis
         feasible = self._filter_for(state, pod, nodes)
         if feasible is None:
             return None
@@ -146,9 +152,21 @@ class _Pass:
 
     def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
         if not self._pre_filters and not self._filters:
-            self._refusal = dict(state), diagnosis
+            self._refusal = Refusal(dict(state), diagnosis, self._row_filters)
 
     # --- what is kept
+
+    def _still_refused(self, pod: PodInfo, nodes: NodeTable) -> bool:
+        """All that was touched is refused as before: so is everything."""
+        touched = nodes.touched.since(self._position)
+        if self._refusal is None or touched is None:
+            return False
+        rows = {row for row, _ in touched}
+        if len(rows) > _FEW or not self._refusal.holds(sorted(rows), pod, nodes):
+            return False
+        self._ahead.known -= rows
+        self._position = nodes.touched.position
+        return True
 
     def _filter(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
         """Asks the filters that see nodes, and sorts out the others."""
@@ -219,7 +237,7 @@ class _Pass:
         self._misses = 0
 
     def _ask_about(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> None:
-        feasible, scores = self._ask(rows, pod, nodes if rows is _ALL else SomeNodes(nodes, rows))
+        feasible, scores = self._ask(rows, pod, nodes)
         self._feasible[rows], self._scores[rows] = feasible, scores
         if rows is _ALL:
             self._top, self._best = np.inf, []
@@ -229,9 +247,14 @@ class _Pass:
                 self._rank(row, score)
 
     def _ask(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
-        """Asks the plugins that see rows: which of `nodes`, that are these rows, are feasible, and their scores."""
+        """Asks the plugins that see rows: which of these are feasible, and their scores."""
         state: CycleState = {}
-        feasible = self._row_filters.passed(state, pod, nodes, self._by_nodes[rows])
+        seen = nodes.seen_at(pod.priority)
+        kept = seen is not nodes
+        if rows is not _ALL:
+            nodes = SomeNodes(nodes, rows)
+            seen = SomeNodes(seen, rows) if kept else nodes
+        feasible = self._row_filters.passed(state, pod, seen, self._by_nodes[rows])
         total: FloatArray = np.zeros(len(feasible))
         for column in self._columns:
             if column.sees in BY_ROWS:
@@ -266,7 +289,9 @@ class _Pass:
 
     def _filter_for(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | None:
         """The feasible nodes; None: a PreFilter refuses."""
-        skipped = set()
+        if not self._pre_filters and not self._filters:
+            return self._feasible
+        nodes, skipped = nodes.seen_at(pod.priority), set()
         for plugin in self._pre_filters:
             status = plugin.pre_filter(state, pod, nodes)
             if status is SKIP:

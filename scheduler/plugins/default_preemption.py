@@ -51,9 +51,9 @@ class DefaultPreemption:
             raise ValueError("minCandidateNodesPercentage: cannot be 0 together with minCandidateNodesAbsolute")
         self._handle = handle
         self._candidates = Candidates(Bounds(percentage, absolute))
-        self._in_vain: tuple[Diagnosis, Status] | None = None
-        """Of the last search that found nothing: why no node takes the pod, and the answer. It holds as long as the very same
-        diagnosis is told again (scheduler.framework.reuse): the pods are alike, and nothing has changed."""
+        self._in_vain: tuple[Diagnosis, int, Status] | None = None
+        """Of the last search that found nothing: why no node takes the pod, the journal's position, and the answer. It holds as
+        long as the very same diagnosis is told, since the pods are alike (scheduler.framework.reuse), and nothing changes."""
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
@@ -69,13 +69,14 @@ class DefaultPreemption:
         row = nodes.row(nominated)
         if row is not None and filters.curable(diagnosis)[row] and _on_their_way(pod, nominated, preemption):
             return Nominated(nominated, ON_THEIR_WAY)
-        if self._in_vain is not None and self._in_vain[0] is diagnosis:
-            return self._in_vain[1]
+        if self._in_vain is not None and self._in_vain[0] is diagnosis and self._in_vain[1] == nodes.touched.position:
+            return self._in_vain[2]
         budgets = list(self._handle.objects(POD_DISRUPTION_BUDGETS).values())
         found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
         if isinstance(found, Diagnosis):
-            self._in_vain = diagnosis, Status(f"preemption: {found.message()}")
-            return self._in_vain[1]
+            nothing = Status(f"preemption: {found.message()}")
+            self._in_vain = diagnosis, nodes.touched.position, nothing
+            return nothing
         return Proposed(self.name, found, lambda candidates: self._make_room(pod, candidates, preemption))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:

@@ -190,6 +190,18 @@ def test_that_nothing_helps_is_told_again_with_the_same_diagnosis_only(monkeypat
     assert settled(plugin.post_filter({}, pod, cache.nodes, bench.diagnose(pod))) == Nominated("small")
 
 
+def test_that_nothing_helps_is_not_told_again_once_something_has_changed() -> None:
+    """Why the node refuses the pod may be the same."""
+    cache = cache_of(node("a"), placed=[low("equal", "a", priority=1000)])
+    bench = Bench(cache)
+    plugin, pod = bench.plugin(), info(HIGH)
+    diagnosis = bench.diagnose(pod)
+    assert isinstance(plugin.post_filter({}, pod, cache.nodes, diagnosis), Status)
+    cache.remove(info(make_pod("equal")).uid)
+    cache.observe(info(low("p", "a")), "a")
+    assert settled(plugin.post_filter({}, pod, cache.nodes, diagnosis)) == Nominated("a")
+
+
 def test_args() -> None:
     bench = Bench(cache_of(node("a"), placed=[low("p", "a")]))
     with pytest.raises(ValueError, match="minCandidateNodesPercentage: expected a whole number from 0 to 100, got 101"):

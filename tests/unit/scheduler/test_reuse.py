@@ -1,6 +1,7 @@
 """Pods that are alike are placed as if each were the first of its kind, for less."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -169,6 +170,54 @@ def test_as_if_one_by_one(profile: str) -> None:
     assert used > len(SIZES) * STEPS / 4
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_as_if_one_by_one_beside_nominated_pods(profile: str) -> None:
+    """Two clusters live the same life, and in one of them pods share passes: all outcomes are the same, in as many words."""
+    plugins, outcomes = PROFILES[profile], Counter[type]()
+    for seed, size in enumerate(SIZES):
+        shared, plain = (Twin(seed, size) for _ in range(2))
+        passes = Passes(shared.cache.nodes)
+        for step in range(STEPS):
+            shared.change(step)
+            plain.change(step)
+            pod = shared.next(step)
+            outcome = schedule_one(pod, shared.cache, plugins, seed, passes)
+            assert schedule_one(plain.next(step), plain.cache, plugins, seed) == outcome
+            outcomes[type(outcome)] += 1
+            if isinstance(outcome, Placed):
+                shared.placed[pod.uid] = plain.placed[pod.uid] = pod
+    assert min(outcomes[Placed], outcomes[Unschedulable]) > STEPS / 4
+
+
+class Twin:
+    """A cluster that lives as its seed says, and is told where its pods go."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        self.rng = random.Random(seed)
+        self.cache = cache_of(*(some_node(self.rng, f"n{i}") for i in range(size)))
+        self.placed: dict[str, PodInfo] = {}
+        self.nominated: list[PodInfo] = []
+        self.template = 0
+
+    def change(self, step: int) -> None:
+        if self.rng.random() < 0.1:
+            _change(self.rng, self.cache, self.placed)
+        if self.rng.random() < 0.3 and self.cache.nodes.names:
+            pod = some_pod(self.rng, f"nominated{step}").priority(self.rng.choice([-1, 0, 5]))
+            self.nominated.append(info(pod.req(cpu=self.rng.choice([1, 7]), memory=self.rng.choice(["1Mi", "7Gi"]))))
+            self.cache.nominate(self.nominated[-1], self.rng.choice(self.cache.nodes.names))
+        if self.rng.random() < 0.1 and self.nominated:
+            self.cache.nominate(self.rng.choice(self.nominated), "")
+
+    def next(self, step: int) -> PodInfo:
+        """One of the nominated pods, or another."""
+        if self.rng.random() < 0.1 and self.nominated:
+            return self.nominated.pop()
+        if self.rng.random() < 0.15:
+            self.template = self.rng.randrange(20)
+        return info(some_pod(random.Random(self.template), f"p{step}"))
+
+
 def _equals(pod: PodInfo, cache: Cache, plugins: Framework) -> Sequence[int]:
     state: CycleState = {}
     feasible = plugins.judge(state, pod, cache.nodes).feasible
@@ -298,6 +347,37 @@ def test_why_no_node_takes_a_pod_is_found_out_once(said: dict[str, Any], asked: 
     assert plugin.nodes <= asked
     cache.remove("uid-default-there1")
     assert schedule_one(info(make_pod("late")), cache, plugins, 0, passes) == Placed("n1")
+
+
+def test_a_nomination_has_its_node_asked_about_again_and_no_other() -> None:
+    plugin = Full(filter_sees=Sees.ROW)
+    there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
+    cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
+    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin))
+    for i in range(50):
+        pod = info(make_pod(f"p{i}"))
+        assert isinstance(schedule_one(pod, cache, plugins, 0, passes), Unschedulable)
+        cache.nominate(pod, f"n{i}")
+    assert plugin.nodes == 2 * 100 + 49, "for the pass, for the diagnosis, and one for each that follows"
+
+
+def test_what_a_nomination_adds_to_a_refusal_is_told() -> None:
+    small = (make_node(f"n{i}").capacity(cpu=1, memory="4Gi", pods=10) for i in range(3))
+    cache, plugins = cache_of(*small), framework()
+    passes = Passes(cache.nodes)
+
+    def message(name: str) -> str:
+        outcome = schedule_one(info(make_pod(name).req(cpu=2, memory="3Gi")), cache, plugins, 0, passes)
+        assert isinstance(outcome, Unschedulable)
+        return outcome.message
+
+    before = "0/3 nodes are available: 3 Insufficient cpu."
+    assert message("a") == message("b") == before
+    large = info(make_pod("large").req(memory="2Gi").priority(1))
+    cache.nominate(large, "n1")
+    assert message("c") == "0/3 nodes are available: 1 Insufficient memory, 3 Insufficient cpu."
+    cache.nominate(large, "")
+    assert message("d") == before
 
 
 class Moody:

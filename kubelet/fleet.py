@@ -84,7 +84,7 @@ class Fleet:
         self._uncreated: set[str] = set()  # to be tried again
         self._refused = Refused(clock, LONGEST_PAUSE)
         self._played: set[str] = set()
-        self._taken = Taken(client.leases, on_free=self._look_at, clock=clock)
+        self._taken = Taken(client.leases, is_ours=self._session.holds, on_free=self._look_at, clock=clock)
         self._touched: set[str] = set()  # nodes that have changed since they were reconciled
         self._work = asyncio.Event()
         metrics.NODES.set_function(lambda: len(self._played))

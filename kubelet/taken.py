@@ -1,6 +1,6 @@
 """Nodes that a newer session has taken from the fleet: they are left to it for as long as it keeps their leases.
 
-    taken --lease there--> taken --lease gone at two looks in a row--> free: the fleet takes them up again
+    taken --lease another's--> taken --lease gone, or our own, at two looks in a row--> free: the fleet takes them up again
 
 Two looks, so that a session which only moves to another API server, or comes back after its lease ran out, keeps what it has.
 Two fleets with one name do not flap by this: a node changes hands only when nobody holds it.
@@ -32,10 +32,19 @@ class LeaseReader(Protocol):
 
 
 class Taken:
-    """`on_free(nodes)` is called on the event loop: nobody holds these any more. They are forgotten here."""
+    """`is_ours` says of a Lease object whether the fleet itself holds it. `on_free(nodes)` is called on the event loop: nobody
+    else holds these any more. They are forgotten here."""
 
-    def __init__(self, leases: LeaseReader, *, on_free: Callable[[Collection[str]], None], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        leases: LeaseReader,
+        *,
+        is_ours: Callable[[Lease], bool],
+        on_free: Callable[[Collection[str]], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._leases = leases
+        self._is_ours = is_ours
         self._on_free = on_free
         self._clock = clock
         self._nodes: set[str] = set()
@@ -60,12 +69,13 @@ class Taken:
         await self._some.wait()
         await self._clock.sleep(INTERVAL)
         names = f"metadata.name in ({','.join(sorted(self._nodes))})"
-        held = {lease.metadata.name for lease in (await self._leases.list(NODE_LEASE_NAMESPACE, fields=names)).items}
+        found = (await self._leases.list(NODE_LEASE_NAMESPACE, fields=names)).items
+        held = {lease.metadata.name for lease in found if not self._is_ours(lease)}
         absent = self._nodes - held
         free, self._absent = absent & self._absent, absent - self._absent
         if free:
             self._nodes -= free
             if not self._nodes:
                 self._some.clear()
-            log.warning("%d nodes, such as %s, are held by nobody any more: taken up again", len(free), min(free))
+            log.warning("%d nodes, such as %s, are held by nobody else any more: taken up again", len(free), min(free))
             self._on_free(free)

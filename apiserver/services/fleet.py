@@ -8,9 +8,11 @@
                    +-- the fleet gives up a node: its Lease object is deleted
 
 Guarantees: a node's Lease object exists only while a session that beats holds it. An object that another server or session has
-written since is never deleted from here: every write compares mod_revision. Only a fleet whose birth is later takes a node from
-another (see nodelease.py); a node that nobody holds is anybody's. A fleet gives up what this server holds for it, or what hangs
-on its session and names it as the holder; nothing else is deleted, whatever it says.
+written since is never deleted from here: every write compares mod_revision. One that a person has edited stays the fleet's; if
+it then names another holder it is written again, or nobody would play the node, and this session keep its Lease alive. Only a
+fleet whose birth is later takes a node from another (see nodelease.py); a node that nobody holds is anybody's. A fleet gives up
+what this server holds for it, or what hangs on its session and names it as the holder; nothing else is deleted, whatever it
+says.
 """
 
 import logging
@@ -23,7 +25,7 @@ from apiserver.cacher.errors import CacheError, ShuttingDown
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.conversation import Conversation, Sign
-from apiserver.services.nodelease import birth_of, lease_object, unusable
+from apiserver.services.nodelease import Sight, Signature, lease_object, see, signed, unusable
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
@@ -75,24 +77,24 @@ class FleetSession:
         self._timing = timing
         self._clock = clock
         self._rng = rng
-        self._birth = opening.birth
         self._wanted = dict.fromkeys(opening.nodes)  # to be claimed
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
         self._doubtful: dict[str, None] = {}  # given up, and not held here: is there a Lease object in the fleet's name?
         self._given_up: dict[str, int] = {}  # Lease objects to delete: their mod_revision, 0 where it is not known
         self._checked = clock.monotonic()
         self._session: Session
+        self._ours = Signature(opening.holder, opening.birth, new_uid(rng))
 
     async def run(self) -> None:
         """To the end of the conversation. Raises StorageError when the session cannot be opened, ShuttingDown, Rejected."""
         self._session = await self._open_session(self._opening.session)
-        if not self._birth and not self._opening.session:
-            self._birth = await self._storage.current_revision()
+        if not self._ours.birth and not self._opening.session:
+            self._ours = self._ours._replace(birth=await self._storage.current_revision())
         opened = HeartbeatResponse.Opened(
             session=self._session.id,
             interval_ms=round(self._timing.interval * 1000),
             ttl_ms=self._timing.ttl * 1000,
-            birth=self._birth,
+            birth=self._ours.birth,
         )
         self._conversation.say(HeartbeatResponse(opened=opened))
         await race(self._session.keep(self._acknowledge, self._expire), self._converse())
@@ -214,19 +216,20 @@ class FleetSession:
         return True
 
     def _may_take(self, found: KeyValue) -> bool:
-        return found.lease in (0, self._session.id, self._opening.session) or birth_of(found.value) < self._birth
+        if found.lease in (0, self._session.id, self._opening.session):
+            return True
+        return Signature.of(Lease.FromString(found.value)).birth < self._ours.birth
 
     def _writing(self, node: str, found: KeyValue | None) -> Write:
         key = LEASES.key(NODE_LEASE_NAMESPACE, node)
         if found is not None and found.lease == self._session.id:
-            value = found.value
+            value = signed(found.value, self._ours)
         else:
-            holder, ttl, now = self._opening.holder, self._timing.ttl, self._clock.time()
-            value = lease_object(node, holder, self._birth, ttl, now, new_uid(self._rng), found)
+            value = lease_object(node, self._ours, self._timing.ttl, self._clock.time(), new_uid(self._rng), found)
         return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
 
     def _check(self) -> None:
-        """Looks whether others have written the Lease objects: a newer session, or a person who deleted one."""
+        """Looks whether others have written the Lease objects: a newer session, or a person."""
         self._checked = self._clock.monotonic()
         reached, cache = self._cacher.revision, self._cacher.of(LEASES)
         evicted = []
@@ -234,10 +237,13 @@ class FleetSession:
             found = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
             if reached < revision or (found is not None and found.mod_revision <= revision):
                 continue
-            del self._held[node]
-            if found is None:
+            if found is None or (sight := see(found.peek(), self._ours, anew=found.create_revision > revision)) is Sight.FREE:
+                del self._held[node]
                 self._wanted[node] = None
-            else:
+            elif sight is Sight.EDITED:
+                self._held[node] = found.mod_revision
+            elif sight is Sight.TAKEN:
+                del self._held[node]
                 evicted.append((node, found.value))
         self._evict(evicted)
 

@@ -14,7 +14,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.naturals import natural
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.wellknown import BIRTH_ANNOTATION
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, unavailable
 from pinnace.client.pulse import Pulse
@@ -70,6 +73,11 @@ class NodeSession:
     def nodes(self) -> Iterable[str]:
         """The nodes that the session keeps alive; evicted ones are gone from it."""
         return self._nodes.keys()
+
+    def holds(self, lease: Lease) -> bool:
+        """Is this Lease object of a node in our name, of this session or one before it?"""
+        birth = natural(lease.metadata.annotations.get(BIRTH_ANNOTATION, ""))
+        return lease.spec.holderIdentity == self._holder and birth == self._birth
 
     @property
     def healthy(self) -> str | None:

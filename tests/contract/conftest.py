@@ -11,6 +11,7 @@ from apiserver.storage.measured import Measured
 from apiserver.storage.memory import MemoryStorage
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, serving, voting
+from tests.contract.fleets import Cluster
 from tests.simulation.etcd import SimEtcd
 from tests.simulation.etcd_port import Port
 
@@ -38,3 +39,14 @@ async def vote() -> AsyncIterator[Vote]:
     """Starts candidates."""
     async with voting() as start:
         yield start
+
+
+@pytest.fixture
+async def cluster(storage: Storage) -> AsyncIterator[Cluster]:
+    """Servers and fleets before the storage."""
+    cluster = Cluster(storage)
+    yield cluster
+    for each in cluster.fleets:
+        await each.stop()
+    for server in cluster.servers:
+        await server.kill()

@@ -1,7 +1,7 @@
 """What must hold of the leases of nodes, whatever the storage: the real service and the real session, over real gRPC."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -9,97 +9,14 @@ from apiserver.services import fleet, nodelease
 from apiserver.services.heartbeats import TIMING
 from apiserver.services.nodelease import MAX_NODES
 from apiserver.sessions import Timing
-from apiserver.storage.interface import Changes, KeyValue, Storage, Write
+from apiserver.storage.interface import Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
-from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.client import errors, heartbeat
-from pinnace.client.heartbeat import METHOD, NodeSession
 from pinnace.client.streams import Duplex
+from tests.contract.fleets import HASTY, PREFIX, Cluster, Speaker
 from tests.contract.servers import PATIENCE, Server
-from tests.unit.client.fakeserver import connect
-
-PREFIX = LEASES.key(NODE_LEASE_NAMESPACE, "")
-HASTY = Timing(interval=0.05, silence=0.3, ttl=2)
-
-
-class Cluster:
-    """Servers and sessions before one storage."""
-
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
-        self.servers: list[Server] = []
-        self.fleets: list[Fleet] = []
-
-    async def serve(self, timing: Timing = HASTY) -> Server:
-        self.servers.append(await Server(self.storage, heartbeats=timing).start())
-        return self.servers[-1]
-
-    def fleet(self, holder: str, nodes: Sequence[str], *servers: Server) -> "Fleet":
-        self.fleets.append(Fleet(holder, nodes, *(servers or self.servers)))
-        return self.fleets[-1]
-
-    async def leases(self) -> dict[str, KeyValue]:
-        """The Lease objects, by node."""
-        found: dict[str, KeyValue] = {}
-        page = await self.storage.page(PREFIX, limit=5000)
-        for item in page.items:
-            found[item.key.removeprefix(PREFIX)] = item
-        return found
-
-    async def until(self, condition: Callable[[dict[str, KeyValue]], bool]) -> dict[str, KeyValue]:
-        """The Lease objects, once they are as wanted; follows the storage itself."""
-        revision = await self.storage.current_revision()
-        async with asyncio.timeout(PATIENCE):
-            while not condition(found := await self.leases()):
-                revision = (await anext(self.following(revision))).revision
-        return found
-
-    async def following(self, revision: int) -> AsyncIterator[Changes]:
-        """What changes after the revision; signs of life are left out."""
-        async for changes in self.storage.watch(revision + 1):
-            if changes.changes:
-                yield changes
-
-    async def holding(self, *nodes: str) -> dict[str, KeyValue]:
-        """Once there are Lease objects of exactly these nodes."""
-        return await self.until(lambda found: found.keys() == set(nodes))
-
-
-class Fleet:
-    """A NodeSession that runs. `evicted` has the nodes that it lost, and to whom."""
-
-    def __init__(self, holder: str, nodes: Sequence[str], *servers: Server) -> None:
-        self.connection = connect(*(server.address for server in servers))
-        self.session = NodeSession(self.connection, holder, nodes, on_evicted=self._evicted)
-        self.evicted: dict[str, str] = {}
-        self.was_evicted = asyncio.Event()
-        self.running = asyncio.ensure_future(self.session.run())
-
-    def _evicted(self, nodes: Sequence[str], holder: str) -> None:
-        self.evicted.update(dict.fromkeys(nodes, holder))
-        self.was_evicted.set()
-
-    async def kill(self) -> None:
-        """Breaks its stream off."""
-        self.running.cancel()
-        await asyncio.wait((self.running,))
-
-    async def stop(self) -> None:
-        await self.kill()
-        await self.connection.close()
-        if not self.running.cancelled():
-            self.running.result()
-
-
-@pytest.fixture
-async def cluster(storage: Storage) -> AsyncIterator[Cluster]:
-    cluster = Cluster(storage)
-    yield cluster
-    for each in cluster.fleets:
-        await each.stop()
-    for server in cluster.servers:
-        await server.kill()
 
 
 async def test_each_node_has_a_lease_object_on_the_sessions_lease(cluster: Cluster) -> None:
@@ -399,33 +316,3 @@ async def test_a_fleet_of_more_nodes_names_them_in_several_messages(cluster: Clu
     more = [f"m{number}" for number in range(25)]
     fleet.session.add(more)
     await cluster.holding(*nodes, *more)
-
-
-class Speaker:
-    """Speaks the protocol, one message at a time."""
-
-    def __init__(self, stream: Duplex[HeartbeatRequest, HeartbeatResponse]) -> None:
-        self._stream = stream
-
-    @classmethod
-    async def open(cls, server: Server, holder: str, nodes: Sequence[str], session: int = 0, birth: int = 0) -> "Speaker":
-        stream = await connect(server.address).duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
-        opening = HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session, birth=birth)
-        await stream.write(HeartbeatRequest(open=opening))
-        return cls(stream)
-
-    async def say(self, request: HeartbeatRequest) -> None:
-        await self._stream.write(request)
-
-    async def hear(self, kind: str) -> HeartbeatResponse:
-        response = await self.next()
-        assert response is not None, f"the stream ended; expected {kind}"
-        assert response.WhichOneof("kind") == kind, response
-        return response
-
-    async def next(self) -> HeartbeatResponse | None:
-        async with asyncio.timeout(PATIENCE):
-            return await self._stream.read()
-
-    def vanish(self) -> None:
-        self._stream.cancel()

@@ -18,10 +18,13 @@ class Scene:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.leases: set[str] = set()
+        self.ours: set[str] = set()
         self.answering = True
         self.asked = 0
         self.free: set[str] = set()
-        self.taken = Taken(self, on_free=self.free.update, clock=self.clock)
+        self.taken = Taken(
+            self, is_ours=lambda lease: lease.metadata.name in self.ours, on_free=self.free.update, clock=self.clock
+        )
 
     async def list(self, namespace: str = "", *, fields: str = "") -> Listing[Lease]:
         assert namespace == "kube-node-lease" and fields.startswith("metadata.name in (")
@@ -67,6 +70,14 @@ async def test_what_nobody_holds_is_free_at_the_second_look(scene: Scene) -> Non
     assert scene.free == {"b"}
     assert "a" in scene.taken
     assert "b" not in scene.taken
+
+
+async def test_what_the_fleet_holds_itself_is_free(scene: Scene) -> None:
+    """Its session keeps the lease alive: it would wait for ever."""
+    scene.leases, scene.ours = {"a", "b"}, {"b"}
+    scene.taken.add(["a", "b"])
+    await scene.looks(2)
+    assert scene.free == {"b"}
 
 
 async def test_a_session_that_comes_back_keeps_what_it_has(scene: Scene) -> None:

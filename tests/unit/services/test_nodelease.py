@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.services.nodelease import birth_of
+from apiserver.services.nodelease import Signature
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.wellknown import BIRTH_ANNOTATION
 
@@ -12,4 +12,4 @@ def test_a_birth_that_is_no_number_is_none_of_ours(text: str, birth: int) -> Non
     """Else nobody could take up the node whose Lease object somebody has written."""
     lease = Lease()
     lease.metadata.annotations[BIRTH_ANNOTATION] = text
-    assert birth_of(lease.SerializeToString()) == birth
+    assert Signature.of(lease).birth == birth

@@ -10,7 +10,7 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.services import fleet as module
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.fleet import FleetSession
-from apiserver.services.nodelease import lease_object
+from apiserver.services.nodelease import Signature, lease_object
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, Write
@@ -34,7 +34,8 @@ async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pyt
     committer = Committer(storage)
     committing = asyncio.create_task(committer.run())
     newer = await storage.grant_lease(60)
-    written = await storage.transact([Write(KEY, lease_object("n", "f", 1, 60, 1.0, "uid", None), 0, lease=newer)])
+    value = lease_object("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
+    written = await storage.transact([Write(KEY, value, 0, lease=newer)])
     assert isinstance(written, Committed)
 
     conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)

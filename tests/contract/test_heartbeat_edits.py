@@ -1,0 +1,140 @@
+"""What must hold when somebody else writes the Lease objects of nodes: people, and a server that the fleet has left."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from apiserver.services import fleet
+from apiserver.services.heartbeats import TIMING
+from apiserver.sessions import Timing
+from apiserver.storage.interface import KeyValue, Write
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.nodes_pb2 import HeartbeatRequest
+from pinnace.api.wellknown import BIRTH_ANNOTATION
+from tests.contract.fleets import PREFIX, Cluster, Speaker
+from tests.contract.servers import PATIENCE
+
+BRISK = Timing(interval=0.05, silence=60.0, ttl=60)
+"""No lease runs out."""
+
+
+def note(lease: Lease) -> None:
+    lease.metadata.annotations["note"] = "a person was here"
+
+
+def rename(lease: Lease) -> None:
+    lease.spec.holderIdentity = "somebody"
+
+
+def strip(lease: Lease) -> None:
+    lease.metadata.annotations.clear()
+
+
+def bear(lease: Lease) -> None:
+    lease.metadata.annotations[BIRTH_ANNOTATION] = str(2**40)
+
+
+async def edit(cluster: Cluster, node: str, change: Callable[[Lease], None], *, keep: bool = True) -> KeyValue:
+    """As an update through the API, which leaves the object on its etcd lease; or (not `keep`) as one that is made anew."""
+    found = (await cluster.leases())[node]
+    lease = Lease.FromString(found.value)
+    change(lease)
+    expected = found.mod_revision
+    if not keep:
+        await cluster.storage.transact([Write(found.key, None, expected)])
+        expected = 0
+    await cluster.storage.transact([Write(found.key, lease.SerializeToString(), expected, lease=found.lease if keep else 0)])
+    return (await cluster.leases())[node]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "CHECK_INTERVAL", 0.1)
+    monkeypatch.setattr(fleet, "GRACE", 0.1)
+
+
+async def test_a_lease_that_a_person_edits_stays_the_fleets(cluster: Cluster) -> None:
+    await cluster.serve(BRISK)
+    one = cluster.fleet("fleet-a", ["n1", "n2"])
+    await cluster.holding("n1", "n2")
+    edited = await edit(cluster, "n1", note)
+    await asyncio.sleep(0.5)
+    assert not one.evicted
+    assert list(one.session.nodes) == ["n1", "n2"]
+    assert (await cluster.leases())["n1"] == edited
+
+
+async def test_a_lease_that_a_person_has_edited_vanishes_with_its_fleet(cluster: Cluster) -> None:
+    await cluster.serve(BRISK)
+    one = cluster.fleet("fleet-a", ["n1", "n2"])
+    await cluster.holding("n1", "n2")
+    await edit(cluster, "n1", note)
+    await asyncio.sleep(0.5)
+    await one.kill()
+    await cluster.holding()
+
+
+@pytest.mark.parametrize("change", [rename, strip, bear])
+async def test_who_writes_another_holder_by_hand_is_overruled(cluster: Cluster, change: Callable[[Lease], None]) -> None:
+    """The session keeps the object alive: whoever it named would have it for good, and nobody would play the node."""
+    await cluster.serve(BRISK)
+    one = cluster.fleet("fleet-a", ["n1"])
+    before = Lease.FromString((await cluster.holding("n1"))["n1"].value)
+    await edit(cluster, "n1", change)
+    found = await cluster.until(lambda found: Lease.FromString(found["n1"].value) == before)
+    assert found["n1"].lease
+    assert not one.evicted
+
+
+async def test_a_lease_that_a_person_makes_anew_is_on_the_sessions_lease_again(cluster: Cluster) -> None:
+    """Or it would outlive the fleet."""
+    await cluster.serve(BRISK)
+    one = cluster.fleet("fleet-a", ["n1"])
+    lease = (await cluster.holding("n1"))["n1"].lease
+    assert not (await edit(cluster, "n1", note, keep=False)).lease
+    await cluster.until(lambda found: found["n1"].lease == lease)
+    assert not one.evicted
+
+
+async def test_a_fleet_that_goes_on_elsewhere_does_not_lose_its_nodes_to_itself(cluster: Cluster) -> None:
+    """The server that it has left has not noticed, and still hears a beat."""
+    one, two = await cluster.serve(BRISK), await cluster.serve(TIMING)
+    before = await Speaker.open(one, "f", ["n1"])
+    opened = (await before.hear("opened")).opened
+    revision = (await cluster.holding("n1"))["n1"].mod_revision
+    await Speaker.open(two, "f", ["n1"], opened.session, opened.birth)
+    found = await cluster.until(lambda found: found["n1"].mod_revision > revision)
+    await one.cacher.wait_for(found["n1"].mod_revision, PATIENCE)
+    await asyncio.sleep(fleet.CHECK_INTERVAL)
+    await before.say(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=1)))
+    await before.hear("ack")
+    before.vanish()
+    await asyncio.wait_for(one.storage.refused.wait(), PATIENCE)
+    assert await cluster.leases() == found
+
+
+async def test_what_the_server_that_a_fleet_has_left_still_writes_is_mended(cluster: Cluster) -> None:
+    """It writes the Lease object anew, in the fleet's name, and deletes it when it notices."""
+    one, two = await cluster.serve(BRISK), await cluster.serve(BRISK)
+    before = await Speaker.open(one, "f", [])
+    opened = (await before.hear("opened")).opened
+    after = await Speaker.open(two, "f", ["n1"], opened.session, opened.birth)
+    await after.hear("opened")
+    revision = (await cluster.holding("n1"))["n1"].mod_revision
+    await before.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["n1"])))
+    found = await cluster.until(lambda found: found["n1"].mod_revision > revision)
+    await two.cacher.wait_for(found["n1"].mod_revision, PATIENCE)
+    await beat(after, 1)
+    before.vanish()
+    await cluster.holding()
+    await two.cacher.wait_for(await cluster.storage.current_revision(), PATIENCE)
+    await beat(after, 2)
+    assert (await cluster.holding("n1"))["n1"].key == PREFIX + "n1"
+
+
+async def beat(speaker: Speaker, sequence: int) -> None:
+    """Once the server looks at the Lease objects again."""
+    await asyncio.sleep(fleet.CHECK_INTERVAL)
+    await speaker.say(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
+    await speaker.hear("ack")

@@ -81,7 +81,7 @@ class Transfer:
             nominated = await self._committer.commit(write)
         except Conflict:
             raise Rejected(_busy(self._name)) from None
-        nominee = await self._until(self._accepted, ACCEPTANCE)
+        nominee = await self._until(lambda: self._accepted(nominated), ACCEPTANCE)
         if nominee is None:
             raise Rejected(_nobody_stands(self._name, self._to, before.holder))
         started = self._clock.monotonic()
@@ -109,9 +109,12 @@ class Transfer:
                 return
         raise Rejected(_changed_meanwhile(self._name, before.holder))
 
-    def _accepted(self) -> Nomination | None:
+    def _accepted(self, nominated: int) -> Nomination | None:
+        """The nomination that was made at this revision: the cache may still have one before it."""
         record = self._cacher.raw(self._nomination_key)
-        nomination = Nomination.FromString(record.value) if record else Nomination()
+        if record is None or record.create_revision != nominated:
+            return None
+        nomination = Nomination.FromString(record.value)
         return nomination if nomination.session else None
 
     def _following(self, token: int) -> Election | None:

@@ -4,16 +4,20 @@ import asyncio
 
 import pytest
 
+from apiserver.registry.errors import Rejected
 from apiserver.services.contest import NOMINEE_FIRST
 from apiserver.services.elections import TIMING
+from apiserver.services.terms import TermLog
+from apiserver.services.transfer import Transfer
 from apiserver.sessions import Timing
-from apiserver.storage.interface import Storage, Write
+from apiserver.storage.interface import Committed, Storage, Write
 from pinnace.api.elections_pb2 import Nomination, TransferElectionResponse
 from pinnace.api.resources import nomination_key
 from pinnace.client import errors
 from pinnace.client.client import ElectionClient
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, history_until
-from tests.contract.servers import Server
+from tests.contract.servers import PATIENCE, Server
 from tests.contract.voters import ELECTION, Speaker
 from tests.unit.client.fakeserver import connect
 
@@ -83,6 +87,25 @@ async def test_one_that_hangs_is_not_transferred_to(serve: Serve, vote: Vote, st
         await transfer(server, "b")
     assert leader.history == [token]
     assert await storage.get(nomination_key(ELECTION)) is None
+
+
+async def test_what_was_accepted_in_another_transfer_does_not_count(serve: Serve, vote: Vote, storage: Storage) -> None:
+    """The nomination of one that has just ended is still in the cache of a server that hears late of its end."""
+    late, server = await serve(), await serve()
+    leader = vote("a", server)
+    token = await leader.elected()
+    accepted = Nomination(election=ELECTION, token=token, holder="b", session=7).SerializeToString()
+    made = await storage.transact([Write(nomination_key(ELECTION), accepted, 0)])
+    assert isinstance(made, Committed)
+    await late.cacher.wait_for(made.revision, PATIENCE)
+    late.blind()
+    await asyncio.sleep(0.05)
+    await storage.transact([Write(nomination_key(ELECTION), None, made.revision)])
+    terms = TermLog(storage, late.committer, SYSTEM_CLOCK)
+    moving = Transfer(ELECTION, "nobody", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK)
+    with pytest.raises(Rejected, match='no candidate "nobody" stands'):
+        await moving.run()
+    assert leader.history == [token]
 
 
 async def test_the_others_wait_for_a_nominee_and_not_for_ever(serve: Serve, vote: Vote, storage: Storage) -> None:

@@ -2,8 +2,8 @@
 
     token,user,uid[,"group1,group2"]
 
-The file is read again when it has changed. A line that cannot be used is logged by its number (never by what it says), and the
-others count; a file that cannot be read leaves everything as it was.
+The file is read again when it has changed. A line is for itself, whatever quotes it lacks: one that cannot be used is logged by
+its number (never by what it says), and the others count. A file that cannot be read leaves everything as it was.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
 """
@@ -57,9 +57,10 @@ def _read(path: Path) -> Mapping[bytes, User]:
     """Users by the digest of their token: how long it takes to find one tells nothing about the others."""
     users: dict[bytes, User] = {}
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        for number, row in enumerate(csv.reader(file, skipinitialspace=True), 1):
-            if not row or row[0].startswith("#"):
+        for number, line in enumerate(file, 1):
+            if not line.strip() or line.lstrip().startswith("#"):
                 continue
+            row = _fields(line)
             if len(row) not in (3, 4) or not row[0] or not row[1]:
                 log.error('%s, line %d: expected token,user,uid or token,user,uid,"group1,group2"', path, number)
                 continue
@@ -69,6 +70,14 @@ def _read(path: Path) -> Mapping[bytes, User]:
                 continue
             users[_digest(row[0])] = User(row[1], (*groups, AUTHENTICATED))
     return users
+
+
+def _fields(line: str) -> list[str]:
+    """None, of a line whose quotes do not match: read together, the next line would be the rest of its groups."""
+    try:
+        return next(csv.reader([line], skipinitialspace=True, strict=True), [])
+    except csv.Error:
+        return []
 
 
 def _digest(token: str) -> bytes:

@@ -50,6 +50,29 @@ def test_a_bad_line_is_told_by_its_number_alone(tmp_path: Path, caplog: pytest.L
     assert "line 1" in caplog.text and "token,eve" not in caplog.text.replace("token,user,uid", "")
 
 
+@pytest.mark.parametrize("groups", ['"dev', '"dev,', '"dev"s', '"' + "x" * 200_000])
+def test_a_quote_that_is_missing_gives_nobody_the_groups_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, groups: str
+) -> None:
+    file = tmp_path / "tokens.csv"
+    file.write_text(f'tok1,eve,1,{groups}\ntok2,root,2,system:masters\ntok3,vera,3,"dev"\n')
+    tokens = TokenFile(file)
+    assert tokens.user("tok1") is None
+    assert tokens.user("tok2") == User("root", ("system:masters", AUTHENTICATED))
+    assert tokens.user("tok3") == User("vera", ("dev", AUTHENTICATED))
+    assert "line 1:" in caplog.text and "tok1" not in caplog.text
+
+
+def test_a_file_that_is_spoilt_while_the_server_runs_takes_effect_line_by_line(tmp_path: Path) -> None:
+    file, clock = tmp_path / "tokens.csv", FakeClock()
+    file.write_text('tok1,eve,1,"dev"\n')
+    tokens = TokenFile(file, clock)
+    file.write_text('tok1,eve,1,"dev\n' + "tok2,vera,2\n" * 20_000)
+    clock.stall(CHECK_INTERVAL)
+    assert tokens.user("tok1") is None
+    assert tokens.user("tok2") is not None
+
+
 def test_a_token_belongs_to_the_first_who_has_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text("same,eve,1\nsame,mallory,2\n")

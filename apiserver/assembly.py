@@ -8,7 +8,7 @@ in-process) passes the same gate and gets the same refusals. Time and chance com
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,7 @@ from apiserver.services.resource import READ_TIMEOUT, ResourceService
 from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, Surveyor
 from apiserver.services.streaming import Streaming
 from apiserver.services.tables import TablesService
+from apiserver.services.tenure import MIN_TIMEOUT, Tenures
 from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
 from apiserver.storage.compactor import INTERVAL, Compactor
@@ -98,6 +99,8 @@ class Settings:
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
     webhooks: Sequence[Webhook] = ()
+    min_request_timeout: float = MIN_TIMEOUT
+    """Seconds; see apiserver.services.tenure."""
 
 
 DEFAULTS = Settings()
@@ -133,6 +136,7 @@ class Assembly:
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._policy = Policy(self._rbac, self._nodes, self._refresh, settings.audit)
+        self._tenures = Tenures(self._policy, self._roles, settings.min_request_timeout, clock, self._rng)
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         metrics.show(self._flow.levels, self.cacher)
         self._elections = ElectionsService(
@@ -156,6 +160,7 @@ class Assembly:
             for committer in (self._committer, self._elections_committer):
                 tasks.create_task(committer.keep_lanes(), name="lanes")
             tasks.create_task(self._flow.run(), name="flow control")
+            tasks.create_task(self._tenures.run(), name="tenures")
             tasks.create_task(self._sweeper.run(), name="sweeper")
             tasks.create_task(self._compactor.run(), name="compactor")
             tasks.create_task(self.cacher.run(), name="cacher")
@@ -204,7 +209,7 @@ class Assembly:
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), self._closed))
         methods: dict[str, Method] = {}
         for descriptor, service, gate in services:
-            methods.update(methods_of(descriptor, service, gate, self._flow, self._policy))
+            methods.update(methods_of(descriptor, service, gate, self._flow, self._policy, self._tenures))
         return methods
 
     def _gate(self, resource: Resource[Any]) -> Gate:
@@ -255,6 +260,10 @@ class Assembly:
         mutator = Mutator(resource, self.cacher.of(resource), self._storage, committer, self._clock)
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
+
+    def _roles(self) -> Hashable | None:
+        """None while there may be none of those that every cluster has."""
+        return self._rbac.versions if self.readiness() is None else None
 
     async def _refresh(self) -> None:
         await self.cacher.fresh(READ_TIMEOUT)

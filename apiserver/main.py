@@ -69,6 +69,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="How many single-object calls run at once; the rest wait, each user's in a queue of its own.",
 )
 @click.option(
+    "--min-request-timeout",
+    type=click.FloatRange(min=1),
+    default=DEFAULTS.min_request_timeout,
+    help="Seconds for which a watch stays open; each up to twice that, by lot. Clients go on with another one.",
+)
+@click.option(
     "--default-not-ready-toleration-seconds",
     "not_ready_seconds",
     type=click.IntRange(min=0),

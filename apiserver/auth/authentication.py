@@ -1,18 +1,18 @@
 """From what a caller shows to who it is.
 
 A certificate has been checked by TLS before: it is of the cluster's authority. Whether it has ended since is looked at with
-each call, because a connection may live for longer. What a certificate says is worked out once, not with each call.
+each call, and while a stream is open, because these may live for longer. What it says is worked out once, not with each call.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 from cryptography import x509
 
-from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.auth.user import AUTHENTICATED, UNSECURED, User
 from apiserver.registry.errors import Rejected
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.status import Code, Refusal
@@ -21,6 +21,14 @@ from pinnace.pki import Subject
 MAX_REMEMBERED = 1000
 """Certificates whose subject is remembered."""
 _BEARER = "Bearer "
+
+
+class Credential(Hashable, Protocol):
+    """What a caller has shown; compared by that."""
+
+    def user(self) -> User:
+        """Whose it is now. Raises Rejected (UNAUTHENTICATED)."""
+        ...
 
 
 class Tokens(Protocol):
@@ -60,6 +68,29 @@ class Authenticator:
         if user is None:
             raise _refused("BadToken", "the bearer token is none that this server knows")
         return user
+
+
+class Certificate(NamedTuple):
+    authenticator: Authenticator
+    pem: bytes
+
+    def user(self) -> User:
+        return self.authenticator.certificate(self.pem)
+
+
+class Bearer(NamedTuple):
+    authenticator: Authenticator
+    header: str | None
+
+    def user(self) -> User:
+        return self.authenticator.authorization(self.header)
+
+
+class Anybody(NamedTuple):
+    """Where nobody shows anything."""
+
+    def user(self) -> User:
+        return UNSECURED
 
 
 class _Known(NamedTuple):

@@ -101,6 +101,11 @@ class Rbac:
         self._extents: dict[tuple[str, User, Action], tuple[int, Extent]] = {}
         self._names = 0
 
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """Other ones when any role or binding has changed."""
+        return self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version
+
     def reach(self, user: User, action: Action) -> Reach:
         """To what the user may do this."""
         return Reach(partial(self._extent, user, action))
@@ -161,7 +166,7 @@ class Rbac:
 
     def _scope(self, namespace: str) -> Scope:
         """As the caches are now. One without bindings is not remembered: anybody may ask about any name."""
-        now = (self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version)
+        now = self.versions
         scope = self._scopes.get(namespace) or self._new_scope(namespace)
         if scope.seen == now:
             return scope

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from apiserver.auth.authentication import Authenticator
-from apiserver.auth.user import UNSECURED, User
+from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
 from apiserver.registry import fencing
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
@@ -26,17 +25,19 @@ MAX_MESSAGE = 1000
 details of a refusal (apiserver.registry.errors.MAX_VIOLATIONS), in which it is once more."""
 
 
-Who = Callable[["grpc.aio.ServicerContext"], User]
-"""Says who makes a call. Raises Rejected."""
+Who = Callable[["grpc.aio.ServicerContext"], Credential]
+"""Says what the caller shows."""
 
 
 class Call:
     """What a service may ask about a call: an apiserver.services.methods.Context."""
 
-    __slots__ = ("time_remaining", "user")
+    __slots__ = ("credential", "time_remaining", "user")
 
-    def __init__(self, context: "grpc.aio.ServicerContext", user: User) -> None:
-        self.user = user
+    def __init__(self, context: "grpc.aio.ServicerContext", credential: Credential) -> None:
+        """Raises Rejected, of one that is nobody's."""
+        self.credential = credential
+        self.user = credential.user()
         self.time_remaining: Callable[[], float | None] = context.time_remaining
 
     def when_taken(self, callback: Callable[[], None]) -> None:
@@ -59,17 +60,17 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
 def by_certificate(authenticator: Authenticator) -> Who:
     """Of servers that talk TLS: by the client's certificate, or, where none was asked for, by its token."""
 
-    def who(context: "grpc.aio.ServicerContext") -> User:
+    def who(context: "grpc.aio.ServicerContext") -> Credential:
         if shown := context.auth_context().get("x509_pem_cert"):
-            return authenticator.certificate(shown[0])
-        return authenticator.authorization(dict(context.invocation_metadata() or ()).get("authorization"))
+            return Certificate(authenticator, shown[0])
+        return Bearer(authenticator, dict(context.invocation_metadata() or ()).get("authorization"))
 
     return who
 
 
-def anybody(context: "grpc.aio.ServicerContext") -> User:
+def anybody(context: "grpc.aio.ServicerContext") -> Credential:
     """Of servers without TLS."""
-    return UNSECURED
+    return Anybody()
 
 
 def _handler(method: Method, who: Who, ids: RequestIds, tracer: Tracer) -> grpc.RpcMethodHandler:

@@ -5,6 +5,8 @@ A method without one fails at start-up. Responses may be messages or bytes that 
 
     bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until they are taken
                         '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.services.errors)
+
+What a stream needed to be opened it needs for as long as it is open (apiserver.services.tenure).
 """
 
 import asyncio
@@ -12,7 +14,7 @@ import inspect
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,6 +22,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from apiserver.auth.authentication import Credential
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import User
@@ -31,6 +34,7 @@ from apiserver.flow.width import KnowsSizes, width_of
 from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
 from apiserver.services.errors import to_refusal
+from apiserver.services.tenure import Tenure, Tenures
 from pinnace.api.status import Code, Refusal
 
 MAX_BATCH = 1000
@@ -47,6 +51,11 @@ class Context(Protocol):
         """Who calls."""
         ...
 
+    @property
+    def credential(self) -> Credential:
+        """What the caller has shown."""
+        ...
+
     def time_remaining(self) -> float | None:
         """Seconds that the caller still waits; None: without end."""
         ...
@@ -60,7 +69,13 @@ class Method:
     """`path` is gRPC's: "/pinnace.v1.Pods/Get"."""
 
     def __init__(
-        self, descriptor: MethodDescriptor, service: object, gate: Gate, flow: FlowControl, authorizer: Authorizer
+        self,
+        descriptor: MethodDescriptor,
+        service: object,
+        gate: Gate,
+        flow: FlowControl,
+        authorizer: Authorizer,
+        tenures: Tenures,
     ) -> None:
         """Raises TypeError when the service has no such method, or one of another form, and LookupError when nobody has said
         what permission it needs (apiserver.auth.permissions)."""
@@ -75,6 +90,7 @@ class Method:
         self._gate = gate
         self._flow = flow
         self._authorizer = authorizer
+        self._tenures = tenures
         self.permission = permission_of(descriptor)
         action = self.permission.actions(self._message())[0]
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
@@ -128,7 +144,7 @@ class Method:
         while it is opened: until the first response, if that is to be the present state. Raises Rejected."""
         with self._meter.stream():
             try:
-                with self._enter(request, context) as seat:
+                with self._enter(request, context) as seat, self._hold(request, context) as tenure:
                     if seat.waits:
                         await seat.taken()
                     sit(seat)
@@ -136,7 +152,7 @@ class Method:
                     if self._opened(request):
                         seat.leave()
                     async with aclosing(self._function(request, context)) as responses:
-                        async for response in responses:
+                        async for response in tenure.of(responses):
                             seat.leave()
                             yield _encode(response)
             except Exception as error:
@@ -152,6 +168,12 @@ class Method:
             _check_batch(message)  # before anybody asks for each item whether it is permitted
         level, width = self._level_of(user), self._width_of(message)
         return self._flow.enter(level, user.name, width, message, context.time_remaining(), writes=self._writes)
+
+    def _hold(self, request: Any, context: Context) -> AbstractContextManager[Tenure]:
+        seconds = self._tenures.of_watch(request.options.timeoutSeconds) if self._watches else None
+        actions, find = self.permission
+        questions = [(action, tuple(find(request))) for action in actions(request)] if find is not None else ()
+        return self._tenures.hold(context.credential, context.user, seconds, questions)
 
     def _opened(self, request: Any) -> bool:
         """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first."""
@@ -173,10 +195,10 @@ def _check_batch(request: Any) -> None:
 
 
 def methods_of(
-    descriptor: ServiceDescriptor, service: object, gate: Gate, flow: FlowControl, authorizer: Authorizer
+    descriptor: ServiceDescriptor, service: object, gate: Gate, flow: FlowControl, authorizer: Authorizer, tenures: Tenures
 ) -> Mapping[str, Method]:
     """By path. Raises TypeError when the service lacks a method of the descriptor, LookupError when one has no permission."""
-    methods = (Method(each, service, gate, flow, authorizer) for each in descriptor.methods)
+    methods = (Method(each, service, gate, flow, authorizer, tenures) for each in descriptor.methods)
     return {method.path: method for method in methods}
 
 

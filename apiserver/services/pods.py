@@ -14,7 +14,7 @@ from apiserver.registry import binding, errors
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, all_or_none, single
-from apiserver.services import metrics
+from apiserver.services import metrics, tenure
 from apiserver.services.evictions import Evictions
 from apiserver.services.resource import ResourceService, batch, patience
 from apiserver.services.streaming import Streaming, first_of
@@ -84,6 +84,7 @@ class PodService(ResourceService[Pod]):
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Any) -> AsyncIterator[bytes]:
         first = await first_of(requests)
         target = Target(first.start.namespace or DEFAULT_NAMESPACE, first.start.name)
+        tenure.own().ask(EXEC, (target,))
         await self._authorizer.check(context.user, EXEC, lambda: (target,))
         self._audit.note(context.user, (Deed(EXEC, target.namespace, target.name),))
         await self._reach("", context)

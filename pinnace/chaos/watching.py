@@ -94,7 +94,7 @@ class RecordingWatcher(Generic[T]):
             await asyncio.sleep(PAUSE)
 
     async def _follow(self, connection: Connection) -> None:
-        """Ends with an ApiError."""
+        """Ends with an ApiError, or when the server has had the watch open for long enough."""
         client = ResourceClient(connection, self._resource)
         watch = client.watch(fields=self._fields, resource_version=self._resume, not_before=self.revision)
         last: Word = "synced" if self._resume is None else "bookmark"

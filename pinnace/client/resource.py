@@ -124,10 +124,10 @@ class ResourceClient(Generic[T]):
     ) -> AsyncGenerator[WatchBatch[T], None]:
         """The changes after `resource_version`; without one, the present objects as ADDED events first, in parts.
 
-        One stream from one server. It ends with an ApiError; resuming is up to the caller (see informer.py). A server that is
-        behind `not_before`, or falls silent, is left for the next: Unavailable. `history`: of `not_before`, as the batch said
-        that ended there; when the store has another one, HistoryChanged is raised. `announced`: with a bookmark at once when
-        somebody is elected.
+        One stream from one server. It ends with an ApiError or, when it has told something and the server has had it open for
+        long enough, without; resuming is up to the caller (see informer.py). A server that is behind `not_before`, or falls
+        silent, is left for the next: Unavailable. `history`: of `not_before`, as the batch said that ended there; when the
+        store has another one, HistoryChanged is raised. `announced`: with a bookmark at once when somebody is elected.
         """
         options = ListOptions(labelSelector=labels, fieldSelector=fields, allowWatchBookmarks=True)
         if resource_version is not None:
@@ -137,8 +137,10 @@ class ResourceClient(Generic[T]):
             request.known.CopyFrom(Known(resourceVersion=str(not_before), history=history))
         message: Any = self.resource.watch_response
         stream: Stream[Any] = await self._connection.stream(self._method("Watch"), request, message)
+        told = False
         try:
             while (response := await stream.read(WATCH_SILENCE)) is not None:
+                told = True
                 revision = int(response.resourceVersion or 0)
                 if 0 < revision < not_before:
                     stream.abandon()
@@ -146,7 +148,8 @@ class ResourceClient(Generic[T]):
                 yield WatchBatch([(event.type, event.object) for event in response.events], revision, response.history)
         finally:
             stream.cancel()
-        raise unavailable(f"API server {stream.endpoint} ended the watch")
+        if not told:
+            raise unavailable(f"API server {stream.endpoint} ended the watch")
 
     async def update(self, obj: T, *, dry_run: bool = False) -> T:
         """Replaces spec and metadata. With metadata.resourceVersion a compare-and-swap, without the last write wins."""

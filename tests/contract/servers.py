@@ -1,6 +1,7 @@
 """API servers that only know elections and heartbeats, over real gRPC on loopback, before one storage."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +20,12 @@ from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.methods import methods_of
 from apiserver.services.requests import RequestIds
+from apiserver.services.tenure import MIN_TIMEOUT, Tenures
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
 from pinnace.api import elections_pb2, nodes_pb2
+from pinnace.runtime.clock import SYSTEM_CLOCK
 
 PATIENCE = 10.0
 """Seconds after which what a test waits for will not come."""
@@ -103,8 +106,10 @@ class Server:
         elections = elections_pb2.DESCRIPTOR.services_by_name["Elections"]
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
+        allow = AlwaysAllow()
+        tenures = Tenures(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
         handlers = tuple(
-            MethodHandlers(methods_of(each, service, lambda: None, FlowControl(), AlwaysAllow()), anybody, RequestIds("test"))
+            MethodHandlers(methods_of(each, service, lambda: None, FlowControl(), allow, tenures), anybody, RequestIds("test"))
             for each, service in services
         )
         self._grpc.add_generic_rpc_handlers(handlers)

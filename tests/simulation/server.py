@@ -16,6 +16,7 @@ from apiserver.registry import fencing
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from pinnace.api.status import encode
+from tests.credentials import Shown
 from tests.simulation.network import CLOSED, Frame, Network, Socket
 from tests.simulation.process import Process
 from tests.simulation.users import user_of
@@ -107,6 +108,7 @@ class _ServerCall:
 
     def __init__(self, socket: Socket, user: User, number: int, method: Method, timeout: float | None) -> None:
         self.user = user
+        self.credential = Shown(user)
         self.number = number
         self.method = method
         self.task: asyncio.Task[None]

@@ -59,7 +59,6 @@ class Follower(Generic[T]):
         while True:
             try:
                 await self._watch(changed, backoff)
-                await self._retry("the server ended the watch", backoff)
             except Expired:
                 self._note("the server no longer has all changes since then: listing again")
                 self._revision = 0

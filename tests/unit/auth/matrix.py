@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from apiserver.assembly import Assembly
+from apiserver.auth.authentication import Credential
 from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
@@ -26,6 +27,7 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import FLEET_LABEL
 from tests.builders import make_node, make_pod
+from tests.credentials import Shown
 
 DOCUMENT = Path(__file__).parents[3] / "docs/security.md"
 BEGIN, END = "<!-- permissions: made by `make security-table` -->", "<!-- end of permissions -->"
@@ -58,6 +60,7 @@ class Caller:
 
     def __init__(self, user: User) -> None:
         self.user = user
+        self.credential: Credential = Shown(user)
 
     def time_remaining(self) -> float | None:
         return PATIENCE

@@ -16,6 +16,7 @@ from apiserver.storage.memory import MemoryStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Binding, PodList, Service
 from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, ROLE_BINDINGS
@@ -24,6 +25,7 @@ from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden, Invalid, NotFound, Unauthenticated, Unavailable, from_status
+from pinnace.client.heartbeat import METHOD
 from pinnace.client.resource import delete_request
 from pinnace.cluster import certificates
 from pinnace.pki.authority import LIFETIME, Subject
@@ -34,6 +36,7 @@ from scheduler.plugins.volume_writes import bind
 from tests.builders import make_node, make_pod
 
 EDGE = "edge"
+PATIENCE = 15.0
 
 
 class Door:
@@ -222,6 +225,35 @@ async def test_nobody_notices_that_a_certificate_ends_which_was_renewed_in_time(
         nodes = [make_node(f"n{number}").new() for number in range(20)]
         await asyncio.gather(*(client.nodes.create(node) for node in nodes), *(client.nodes.list() for _ in nodes))
         assert len((await client.nodes.list()).items) == len(nodes)
+
+
+async def test_streams_end_with_the_certificate(tmp_path: Path) -> None:
+    """Watches and sessions: who has a new certificate goes on with that."""
+    later = [0.0]
+    async with door(tmp_path, lambda: SYSTEM_CLOCK.time() + later[0]) as server, asyncio.timeout(PATIENCE):
+        provide_admin(tmp_path, datetime.now(UTC) + timedelta(days=1) - LIFETIME)
+        client, core = server.client("admin"), server.client("scheduler")
+        watch, other = client.pods.watch(), core.pods.watch()
+        assert (await anext(watch)).resource_version and (await anext(other)).resource_version
+        session = await client.connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
+        await session.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder="f")))
+        assert (await session.read()) is not None
+        later[0] = timedelta(days=2).total_seconds()
+        for reading in (anext(watch), session.read()):
+            with pytest.raises(Unauthenticated, match="renew it"):
+                await reading
+        assert (await anext(other)).resource_version
+
+
+async def test_watches_end_with_the_token(tmp_path: Path) -> None:
+    async with door(tmp_path) as server, asyncio.timeout(PATIENCE):
+        await server.client("admin").of(ROLE_BINDINGS).create(_bound_to("eve", "view"))
+        eve = server.connect(server.tokens_at, TlsFiles(tmp_path / "ca.crt", token="s3cret"))
+        watch = eve.pods.watch("default")
+        assert (await anext(watch)).resource_version
+        (tmp_path / "tokens.csv").write_text("another,eve,1,\n")
+        with pytest.raises(Unauthenticated, match="none that this server knows"):
+            await anext(watch)
 
 
 def provide_admin(folder: Path, now: datetime) -> None:

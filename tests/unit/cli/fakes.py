@@ -57,6 +57,7 @@ class FakeResource:
         self._faults: list[tuple[str, ApiError, bool]] = []
         self._log: Log = []
         self._compacted = 0
+        self._ended = False
         self._news = asyncio.Condition()
 
     def fail(self, verb: str, error: ApiError, *, after: bool = False) -> None:
@@ -128,8 +129,11 @@ class FakeResource:
             raise refusal(Code.FAILED_PRECONDITION, "HistoryChanged", "begin anew")
         while True:
             async with self._news:
-                while not (self._after(seen) or self._due("stream")):
+                while not (self._after(seen) or self._due("stream") or self._ended):
                     await self._news.wait()
+            if self._ended:
+                self._ended = False
+                return
             self._raise("stream", after=False)
             seen, kind, obj = self._after(seen)[0]
             yield WatchBatch([(kind, obj)], seen, self.history)
@@ -145,6 +149,12 @@ class FakeResource:
         """Ends the watch that runs."""
         async with self._news:
             self.fail("stream", error)
+            self._news.notify_all()
+
+    async def end_stream(self) -> None:
+        """Ends the watch that runs as one that has been open for long enough."""
+        async with self._news:
+            self._ended = True
             self._news.notify_all()
 
     async def update(self, obj: Any, *, dry_run: bool = False) -> Any:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from enum import Enum, auto
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
@@ -55,14 +56,22 @@ class FakeServer(grpc.GenericRpcHandler):
         return self._handlers.get(details.method)
 
 
+class End(Enum):
+    OVER = auto()
+    """The server ends the stream without an error."""
+
+
+Step: TypeAlias = bytes | Refusal | End
+
+
 class WatchScript:
     """Answers watches: the first by the first list of steps, and so on; the last one's steps are followed by silence.
 
-    A step is an encoded response, or a Refusal that ends the stream. `asked` has the resourceVersion of each watch, `known`
-    what was known to its caller.
+    A step is an encoded response, or a Refusal that ends the stream, or an End. `asked` has the resourceVersion of each watch,
+    `known` what was known to its caller.
     """
 
-    def __init__(self, *streams: Sequence[bytes | Refusal]) -> None:
+    def __init__(self, *streams: Sequence[Step]) -> None:
         self._streams = list(streams)
         self.asked: list[str] = []
         self.known: list[Known] = []
@@ -80,10 +89,13 @@ class WatchScript:
             self._another.notify_all()
         steps = self._streams.pop(0) if self._streams else []
         for step in steps:
-            if isinstance(step, Refusal):
-                await refuse(context, step)
-            else:
-                yield step
+            match step:
+                case Refusal():
+                    await refuse(context, step)
+                case End.OVER:
+                    return
+                case _:
+                    yield step
         await asyncio.get_running_loop().create_future()
 
 

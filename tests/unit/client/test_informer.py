@@ -16,7 +16,7 @@ from pinnace.client.lives import OtherHistory
 from pinnace.client.resource import ResourceClient
 from tests.builders import make_node, make_pod
 from tests.unit.client.conftest import Connect, Serve
-from tests.unit.client.fakeserver import FakeServer, WatchScript, events, unavailable
+from tests.unit.client.fakeserver import End, FakeServer, Step, WatchScript, events, unavailable
 
 ADDED, MODIFIED, DELETED = WatchEventType.ADDED, WatchEventType.MODIFIED, WatchEventType.DELETED
 PATIENCE = 5.0
@@ -28,7 +28,7 @@ def pod(name: str, version: int, uid: str = "") -> Pod:
     return make_pod(name).version(version).uid(uid or f"uid-{name}").build()
 
 
-def script(server: FakeServer, *streams: Sequence[bytes | Refusal]) -> WatchScript:
+def script(server: FakeServer, *streams: Sequence[Step]) -> WatchScript:
     watch = WatchScript(*streams)
     server.on_watch("/pinnace.v1.Pods/Watch", WatchRequest, watch.answer)
     return watch
@@ -242,3 +242,16 @@ async def test_without_a_stream_no_revision_is_reached(serve: Serve, connect: Co
             await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError, match="at revision 50, and does not follow: etcd: no answer"):
             await informer.wait_for(40, 0.1)
+
+
+async def test_a_watch_that_has_been_open_for_long_enough_is_resumed_without_a_word(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await serve()
+    watch = script(server, [events(10, (ADDED, pod("a", 1))), End.OVER], [events(11, (ADDED, pod("b", 11)))])
+    async with informing(connect(server)) as (informer, log):
+        await informer.wait_for(11, PATIENCE)
+        assert informer.healthy is None
+    assert watch.asked == ["", "10"]
+    assert log.calls == [["ADDED a 1"], ["ADDED b 11"]]
+    assert not caplog.records

@@ -14,6 +14,7 @@ from apiserver.registry.errors import Rejected
 from apiserver.services.handlers import MethodHandlers
 from apiserver.services.requests import RequestIds
 from pinnace.api.status import Code, Refusal
+from tests.credentials import Shown
 
 
 class Large:
@@ -58,7 +59,7 @@ async def test_a_call_that_fails_keeps_nothing(end: BaseException) -> None:
             raise end from error
 
     method: Any = SimpleNamespace(call=fail, parse=None, client_streaming=False, server_streaming=False)
-    handlers = MethodHandlers({"/a/B": method}, lambda context: UNSECURED, RequestIds("s"))
+    handlers = MethodHandlers({"/a/B": method}, lambda context: Shown(UNSECURED), RequestIds("s"))
     handler = handlers.service(SimpleNamespace(method="/a/B"))
     context = Context()
     try:

@@ -118,6 +118,18 @@ async def test_a_reader_that_was_too_slow_resumes(pods: FakeResource) -> None:
         await watcher.until(told=1)
 
 
+async def test_a_watch_that_has_been_open_for_long_enough_is_resumed_without_a_word(pods: FakeResource) -> None:
+    watcher = Watcher(pods)
+    async with watcher.following():
+        await pods.put(pod("a"))
+        await watcher.until(told=1)
+        await pods.end_stream()
+        await pods.put(pod("b"))
+        await watcher.until(told=2)
+    assert watcher.told == [("ADDED", "a"), ("ADDED", "b")]
+    assert not watcher.notes
+
+
 async def test_after_expiry_the_differences_are_told(pods: FakeResource) -> None:
     for name in "abc":
         await pods.put(pod(name))

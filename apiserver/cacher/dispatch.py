@@ -56,10 +56,12 @@ class _Group:
         told = Told(wire.watch_response(self.pending, revision, mark), revision, len(self.pending))
         self._recent += told.events
         self.pending, self.size = [], 0
-        for account, watchers in list(self.watchers.items()):
+        sharing = list(self.watchers.items())
+        for account, watchers in sharing:
             parcel = Parcel(told, account, len(watchers))
             for watcher in list(watchers):
                 watcher.offer(parcel)
+        for account, _ in sharing:  # when all have theirs: it may end watches of others
             account.relieve()
 
 
@@ -87,7 +89,6 @@ class Dispatcher:
 
     def add(self, watcher: Watcher) -> None:
         self._watchers[watcher] = None
-        watcher.account.open(watcher)
 
     def join(self, watcher: Watcher) -> None:
         selection = watcher.selection
@@ -106,7 +107,6 @@ class Dispatcher:
     def leave(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
         self._announced.pop(watcher, None)
-        watcher.account.close(watcher)
         group = self._groups.get(watcher.selection)
         if group is None:
             return

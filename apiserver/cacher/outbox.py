@@ -36,12 +36,12 @@ class Parcel:
         self.size = len(told.response)
         self._account = account
         self._holders = holders
-        account.charge(self.size)
+        account.hold(self.size)
 
     def let_go(self) -> None:
         self._holders -= 1
         if not self._holders:
-            self._account.charge(-self.size)
+            self._account.hold(-self.size)
 
 
 def single(told: Told) -> Parcel:

@@ -7,8 +7,8 @@
 Catching up (the initial state, or events from the ring) goes at the reader's pace, a chunk at a time, and keeps nothing for it
 but a position. Live, responses are put into a bounded outbox as the cache applies changes. The step from one to the other
 happens between two changes, so nothing is lost or told twice. A reader that stops reading costs the outbox at most, and those
-of one flow together what it may have: while it has no more room for what is not taken (apiserver.flow.account), only small
-responses are handed over, and the past not at all.
+of one flow together what it may have: while gRPC has as much of it as it may (apiserver.flow.account), only small responses are
+handed over, and the past not at all. Who waits longer than PATIENCE for that is at its end as if it were slow.
 """
 
 import asyncio
@@ -59,11 +59,13 @@ class Watcher:
         self.account = account if account is not None else Account(Room())
         self._hub = hub
         self._past: Iterator[Told] | None = past
+        self._found: Told | None = None  # the next of the past, which is charged already
         self._outbox = outbox if outbox is not None else Outbox()
         self._end: CacheError | None = None
         self._closed = False
         self._charged = 0  # bytes that the reader has and may not have sent yet
         self._reader: asyncio.Future[None] | None = None
+        self.account.open(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -74,20 +76,25 @@ class Watcher:
         return self._outbox.bytes
 
     async def __anext__(self) -> bytes:
-        self._taken()
+        if self._found is None:
+            self._taken()
         while not self._closed:
+            if self._found is not None:
+                told, self._found = self._found, None
+                return self._deliver(told)
             if self._past is not None:
-                await asyncio.sleep(0)  # a long past must not keep others waiting
                 if self.account.full:
-                    await self.account.wait()
-                elif (told := self._catch_up()) and told.response:
-                    return self._deliver(told)
+                    await self._room()
+                else:
+                    await asyncio.sleep(0)  # a long past must not keep others waiting
+                    self._catch_up()
             elif self._outbox:
-                if not self.account.full:
-                    return self._deliver(self._outbox.take(MERGE_BYTES))
-                if self._outbox.next < LARGE:
-                    return self._deliver(self._outbox.take(LARGE - 1))
-                await self.account.wait()
+                if self.account.crowded and self._outbox.next < LARGE:
+                    return self._hand_over(self._outbox.take(LARGE - 1))
+                if self.account.crowded:
+                    await self._room()
+                if self._outbox:
+                    return self._hand_over(self._outbox.take(MERGE_BYTES))
             elif self._end is not None:
                 self.close()
                 raise self._end
@@ -105,7 +112,7 @@ class Watcher:
         self._wake()
 
     def overflow(self) -> None:
-        """The account's side: there is no room for what waits."""
+        """There is no room for what waits, or has not been for too long."""
         self._outbox.clear()
         self.end(SlowWatcher(self.delivered))
 
@@ -115,46 +122,64 @@ class Watcher:
             self._end = error
             self._past = None
             self._hub.leave(self)
+        if not self._outbox:
+            self.account.close(self)
             self._wake()
 
     def close(self) -> None:
         """Ends it without an error; a reader that waits sees the end of the iteration."""
         if not self._closed:
             self._closed = True
-            self._past = None
+            self._past = self._found = None
             self._taken()
             self._outbox.clear()
             self._hub.leave(self)
+            self.account.close(self)
             self._wake()
 
-    def _catch_up(self) -> Told | None:
+    def _catch_up(self) -> None:
         """One step of the past, or the step from there to live."""
-        if self._past is None:
-            return None
+        if self._past is None or self.account.full:
+            return
         try:
             told = next(self._past, None)
-        except CacheError:
-            self.close()
-            raise
+        except CacheError as error:
+            self.end(error)
+            return
         if told is None:
             self._past = None
             self._hub.join(self)
-        return told
+        elif told.response:
+            self._found = told
+            self._charge(told)
+
+    def _hand_over(self, told: Told) -> bytes:
+        self._charge(told)
+        return self._deliver(told)
 
     def _deliver(self, told: Told) -> bytes:
         if told.revision:
             self.delivered = told.revision
         self._hub.told += told.events
+        return told.response
+
+    def _charge(self, told: Told) -> None:
         if (size := len(told.response)) >= LARGE:
             self._charged = size
             self.account.charge(size)
-        return told.response
 
     def _taken(self) -> None:
         """The reader has sent what it was handed last, or has gone."""
         if self._charged:
             self.account.charge(-self._charged)
             self._charged = 0
+
+    async def _room(self) -> None:
+        """Waits until something large may be handed over. Without success there is nothing to hand over any more."""
+        try:
+            await self.account.wait(self)
+        except TimeoutError:
+            self.overflow()
 
     async def _wait(self) -> None:
         self._reader = asyncio.get_running_loop().create_future()

@@ -22,7 +22,7 @@ is slow.
 
 An answer outlasts its call, and a watch its seat: what was told and not taken is counted (apiserver.flow.account). What a flow
 reads beyond its room for that is not sent. What it writes cannot be refused any more when there is an answer: so it is before
-it begins, at twice as much, that who has a reader who is stuck can still write.
+it begins, with twice the room, that who has a reader who is stuck can still write.
 
     reads ---> answer --room--> with gRPC --taken, or its caller has gone--> over
                  |

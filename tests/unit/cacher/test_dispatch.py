@@ -175,23 +175,24 @@ async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
     watchers.append(await live(dispatcher, account=bob))
     dispatcher.route(event(9, None, pod("a")))
     dispatcher.flush(9)
-    assert bob.untaken > 0
-    assert [eve.untaken, room.taken] == [2 * bob.untaken, 3 * bob.untaken]
+    assert bob.waiting > 0
+    assert [eve.waiting, room.waiting] == [2 * bob.waiting, 3 * bob.waiting]
     for watcher in watchers[:2]:
-        assert eve.untaken == 2 * bob.untaken
+        assert eve.waiting == 2 * bob.waiting
         await told(watcher)
-    assert eve.untaken == bob.untaken
+    assert eve.waiting == bob.waiting
     watchers[2].close()
     watchers[3].end(ShuttingDown())
-    assert (eve.untaken, list(eve.watches)) == (0, watchers[:2])
-    assert bob.untaken, "it is still told"
+    assert (eve.waiting, list(eve.watches)) == (0, watchers[:2])
+    assert bob.waiting, "it is still told"
     await told(watchers[3])
-    assert room.taken == 0
+    assert room.waiting == 0
 
 
 async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever that watches, and whatever has just happened. The others do not notice."""
-    monkeypatch.setattr(flow, "MAX_UNTAKEN", 5000)
+    monkeypatch.setattr(flow, "MAX_WAITING", 2500)
+    monkeypatch.setattr(flow, "MINIMUM", 500)
     pods, others, room = Dispatcher(Marks(), FakeClock()), Dispatcher(Marks(), FakeClock()), Room()
     eve = Account(room)
     stuck, busy = await live(pods, labels="!a", account=eve), await live(pods, labels="!b", account=eve)
@@ -204,8 +205,8 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
         others.route(event(revision, None, pod("b")))
         others.flush(revision)
         assert [await told(each) for each in (busy, elsewhere, bob)] == [[("ADDED", name)] for name in ("a", "b", "a")]
-        assert eve.untaken < 5000
-    assert (list(eve.watches), eve.untaken) == ([busy, elsewhere], 0)
+        assert room.waiting <= 2500
+    assert (list(eve.watches), eve.waiting) == ([busy, elsewhere], 0)
     with pytest.raises(SlowWatcher) as caught:
         await anext(stuck)
     assert caught.value.resume == 1

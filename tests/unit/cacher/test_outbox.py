@@ -56,13 +56,13 @@ def test_what_many_wait_for_is_charged_until_the_last_of_them_lets_it_go() -> No
     account, boxes = Account(Room()), [Outbox(), Outbox(), Outbox(max_bytes=9), Outbox()]
     parcel = Parcel(Told(b"x" * 10, 1), account, len(boxes))
     assert [box.put(parcel) for box in boxes] == [True, True, False, True]
-    assert account.untaken == 10
+    assert account.waiting == 10
     boxes[0].take()
     boxes[1].clear()
-    assert account.untaken == 10
+    assert account.waiting == 10
     boxes[3].put(single(Told(b"x", 2)))
     assert boxes[3].take().response == b"x" * 11
-    assert account.untaken == 0
+    assert account.waiting == 0
 
 
 def test_less_may_be_sent_as_one() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from apiserver.cacher.errors import Expired, ShuttingDown, SlowWatcher
-from apiserver.cacher.outbox import Outbox, Told, single
+from apiserver.cacher.outbox import Outbox, Parcel, Told, single
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
 from apiserver.flow import account as flow
@@ -163,7 +163,6 @@ class TestRoom:
         assert account.untaken == 0
 
     async def test_without_it_only_small_responses_are_handed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(flow, "RECHECK", 60.0)
         account = Account(Room())
         watcher = watcher_of(account=account)
         reading = await pending(watcher)
@@ -173,12 +172,17 @@ class TestRoom:
         assert len(await reading) == 300
         reading = await pending(watcher)
         assert not reading.done()
+        watcher.end(ShuttingDown())
+        await asyncio.sleep(0.01)
+        assert not reading.done()
         account.charge(-flow.MAX_UNTAKEN)
         assert len(await reading) == LARGE
+        with pytest.raises(ShuttingDown):
+            await anext(watcher)
+        assert account.untaken == 0
 
     async def test_without_it_the_past_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nothing is kept for it meanwhile but a position."""
-        monkeypatch.setattr(flow, "RECHECK", 60.0)
         account = Account(Room())
         account.charge(flow.MAX_UNTAKEN)
         asked = False
@@ -194,13 +198,61 @@ class TestRoom:
         account.charge(-flow.MAX_UNTAKEN)
         assert await reading == b"one"
 
-    async def test_who_is_ended_while_it_waits_hears_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(flow, "RECHECK", 0.05)
+    async def test_what_waits_for_watches_keeps_none_of_them_from_being_told(self) -> None:
+        """Not even a large response of a flow that has all that may wait."""
+        account = Account(Room())
+        watchers = [watcher_of(account=account) for _ in range(3)]
+        for watcher in watchers:
+            (await pending(watcher)).cancel()
+            for revision in range(20):
+                watcher.offer(Parcel(Told(b"x" * (1 << 20), revision + 4), account, 1))
+        account.hold(flow.MAX_WAITING)
+        async with asyncio.timeout(5):
+            for revision in range(20):
+                for watcher in watchers:
+                    await anext(watcher)
+                    assert watcher.delivered == revision + 4
+        assert account.waiting == flow.MAX_WAITING
+
+    @pytest.mark.parametrize("live", [False, True])
+    async def test_who_has_waited_for_long_hears_it(self, live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(flow, "PATIENCE", 0.02)
+        account = Account(Room())
+        watcher = watcher_of(account=account) if live else watcher_of(Told(b"one", 4), account=account)
+        reading = await pending(watcher) if live else None
+        account.charge(flow.MAX_UNTAKEN)
+        watcher.offer(Parcel(Told(b"x" * LARGE, 4), account, 1))
+        with pytest.raises(SlowWatcher) as caught:
+            await (reading or anext(watcher))
+        assert caught.value.resume == 3
+        assert (account.waiting, account.watches) == (0, {})
+
+    async def test_who_is_ended_and_does_not_read_what_waits_can_still_be_ended_for_it(self) -> None:
+        """It hears why it was ended at first."""
+        account = Account(Room())
+        watcher = watcher_of(account=account)
+        (await pending(watcher)).cancel()
+        for revision in (4, 5):
+            watcher.offer(Parcel(Told(b"x" * 100, revision), account, 1))
+        watcher.end(ShuttingDown())
+        assert len(await anext(watcher)) == 200
+        watcher = watcher_of(account=account)
+        (await pending(watcher)).cancel()
+        watcher.offer(Parcel(Told(b"x" * 100, 4), account, 1))
+        watcher.end(Expired(7))
+        account.hold(flow.MAX_WAITING)
+        account.relieve()
+        assert account.waiting == flow.MAX_WAITING
+        with pytest.raises(Expired):
+            await anext(watcher)
+
+    async def test_who_is_ended_while_it_waits_hears_it_at_once(self) -> None:
         account = Account(Room())
         account.charge(flow.MAX_UNTAKEN)
         watcher = watcher_of(Told(b"one", 4), account=account)
         reading = await pending(watcher)
         watcher.overflow()
-        with pytest.raises(SlowWatcher) as caught:
-            await reading
+        async with asyncio.timeout(1):
+            with pytest.raises(SlowWatcher) as caught:
+                await reading
         assert caught.value.resume == 3

@@ -21,12 +21,13 @@ EVERYTHING = Everything()
 @dataclass(eq=False)
 class Watch:
     account: Account
-    waiting: int
+    waiting: int = 0
     selection: Everything = EVERYTHING
     ended: bool = False
 
     def overflow(self) -> None:
-        self.account.charge(-self.waiting)
+        self.account.hold(-self.waiting)
+        self.account.close(self)
         self.waiting, self.ended = 0, True
 
 
@@ -35,8 +36,13 @@ def watching(account: Account, *mib: int) -> list[Watch]:
     watches = [Watch(account, size * MIB) for size in mib]
     for watch in watches:
         account.open(watch)
-        account.charge(watch.waiting)
+        account.hold(watch.waiting)
     return watches
+
+
+def ended(watches: list[Watch]) -> list[int]:
+    """Their numbers."""
+    return [number for number, watch in enumerate(watches) if watch.ended]
 
 
 def filled(room: Room, mib: int) -> Account:
@@ -45,68 +51,125 @@ def filled(room: Room, mib: int) -> Account:
     return account
 
 
-def test_one_has_as_much_as_it_leaves_free() -> None:
-    assert not filled(Room(), 63).full
-    assert filled(Room(), 64).full
+class TestWithGrpc:
+    def test_one_has_as_much_as_it_leaves_free(self) -> None:
+        assert not filled(Room(), 63).full
+        assert filled(Room(), 64).full
+
+    def test_what_others_have_is_not_free(self) -> None:
+        room = Room()
+        filled(room, 64)
+        assert not filled(room, 31).full
+        assert filled(room, 32).full
+
+    def test_nobody_has_more_than_half_of_it_from_others(self) -> None:
+        """One answer is given, as large as it is."""
+        room = Room()
+        large = filled(room, 1000)
+        assert not filled(room, 31).full
+        large.charge(-1000 * MIB)
+        assert room.untaken == 31 * MIB
+
+    def test_everybody_may_have_the_minimum(self) -> None:
+        room = Room()
+        for _ in range(10):
+            filled(room, 1000)
+        assert not filled(room, 7).full
+        assert filled(room, 8).full
+
+    def test_what_waits_for_watches_does_not_keep_it_from_being_handed_over(self) -> None:
+        room = Room()
+        account = Account(room)
+        account.hold(1000 * MIB)
+        assert not account.full
+        account.charge(63 * MIB)
+        assert not account.full
 
 
-def test_what_others_have_is_not_free() -> None:
-    room = Room()
-    filled(room, 64)
-    assert not filled(room, 31).full
-    assert filled(room, 32).full
+class TestWaiting:
+    def test_the_watch_ends_for_which_most_waits(self) -> None:
+        account = Account(Room())
+        watches = watching(account, 20, 30, 14)
+        account.relieve()
+        assert ended(watches) == []
+        watches += watching(account, 1)
+        account.relieve()
+        assert ended(watches) == [1]
+
+    def test_as_many_end_as_must(self) -> None:
+        account = Account(Room())
+        watches = watching(account, 20, 30, 40, 0, 10)
+        account.relieve()
+        assert ended(watches) == [2]
+        watches += watching(account, 64)
+        account.relieve()
+        assert ended(watches) == [2, 5]
+        assert account.waiting == 60 * MIB
+
+    def test_what_is_with_grpc_ends_nobody(self) -> None:
+        room = Room()
+        filled(room, 1000)
+        account = Account(room)
+        account.charge(1000 * MIB)
+        watches = watching(account, 60)
+        account.relieve()
+        assert ended(watches) == []
+
+    def test_it_is_a_watch_of_the_flow_that_has_most_whoever_is_told(self) -> None:
+        room = Room()
+        large, small = Account(room), Account(room)
+        watches = watching(large, 20, 22) + watching(small, 21)
+        small.relieve()
+        assert ended(watches) == []
+        small.hold(2 * MIB)
+        small.relieve()
+        assert ended(watches) == [1]
+
+    def test_the_minimum_is_left_to_everybody(self) -> None:
+        room = Room()
+        watches = [watch for _ in range(20) for watch in watching(Account(room), 4, 4)]
+        watches[0].account.relieve()
+        assert ended(watches) == []
+        watches += watching(watches[0].account, 1)
+        watches[-1].account.relieve()
+        assert ended(watches) == [0]
+
+    def test_those_that_share_what_waits_end_together_if_they_must(self) -> None:
+        account = Account(Room())
+        shared = [Shared(account, 65 * MIB) for _ in range(3)]
+        for watch in shared:
+            account.open(watch)
+        account.hold(65 * MIB)
+        other = watching(account, 1)
+        account.relieve()
+        assert [watch.ended for watch in (*shared, *other)] == [True, True, True, False]
 
 
-def test_who_has_nothing_may_have_one() -> None:
-    room = Room()
-    filled(room, 1000)
-    assert not Account(room).full
+@dataclass(eq=False)
+class Shared(Watch):
+    def overflow(self) -> None:
+        self.account.close(self)
+        self.ended = True
+        if all(other.waiting < self.waiting for other in self.account.watches):
+            self.account.hold(-self.waiting)
+        self.waiting = 0
 
 
-def test_what_waits_for_watches_has_twice_the_room() -> None:
-    account = Account(Room())
-    watches = watching(account, 50, 60, 17)
-    account.relieve()
-    assert not any(watch.ended for watch in watches)
-    watches += watching(account, 1)
-    account.relieve()
-    assert [watch.ended for watch in watches] == [False, True, False, False]
+async def send(account: Account, size: int) -> None:
+    if account.crowded:
+        await account.wait(Watch(account))
+    account.charge(size)
 
 
-def test_as_many_end_as_must() -> None:
-    account = Account(Room())
-    watches = watching(account, 20, 30, 40, 0, 10)
-    account.charge(120 * MIB)
-    account.relieve()
-    assert [watch.ended for watch in watches] == [True, True, True, False, True]
-    assert account.untaken == 120 * MIB
-
-
-def test_others_are_left_alone() -> None:
-    room = Room()
-    large, small = Account(room), Account(room)
-    watches = watching(large, 100) + watching(small, 10)
-    large.relieve()
-    small.relieve()
-    assert [watch.ended for watch in watches] == [False, False]
-    large.charge(60 * MIB)
-    small.relieve()
-    large.relieve()
-    assert [watch.ended for watch in watches] == [True, False]
-
-
-async def test_those_who_wait_go_on_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RECHECK", 60.0)
+async def test_those_who_wait_go_on_one_after_the_other() -> None:
     account = filled(Room(), 64)
     went: list[int] = []
 
-    async def send(number: int) -> None:
-        while account.full:
-            await account.wait()
-        account.charge(60 * MIB)
+    async def one(number: int) -> None:
+        await send(account, 60 * MIB)
         went.append(number)
 
-    tasks = [asyncio.ensure_future(send(number)) for number in range(4)]
+    tasks = [asyncio.ensure_future(one(number)) for number in range(4)]
     await asyncio.sleep(0.01)
     assert went == []
     tasks[1].cancel()
@@ -117,28 +180,60 @@ async def test_those_who_wait_go_on_one_after_the_other(monkeypatch: pytest.Monk
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_room_for_several_is_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RECHECK", 60.0)
+async def test_who_has_had_its_turn_waits_behind_the_others() -> None:
     account = filled(Room(), 64)
-
-    async def send() -> None:
-        while account.full:
-            await account.wait()
+    waiting = asyncio.ensure_future(send(account, MIB))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        account.charge(-MIB)
+        assert account.crowded, "others are first"
+        await asyncio.sleep(0)
         account.charge(MIB)
+        if waiting.done():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it has never had its turn")
 
+
+async def test_room_for_several_is_for_several() -> None:
+    account = filled(Room(), 64)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         for _ in range(10):
-            group.create_task(send())
+            group.create_task(send(account, MIB))
         await asyncio.sleep(0.01)
         account.charge(-60 * MIB)
     assert account.untaken == 14 * MIB
 
 
-async def test_who_waits_sees_what_others_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RECHECK", 0.01)
+async def test_who_waits_sees_what_others_leave() -> None:
     room = Room()
-    other, account = filled(room, 100), filled(room, 20)
-    async with asyncio.timeout(10):
-        other.charge(-100 * MIB)
-        while account.full:
-            await account.wait()
+    other, account = filled(room, 60), filled(room, 40)
+    waiting = asyncio.ensure_future(send(account, MIB))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    other.charge(-60 * MIB)
+    async with asyncio.timeout(5):
+        await waiting
+    assert not room.queued
+
+
+async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    account = filled(Room(), 64)
+    with pytest.raises(TimeoutError):
+        await send(account, MIB)
+    assert account.full and list(account.watches) == []
+
+
+async def test_who_is_closed_waits_no_longer() -> None:
+    account = filled(Room(), 64)
+    watch, other = watching(account, 0, 0)
+    waiting, behind = [asyncio.ensure_future(account.wait(each)) for each in (watch, other)]
+    await asyncio.sleep(0)
+    account.close(watch)
+    async with asyncio.timeout(5):
+        await waiting
+    assert account.full and not behind.done()
+    account.charge(-MIB)
+    async with asyncio.timeout(5):
+        await behind

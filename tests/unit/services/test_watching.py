@@ -1,7 +1,7 @@
 """How a watch begins, and how it goes on with another server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
@@ -17,9 +17,9 @@ from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest, PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code
-from pinnace.api.verbs_pb2 import ADDED, Known, WatchRequest
+from pinnace.api.verbs_pb2 import ADDED, Known, ListRequest, WatchRequest
 from tests.builders import make_pod
-from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
+from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
 
 PATIENCE = 10.0
 ADMIN = Caller(PEOPLE["admin"])
@@ -48,9 +48,9 @@ async def bookmarks(assembly: Assembly) -> None:
         assembly.cacher.of(PODS).bookmark()
 
 
-async def create(server: Assembly, name: str, **annotations: str) -> int:
+async def create(server: Assembly, name: str, namespace: str = "default", **annotations: str) -> int:
     """The revision."""
-    request = CreatePodRequest(object=make_pod(name).req(cpu="1").new())
+    request = CreatePodRequest(object=make_pod(name, namespace=namespace).req(cpu="1").new())
     request.object.metadata.annotations.update(annotations)
     answer = await server.methods["/pinnace.v1.Pods/Create"].call(request, ADMIN)
     return int(Pod.FromString(answer).metadata.resourceVersion)
@@ -174,7 +174,8 @@ async def test_nobody_goes_on_in_another_history(begin: dict[str, Any], ahead: i
 
 async def test_who_opens_watches_and_does_not_read_has_a_bounded_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is told where to go on, with all that happened since."""
-    monkeypatch.setattr(account, "MAX_UNTAKEN", 1 << 20)
+    for bound in ("MAX_UNTAKEN", "MAX_WAITING", "MINIMUM"):
+        monkeypatch.setattr(account, bound, 1 << 19)
     async with servers(1) as (server,), AsyncExitStack() as stack:
         begin = await create(server, "first")
         charged = vars(server)["_flow"].levels[WORKLOAD].flow(ADMIN.user.name).account
@@ -187,7 +188,7 @@ async def test_who_opens_watches_and_does_not_read_has_a_bounded_part_of_the_mem
         names = [f"p{number}" for number in range(100)]
         for name in names:
             last = await create(server, name, filling="x" * 10_000)
-            assert charged.untaken <= 1 << 20
+            assert charged.untaken + charged.waiting <= 1 << 20
         assert len(charged.watches) < 20
         watch, reading = readings[0]
         reader = Reader()
@@ -196,9 +197,46 @@ async def test_who_opens_watches_and_does_not_read_has_a_bounded_part_of_the_mem
             await anext(watch)
         at = dict(caught.value.refusal.metadata)["resourceVersion"]
         await stack.aclose()
-        assert charged.untaken == 0
+        assert charged.untaken + charged.waiting == 0
         await reader.read(server, names=100, resourceVersion=at)
         assert (reader.names, reader.revision) == (names, last)
+
+
+class Unread(Caller):
+    """Takes no answer."""
+
+    def when_taken(self, callback: Callable[[], None]) -> None:
+        return
+
+
+async def test_answers_that_others_do_not_read_keep_nobody_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do they end a watch, or have a list refused."""
+    monkeypatch.setattr(account, "MAX_UNTAKEN", 1 << 18)
+    monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 18)
+    monkeypatch.setattr(account, "MINIMUM", 1 << 16)
+    scheduler = Caller(PEOPLE["scheduler"])
+    async with serving() as server, AsyncExitStack() as stack:
+        for number in range(10):
+            await create(server, f"large-{number}", OWN, filling="x" * 30_000)
+        options = ListOptions(sendInitialEvents=False, resourceVersionMatch="NotOlderThan")
+        watch = server.methods["/pinnace.v1.Pods/Watch"].stream(WatchRequest(options=options), scheduler)
+        await stack.enter_async_context(aclosing(watch))
+        reading = asyncio.ensure_future(anext(watch))
+        lister = server.methods["/pinnace.v1.Pods/List"]
+        for person in ("editor", "viewer", "namespace admin"):
+            await lister.call(ListRequest(namespace=OWN), Unread(PEOPLE[person]))
+        with pytest.raises(Rejected, match="have not been read yet"):
+            await lister.call(ListRequest(namespace=OWN), Unread(PEOPLE["viewer"]))
+        async with asyncio.timeout(PATIENCE):
+            for number in range(5):
+                name = f"news-{number}"
+                await create(server, name, OTHER, filling="y" * 30_000)
+                told = PodWatchResponse.FromString(await reading)
+                assert [event.object.metadata.name for event in told.events] == [name]
+                reading = asyncio.ensure_future(anext(watch))
+                await lister.call(ListRequest(namespace=OTHER), scheduler)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 @pytest.mark.parametrize(("person", "bounded"), [("admin", False), ("viewer", True), ("scheduler", True)])

@@ -11,7 +11,8 @@ Guarantees:
 * A watch loses, repeats and reorders nothing. A response or bookmark that says R means that everything up to R was told.
 * `fresh` makes a read linearizable. Without it the cache may lag, but never goes back.
 * A reader that is slow or stuck costs others nothing, and the server a bounded amount of memory. Many changes at once, of which
-  many watches are asked, are applied in turns of TURN seconds: between two revisions others run.
+  many watches are asked, are applied in turns of TURN seconds: between two revisions others run. Watches that catch up have
+  such turns together, and flows take theirs one after the other.
 * A server that starts knows all but the events in a moment, however many there are: they are `late`, and until they are loaded
   they alone are refused. (Beside 100,000 of them it took ten seconds on a busy machine, in which nobody could be elected.)
 
@@ -29,6 +30,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import PACE
 from apiserver.cacher.feed import ROOT, Feed
 from apiserver.cacher.freshness import Freshness
@@ -78,11 +80,9 @@ class Cacher:
         self._freshness = Freshness(storage)
         self._proof = Proof(storage, self._marks, self._progress, self._freshness.ask)
         self._feed = Feed(storage, self, clock, rng or random.Random())
+        shared = (storage, self._progress, self._marks, self.fresh, clock, CatchingUp(clock))
         self._caches = {
-            resource.prefix: ResourceCache(
-                resource, storage, self._progress, self._marks, self.fresh, Ring(ring_events, ring_bytes), clock
-            )
-            for resource in resources
+            resource.prefix: ResourceCache(resource, Ring(ring_events, ring_bytes), *shared) for resource in resources
         }
 
     async def run(self) -> None:

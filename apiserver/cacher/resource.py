@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import chain
 from typing import Generic, TypeVar
 
+from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import Dispatcher
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown
@@ -31,18 +32,20 @@ class ResourceCache(Generic[T]):
     def __init__(
         self,
         resource: Resource[T],
+        ring: Ring[Event[T]],
         storage: Storage,
         progress: Progress,
         marks: Marks,
         fresh: Callable[[float], Awaitable[int]],
-        ring: Ring[Event[T]],
         clock: Clock,
+        catching_up: CatchingUp,
     ) -> None:
         self._store = Store(resource)
         self._ring = ring
         self._progress = progress
         self._marks = marks
         self._dispatcher = Dispatcher(marks, clock)
+        self._catching_up = catching_up
         self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
         self._drained = False
         self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
@@ -98,11 +101,11 @@ class ResourceCache(Generic[T]):
             raise CacheBehind(since or 1, now if self.loaded else 0)
         if since is not None and since < self._ring.floor:
             raise Expired(self._ring.floor)
-        begin = now if since is None else since
-        past: Iterator[Told] = replay(selection, self._ring, begin, self._progress, self._marks)
+        turns, begin = self._catching_up, now if since is None else since
+        past: Iterator[Told] = replay(selection, self._ring, begin, self._progress, self._marks, turns.is_over)
         if since is None:
-            past = chain(initial_state(selection, self._store.candidates(selection), now, self._marks), past)
-        watcher = Watcher(self._dispatcher, selection, since or 0, past, announced=announced, account=account)
+            past = chain(initial_state(selection, self._store.candidates(selection), now, self._marks, turns.is_over), past)
+        watcher = Watcher(self._dispatcher, selection, since or 0, past, turns, announced=announced, account=account)
         self._dispatcher.add(watcher)
         return watcher
 

@@ -4,21 +4,24 @@
          |                             |  --drain----------> ShuttingDown
          '--- the ring moved on -------'--- cache reloaded -> Expired
 
-Catching up (the initial state, or events from the ring) goes at the reader's pace, a chunk at a time, and keeps nothing for it
-but a position. Live, responses are put into a bounded outbox as the cache applies changes. The step from one to the other
-happens between two changes, so nothing is lost or told twice. A reader that stops reading costs the outbox at most, and those
-of one flow together what it may have: while gRPC has as much of it as it may (apiserver.flow.account), only small responses are
-handed over, and the past not at all. Who waits longer than PATIENCE for that is at its end as if it were slow.
+Catching up (the initial state, or events from the ring) goes at the reader's pace, a chunk at a time, in turns with others who
+do (apiserver.cacher.catching_up), and keeps nothing for it but a position. Live, responses are put into a bounded outbox as the
+cache applies changes. The step from one to the other happens between two changes, so nothing is lost or told twice. A reader
+that stops reading costs the outbox at most, and those of one flow together what it may have: while gRPC has as much of it as it
+may (apiserver.flow.account), only small responses are handed over, and the past not at all. Who waits longer than PATIENCE for
+that is at its end as if it were slow.
 """
 
 import asyncio
 from collections.abc import Iterator
 from typing import Protocol, Self
 
+from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.errors import CacheError, SlowWatcher
 from apiserver.cacher.outbox import MERGE_BYTES, Outbox, Parcel, Told
 from apiserver.cacher.selection import Selection
 from apiserver.flow.account import LARGE, Account, Room
+from pinnace.runtime.clock import SYSTEM_CLOCK
 
 
 class Hub(Protocol):
@@ -42,13 +45,14 @@ class Watcher:
         selection: Selection,
         since: int,
         past: Iterator[Told],
+        turns: CatchingUp | None = None,
         *,
         announced: bool = False,
         account: Account | None = None,
         outbox: Outbox | None = None,
     ) -> None:
-        """`past`: what is to be told before the watcher is live. A response b"" in it only lets others run. `account`: whom it
-        shares its room with; None: nobody."""
+        """`past`: what is to be told before the watcher is live. A response b"" in it only lets others run. `turns`: with whom
+        it catches up, `account`: whom it shares its room with; None: nobody."""
         self.selection = selection
         self.announced = announced
         """Is it told of elections at once?"""
@@ -59,6 +63,7 @@ class Watcher:
         self.account = account if account is not None else Account(Room())
         self._hub = hub
         self._past: Iterator[Told] | None = past
+        self._turns = turns if turns is not None else CatchingUp(SYSTEM_CLOCK)
         self._found: Told | None = None  # the next of the past, which is charged already
         self._outbox = outbox if outbox is not None else Outbox()
         self._end: CacheError | None = None
@@ -86,8 +91,7 @@ class Watcher:
                 if self.account.full:
                     await self._room()
                 else:
-                    await asyncio.sleep(0)  # a long past must not keep others waiting
-                    self._catch_up()
+                    await self._turns.step(self.account, self._catch_up)
             elif self._outbox:
                 if self.account.crowded and self._outbox.next < LARGE:
                     return self._hand_over(self._outbox.take(LARGE - 1))

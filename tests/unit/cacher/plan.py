@@ -39,6 +39,8 @@ class Plan:
     from_state: bool
     """Begin with the initial state, not at a revision."""
     chunk: int
+    hurried: bool
+    """Is the time of each step of the past over as soon as it has begun?"""
     ring: int
     reads: list[int]
     """For each step, how many responses are read after it; 9 is all."""
@@ -52,6 +54,7 @@ PLANS = st.builds(
     resumes=st.lists(st.integers(0, 2), min_size=4, max_size=4),
     from_state=st.booleans(),
     chunk=st.integers(1, 3),
+    hurried=st.booleans(),
     ring=st.sampled_from([2, 8, 1000]),
     reads=st.lists(st.sampled_from([0, 1, 9]), min_size=4, max_size=4),
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from apiserver.cacher import watcher as watcher_module
 from apiserver.cacher.dispatch import Dispatcher
 from apiserver.cacher.errors import CacheError, Expired
+from apiserver.cacher.marks import Marks
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
 from apiserver.flow import account as module
@@ -78,7 +79,7 @@ class Flow:
 
 class World:
     def __init__(self, modes: list[list[str]]) -> None:
-        self.dispatcher = Dispatcher(FakeClock())
+        self.dispatcher = Dispatcher(Marks(), FakeClock())
         room = Room()
         self.flows: list[Flow] = []
         for modes_of_one in modes:

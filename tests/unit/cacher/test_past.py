@@ -26,6 +26,14 @@ def read(told: Told) -> tuple[list[str], int]:
     return [each.object.metadata.name for each in response.events], told.revision
 
 
+def never() -> bool:
+    return False
+
+
+def always() -> bool:
+    return True
+
+
 class History:
     """A store with its ring, into which pods are put, one a revision."""
 
@@ -42,27 +50,36 @@ class History:
             self.ring.append(event)
             self.progress.advance(revision)
 
+    def put_together(self, *names: str) -> None:
+        """In one revision."""
+        revision = self.progress.revision + 1
+        for name in names:
+            event = self.store.apply(pod_change(revision, pod(name)))
+            assert event is not None
+            self.ring.append(event)
+        self.progress.advance(revision)
+
     def replay(self, since: int, selection: Selection = ALL_PODS) -> list[tuple[list[str], int]]:
-        return [read(told) for told in replay(selection, self.ring, since, self.progress, self.marks) if told.response]
+        return [read(told) for told in replay(selection, self.ring, since, self.progress, self.marks, never) if told.response]
 
 
 def test_the_initial_state_claims_its_revision_only_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
-    told = [read(each) for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 5, history.marks)]
+    told = [read(each) for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 5, history.marks, never)]
     assert told == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
 
 
 def test_an_empty_initial_state_is_a_bookmark() -> None:
-    assert [read(each) for each in initial_state(ALL_PODS, [], 5, Marks())] == [([], 5)]
+    assert [read(each) for each in initial_state(ALL_PODS, [], 5, Marks(), never)] == [([], 5)]
 
 
 def test_chunks_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_BYTES", 1)
     history = History()
     history.put("a", "b")
-    assert [read(each)[0] for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 2, history.marks)] == [
+    assert [read(each)[0] for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 2, history.marks, never)] == [
         ["a"],
         ["b"],
         [],
@@ -92,17 +109,55 @@ def test_what_happens_during_a_replay_is_part_of_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b")
-    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks)
+    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
     assert read(next(steps)) == (["a", "b"], 2)
     history.put("c")
     assert [read(each) for each in steps] == [(["c"], 3)]
+
+
+def test_a_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is looked at after BURST questions, and a step is never without an event."""
+    monkeypatch.setattr(past, "BURST", 2)
+    history = History()
+    history.put("a", "b", "c", "d", "e")
+    steps = [read(each) for each in replay(ALL_PODS, history.ring, 0, history.progress, history.marks, always)]
+    assert steps == [(["a", "b"], 2), (["c", "d"], 4), (["e"], 5)]
+    steps = [read(each) for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 5, history.marks, always)]
+    assert steps == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
+    asked = Selection.parse(PODS, "", "!x,!y,!z", "")
+    steps = [read(each) for each in replay(asked, history.ring, 0, history.progress, history.marks, always)]
+    assert [names for names, _ in steps] == [[name] for name in "abcde"]
+
+
+def test_a_step_without_a_match_ends_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "BURST", 2)
+    history = History()
+    history.put("a", "b", "c", app="db")
+    steps = list(replay(WEB, history.ring, 0, history.progress, history.marks, always))
+    assert [each.response for each in steps[:-1]] == [b"", b""]
+    assert read(steps[-1]) == ([], 3)
+
+
+def test_in_the_middle_of_a_revision_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what happens meanwhile comes afterwards, also when the ring has moved on."""
+    monkeypatch.setattr(past, "BURST", 2)
+    history = History(max_events=6)
+    history.put("a", "x")
+    history.put_together("b", "c", "d", "e")
+    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, always)
+    assert read(next(steps)) == (["a", "x"], 2)
+    assert next(steps).response == b""
+    history.put("f")
+    history.ring.clear(3)
+    history.put("g")
+    assert [read(each) for each in steps if each.response] == [(["b", "c", "d", "e"], 3), (["g"], 5)]
 
 
 def test_a_reader_that_the_ring_has_left_behind_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_EVENTS", 1)
     history = History(max_events=3)
     history.put("a", "b")
-    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks)
+    steps = replay(ALL_PODS, history.ring, 0, history.progress, history.marks, never)
     assert read(next(steps)) == (["a"], 1)
     history.put("c", "d", "e")
     with pytest.raises(Expired) as caught:

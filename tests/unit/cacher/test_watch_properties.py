@@ -6,6 +6,7 @@ And the check itself is checked: with a guard taken out of the code, it must fai
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
 
 from apiserver.cacher import past, resource
+from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import Dispatcher
 from apiserver.cacher.errors import CacheBehind
 from apiserver.cacher.event import Event
@@ -28,7 +30,11 @@ from tests.unit.cacher.plan import PLANS, Plan, run
 
 
 def check(plan: Plan) -> None:
-    with mock.patch.object(past, "CHUNK_EVENTS", plan.chunk):
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(past, "CHUNK_EVENTS", plan.chunk))
+        if plan.hurried:
+            patches.enter_context(mock.patch.object(past, "BURST", 1))
+            patches.enter_context(mock.patch.object(CatchingUp, "is_over", lambda _: True))
         asyncio.run(run(plan, MemoryStorage()))
 
 

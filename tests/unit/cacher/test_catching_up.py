@@ -1,0 +1,140 @@
+"""Watches that catch up: whose turn it is, and how long all of them together take."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+
+from apiserver.cacher.catching_up import CatchingUp
+from apiserver.cacher.past import replay
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.watcher import Watcher
+from apiserver.flow.account import Account, Room
+from pinnace.api.resources import PODS
+from pinnace.runtime.turns import PORTION, TURNS
+from tests.clock import FakeClock
+from tests.unit.cacher.test_past import History
+from tests.unit.cacher.test_watcher import Hub
+
+
+class World:
+    """Work that takes time by a clock that stands still otherwise."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.turns = CatchingUp(self.clock)
+        self.room = Room()
+        self.done: list[str] = []
+        """Whose step, in order."""
+        self.tasks: list[asyncio.Future[None]] = []
+
+    def work(self, name: str, seconds: float) -> Callable[[], None]:
+        def step() -> None:
+            self.clock.stall(seconds)
+            self.done.append(name)
+
+        return step
+
+    def ask(self, name: str, account: Account, seconds: float, steps: int = 1) -> None:
+        """Of a watch that has so many steps to do, one after the other."""
+
+        async def run() -> None:
+            for _ in range(steps):
+                await self.turns.step(account, self.work(name, seconds))
+
+        self.tasks.append(asyncio.ensure_future(run()))
+
+    async def gaps(self, turns: int = 10_000) -> list[float]:
+        """Seconds that each turn of the event loop took, until all is done."""
+        found = []
+        for _ in range(turns):
+            before = self.clock.monotonic()
+            await asyncio.sleep(0)
+            found.append(self.clock.monotonic() - before)
+            if all(task.done() for task in self.tasks):
+                return found
+        raise AssertionError("it does not end")
+
+
+async def test_all_together_take_a_portion_then_others_run() -> None:
+    world = World()
+    for number in range(100):
+        world.ask(str(number), Account(world.room), PORTION / 4, steps=5)
+    gaps = await world.gaps()
+    assert len(world.done) == 500
+    assert max(gaps) < PORTION * 1.5
+    worked = [number for number, gap in enumerate(gaps) if gap]
+    assert all(later - earlier > TURNS for earlier, later in pairwise(worked))
+
+
+async def test_flows_take_turns() -> None:
+    world, eve = World(), Account(Room())
+    for _ in range(1000):
+        world.ask("eve", eve, PORTION, steps=2)
+    await asyncio.sleep(0)
+    world.ask("scheduler", Account(Room()), PORTION, steps=5)
+    await world.tasks[-1]
+    assert len(world.done) < 15
+    for task in world.tasks:
+        task.cancel()
+    await asyncio.gather(*world.tasks, return_exceptions=True)
+
+
+async def test_one_that_is_alone_waits_for_nobody() -> None:
+    world = World()
+    world.ask("only", Account(world.room), PORTION / 100, steps=20)
+    assert len(await world.gaps()) < 50
+
+
+async def test_short_steps_one_after_the_other_leave_room_for_others_too() -> None:
+    world = World()
+    for _ in range(3):
+        world.ask("", Account(world.room), PORTION / 4, steps=20)
+    gaps = await world.gaps()
+    assert sum(gap > 0 for gap in gaps) < len(gaps) / 3
+
+
+async def test_who_is_gone_costs_no_step() -> None:
+    world = World()
+    for name in ("a", "b", "c"):
+        world.ask(name, Account(world.room), PORTION)
+    await asyncio.sleep(0)
+    world.tasks[1].cancel()
+    await world.gaps()
+    assert world.done == ["a", "c"]
+
+
+class Slow(Selection):
+    """Each question takes time."""
+
+    clock: FakeClock
+
+    @classmethod
+    def of(cls, clock: FakeClock, labels: str) -> "Slow":
+        selection = cls.parse(PODS, "", labels, "")
+        object.__setattr__(selection, "clock", clock)
+        assert isinstance(selection, Slow)
+        return selection
+
+    def matches(self, entry: object) -> bool:
+        self.clock.stall(self.questions * 0.2e-6)
+        return False
+
+
+async def test_many_watches_with_long_selectors_do_not_keep_the_event_loop() -> None:
+    """250 of one user with a hundred requirements each held it for 4 s; now it is a portion, and one look at the clock."""
+    world, history, eve = World(), History(), Account(Room())
+    history.put(*(f"p{number}" for number in range(200)))
+    history.put_together(*(f"q{number}" for number in range(200)))
+    labels = ",".join(f"!k{number}" for number in range(99))
+    for number in range(50):
+        selection = Slow.of(world.clock, f"{labels},!own{number}")
+        past = replay(selection, history.ring, 0, history.progress, history.marks, world.turns.is_over)
+        watcher = Watcher(Hub(), selection, 0, past, world.turns, account=eve)
+        world.tasks.append(asyncio.ensure_future(first(watcher)))
+    gaps = await world.gaps(100_000)
+    assert sum(gaps) > 0.3, "there was much to do"
+    assert max(gaps) < 1.1 * PORTION
+
+
+async def first(watcher: Watcher) -> None:
+    await anext(watcher)

@@ -64,7 +64,7 @@ format: setup ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-proto: setup ## Generate pinnace/api/*_pb2.py from proto/
+proto: setup ## Generate pinnace/api/*_pb2.py and descriptions.json from proto/
 	$(BIN)/python tools/proto.py
 
 up: setup ## Start a local cluster in the background (options: make up ARGS="--nodes 100")

@@ -1,42 +1,90 @@
-"""Generates the Python modules under pinnace/api from proto/, or (--check) says which of them are out of date."""
+"""Generates what pinnace/api has from proto/: the Python modules, and in descriptions.json what the comments say of objects'
+fields; or (--check) says what of it is out of date."""
 
 import argparse
 import filecmp
+import json
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
 import google.rpc
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "proto"
+OUT = Path("pinnace/api")
+DESCRIPTIONS = "descriptions.json"
+METADATA = ".pinnace.meta.v1.ObjectMeta"
+"""The type of a field that only objects have."""
+_MESSAGE, _FIELD = FileDescriptorProto.MESSAGE_TYPE_FIELD_NUMBER, DescriptorProto.FIELD_FIELD_NUMBER
 
 
 def generate(out: Path) -> None:
     files = sorted(str(path) for path in SOURCES.rglob("*.proto"))
     googleapis = Path(next(iter(google.rpc.__path__))).parent.parent
     well_known = resources.files("grpc_tools") / "_proto"
-    arguments = [
-        "protoc",
-        f"-I{SOURCES}",
-        f"-I{googleapis}",
-        f"-I{well_known}",
-        f"--python_out={out}",
-        f"--pyi_out={out}",
-        *files,
-    ]
-    if code := protoc.main(arguments):
-        sys.exit(f"protoc failed with exit code {code}")
+    with tempfile.NamedTemporaryFile() as described:
+        arguments = [
+            "protoc",
+            f"-I{SOURCES}",
+            f"-I{googleapis}",
+            f"-I{well_known}",
+            f"--python_out={out}",
+            f"--pyi_out={out}",
+            f"--descriptor_set_out={described.name}",
+            "--include_source_info",
+            *files,
+        ]
+        if code := protoc.main(arguments):
+            sys.exit(f"protoc failed with exit code {code}")
+        found = descriptions(FileDescriptorSet.FromString(Path(described.name).read_bytes()))
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(found[name], ensure_ascii=False)}" for name in sorted(found))
+    (out / OUT / DESCRIPTIONS).write_text(f"{{\n{lines}\n}}\n")
+
+
+def descriptions(files: FileDescriptorSet) -> Mapping[str, Mapping[str, str]]:
+    """By message and field, of all that objects are made of: the comments as one line. Field "" is the message itself."""
+    messages = {f".{file.package}.{each.name}": each for file in files.file for each in file.message_type}
+    reached: set[str] = set()
+    ahead = [name for name, message in messages.items() if any(field.type_name == METADATA for field in message.field)]
+    while ahead:
+        name = ahead.pop()
+        if name in messages and name not in reached:
+            reached.add(name)
+            nested = (field for each in messages[name].nested_type for field in each.field)
+            ahead += [field.type_name for field in (*messages[name].field, *nested)]
+    found: dict[str, dict[str, str]] = {}
+    for file in files.file:
+        for message, field, text in comments(file):
+            if f".{message}" in reached:
+                found.setdefault(message, {})[field] = text
+    return found
+
+
+def comments(file: FileDescriptorProto) -> Iterator[tuple[str, str, str]]:
+    """Message, field, and what is said of it; field "" is the message itself."""
+    for location in file.source_code_info.location:
+        if not (text := " ".join(location.leading_comments.split())):
+            continue
+        match list(location.path):
+            case [kind, number] if kind == _MESSAGE:
+                yield f"{file.package}.{file.message_type[number].name}", "", text
+            case [kind, number, part, index] if (kind, part) == (_MESSAGE, _FIELD):
+                message = file.message_type[number]
+                yield f"{file.package}.{message.name}", message.field[index].json_name, text
 
 
 def stale() -> list[str]:
     """Names of the generated files that differ from what proto/ gives now."""
     with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / OUT).mkdir(parents=True)
         generate(Path(directory))
-        fresh = {path.name: path for path in (Path(directory) / "pinnace/api").iterdir()}
-        committed = {path.name: path for path in (ROOT / "pinnace/api").glob("*_pb2.py*")}
+        fresh = {path.name: path for path in (Path(directory) / OUT).iterdir()}
+        committed = {path.name: path for path in (ROOT / OUT).iterdir() if path.match("*_pb2.py*") or path.name == DESCRIPTIONS}
         return sorted(
             name
             for name in fresh.keys() | committed.keys()

@@ -6,6 +6,7 @@ verbs/          the commands: flags, help, examples
 objects/        which objects are meant, and getting them
 output/         what they look like: tables, and `-o`
 describe/       the texts of `describe`; jsonpath/: templates and paths of kubectl's dialect
+explain/        what fields objects have, and what they mean
 changes/        applying, deleting, draining, labelling, rolling out
 waiting/        until objects are as wanted
 logs/           what was logged, as it comes

@@ -44,6 +44,7 @@ SECTIONS = {
         "exec": "Run a command in a container.",
         "top": "Show what nodes or pods use of CPU and memory.",
         "api-resources": "Show the kinds of objects.",
+        "explain": "Show what fields an object has, and what they mean.",
     },
     "Nodes and leaders": {
         "cordon": "Keep new pods off nodes.",

@@ -9,7 +9,6 @@ UNSUPPORTED = {
     "config": "choose a context with --context NAME, or a server with --server HOST:PORT",
     "cp": _SIMULATED,
     "debug": _SIMULATED,
-    "explain": "`pinnace get KIND NAME -o yaml` shows the fields of an object; they are those of Kubernetes",
     "port-forward": _SIMULATED,
     "replace": _APPLY,
     "run": "`pinnace create deployment NAME --image IMAGE`, or a manifest of kind Pod and `pinnace apply -f FILE`",

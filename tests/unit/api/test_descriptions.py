@@ -1,0 +1,118 @@
+"""What is said of fields: that what is said to be required is what the server insists on."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from pinnace.api import descriptions
+from pinnace.api.codec import Path, Problem, from_dict, to_dict
+from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec
+from pinnace.api.resources import ALL, CLUSTER_ROLES, PODS, Resource
+from pinnace.api.scalars import SCALARS
+from pinnace.api.schema import fields_of
+from tests.fuzz import sound
+from tests.unit.registry.objects import created
+
+WITH_CONDITIONS = {
+    "LabelSelectorRequirement.values",  # with In
+    "NodeSelectorRequirement.values",
+    "ScopedResourceSelectorRequirement.values",
+    "JobSpec.completions",  # of an Indexed one
+    "LocalObjectReference.name",  # not everywhere
+    "ObjectMeta.labels",  # of a template: the selector must match
+    "ObjectMeta.name",  # or generateName
+    "ObjectMeta.namespace",  # which commands fill in
+    "ObjectReference.kind",  # of an event
+    "ObjectReference.name",
+    "PersistentVolume.spec",  # of which nothing is left
+    "PodSpec.restartPolicy",  # of a job
+    "PolicyRule.apiGroups",  # of a rule about resources
+    "PolicyRule.resources",
+    "ServiceSpec.ports",  # unless it is headless
+    "Toleration.effect",  # with tolerationSeconds
+}
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+SELECTOR = {"matchLabels": {"part": "of"}}
+AGGREGATED = from_dict(CLUSTER_ROLES, {"metadata": {"name": "a"}, "aggregationRule": {"clusterRoleSelectors": [SELECTOR]}})
+MORE = from_dict(
+    PODS,
+    {
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": {
+            "schedulingGates": [{"name": "example.com/wait"}],
+            "volumes": [{"name": "claim", "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}}],
+            "readinessGates": [{"conditionType": "example.com/known"}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "app",
+                    "env": [
+                        {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+                        {"name": "MAP", "valueFrom": {"configMapKeyRef": {"name": "map", "key": "key"}}},
+                    ],
+                    "livenessProbe": {"grpc": {"port": 80}},
+                }
+            ],
+        },
+    },
+)
+OBJECTS = [
+    *((resource, sound.objects()[resource.message.DESCRIPTOR.full_name][1]) for resource in ALL),
+    (PODS, MORE),
+    (CLUSTER_ROLES, AGGREGATED),
+]
+
+
+def test_comments_become_one_line() -> None:
+    assert descriptions.of_message(Pod.DESCRIPTOR) == "A group of containers that is placed on one node as a whole."
+    image = descriptions.of_field(Container.DESCRIPTOR.fields_by_name["image"])
+    assert image.required and image.text.startswith("A name: ")
+    assert not descriptions.of_field(PodSpec.DESCRIPTOR.fields_by_name["nodeName"]).required
+
+
+@pytest.mark.parametrize(("resource", "obj"), OBJECTS, ids=lambda each: each.plural if isinstance(each, Resource) else "")
+def test_what_is_required_is_what_the_server_insists_on(resource: Resource[Any], obj: Any) -> None:
+    """Each field of sound objects in turn is left out."""
+    data = to_dict(obj)
+    data.pop("status", None)
+    before = set(created(resource, from_dict(resource, data)))
+    for path, name, required in list(_fields(resource.message.DESCRIPTOR, data, ())):
+        wrong = set(created(resource, from_dict(resource, _without(data, path)))) - before
+        here = [each for each in wrong if each.startswith(f"{Problem(path, '').field}: ")]
+        assert wrong or not required, name
+        assert required or not here or name in WITH_CONDITIONS, (name, here)
+
+
+def test_all_that_is_required_is_in_these_objects() -> None:
+    said = {
+        f"{message.rpartition('.')[2]}.{field}"
+        for message, fields in json.loads(descriptions.FILE.read_text()).items()
+        for field, text in fields.items()
+        if text.startswith("Required.")
+    }
+    there = {name for resource, obj in OBJECTS for _, name, _ in _fields(resource.message.DESCRIPTOR, to_dict(obj), ())}
+    assert said <= there
+
+
+def _fields(message: Any, data: dict[str, Any], path: Path) -> Iterator[tuple[Path, str, bool]]:
+    """Path, "Message.field", and whether it is said to be required."""
+    for name, value in data.items():
+        if (field := fields_of(message).get(name)) is None:
+            continue
+        of, where = field.descriptor, (*path, name)
+        yield where, f"{of.containing_type.name}.{name}", descriptions.of_field(of).required
+        if field.value is None and of.message_type is not None and of.message_type.full_name not in SCALARS:
+            for at, item in [((*where, i), each) for i, each in enumerate(value)] if of.is_repeated else [(where, value)]:
+                yield from _fields(of.message_type, item, at)
+
+
+def _without(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    left = deepcopy(data)
+    parent: Any = left
+    for step in path[:-1]:
+        parent = parent[step]
+    del parent[path[-1]]
+    return left

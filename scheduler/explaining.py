@@ -20,9 +20,10 @@ from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
 from pinnace.api.jsonrecords import to_json
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig, load
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, NotFound
+from pinnace.client.kubeconfig import ConfigError
 from scheduler import config
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo

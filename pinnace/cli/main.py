@@ -57,6 +57,7 @@ SECTIONS = {
         "sched": "Show the leading scheduler's queue, or its cache.",
     },
     "Other": {
+        "config": "Show and change contexts: which cluster commands talk to.",
         "auth": "Ask the server who you are, and what you may do.",
         "pki": "Make the certificates of a cluster.",
         "version": "Show the version of this program and of the server.",

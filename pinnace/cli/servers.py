@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.client.config import HINT, ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig, load
+from pinnace.client.kubeconfig import HINT, ConfigError
 
 CONNECT_TIMEOUT = 2.0
 CERTIFICATES = "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`"

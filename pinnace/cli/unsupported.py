@@ -6,7 +6,6 @@ _APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
 UNSUPPORTED = {
     "attach": _SIMULATED,
     "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` whether a server answers",
-    "config": "choose a context with --context NAME, or a server with --server HOST:PORT",
     "cp": _SIMULATED,
     "debug": _SIMULATED,
     "port-forward": _SIMULATED,

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from pinnace.client.config import ClientConfig, ConfigError, load
+from pinnace.client.config import ClientConfig, load
+from pinnace.client.kubeconfig import ConfigError
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

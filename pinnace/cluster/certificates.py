@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pinnace.client.config import ClientConfig, write_context
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_context
 from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
 from pinnace.pki.folder import (

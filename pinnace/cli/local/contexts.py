@@ -10,7 +10,9 @@ from click.core import ParameterSource
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import configuration
 from pinnace.cli.settings import Settings
-from pinnace.client import config
+from pinnace.client import contexts
+from pinnace.client.config import ClientConfig, load
+from pinnace.client.kubeconfig import ConfigError
 from pinnace.cluster.folder import NO_ROOM
 from pinnace.cluster.spec import default_data_dir
 
@@ -35,8 +37,8 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
             message = f'the cluster of context "{settings.context}" is no local one'
             raise Failure(message, hint="if it is, name its folder with --data-dir", code=ExitCode.NOT_FOUND)
         return found
-    with suppress(config.ConfigError):
-        if found := config.load(settings.server).data_dir:
+    with suppress(ConfigError):
+        if found := load(settings.server).data_dir:
             return found
     return default_data_dir()
 
@@ -47,20 +49,20 @@ def _by_environment() -> bool:
     return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
 
 
-def write_context(found: config.ClientConfig) -> str:
+def write_context(found: ClientConfig) -> str:
     """Lets other commands find the cluster. The context that was the current one until then, if it is another's, or "". Raises
     Failure."""
     name = _context_name(found.data_dir or default_data_dir())
-    with _configuration():
-        before = config.current_context()
-        config.write_context(name, found)
+    with editing():
+        before = contexts.current_context()
+        contexts.write_context(name, found)
     return before if before != name else ""
 
 
 def remove_context(data_dir: Path) -> None:
     """The opposite. Raises Failure."""
-    with _configuration():
-        config.remove_context(_context_name(data_dir))
+    with editing():
+        contexts.remove_context(_context_name(data_dir))
 
 
 def _context_name(data_dir: Path) -> str:
@@ -68,11 +70,13 @@ def _context_name(data_dir: Path) -> str:
 
 
 @contextmanager
-def _configuration() -> Iterator[None]:
+def editing(code: ExitCode = ExitCode.SERVER) -> Iterator[None]:
+    """While the configuration is read and written. Raises Failure: what is wrong with the file, with this exit code; or that it
+    cannot be written."""
     try:
         yield
-    except config.ConfigError as error:
-        raise Failure(str(error), hint=error.hint) from error
+    except ConfigError as error:
+        raise Failure(str(error), hint=error.hint, code=code) from error
     except OSError as error:
         hint = "free some space" if error.errno in NO_ROOM else "name another file with PINNACE_CONFIG"
         raise Failure(f"the client configuration cannot be written: {error}", hint=hint) from error

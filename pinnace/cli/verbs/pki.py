@@ -45,7 +45,8 @@ def pki(
     What is there already and does not expire within 30 days stays; the rest is made anew, and running processes take it up.
     The certificates of API servers and of etcd are always good for this machine, too. etcd's are of an authority of its own.
     """
-    from pinnace.client.config import ConfigError, parse_endpoints
+    from pinnace.client.config import parse_endpoints
+    from pinnace.client.kubeconfig import ConfigError
     from pinnace.cluster.certificates import LOOPBACK, configuration, provide
     from pinnace.pki.folder import ADMIN
 

@@ -10,7 +10,7 @@ from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
 from pinnace.api.jsonrecords import Malformed, from_json
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
-from pinnace.client.config import HINT
+from pinnace.client.kubeconfig import HINT
 
 PATIENCE = 50.0
 """Seconds that it may take to list everything. The caller's deadline ends it, too."""

@@ -20,7 +20,7 @@ from pinnace.cli.local import running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs import up
-from pinnace.client import config
+from pinnace.client import contexts
 from pinnace.cluster import cluster as clusters
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
@@ -143,7 +143,7 @@ def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: p
     ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=tmp_path / "made" / "cluster"), detach=False))
     assert len(stubborn.started) == 2 and not stubborn.left
     assert not (tmp_path / "made").exists()
-    assert config.current_context() == ""
+    assert contexts.current_context() == ""
 
 
 async def test_down_that_is_interrupted_leaves_a_cluster(stubborn: Stubborn, tmp_path: Path) -> None:

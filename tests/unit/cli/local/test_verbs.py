@@ -14,6 +14,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.status import table as status_table
 from pinnace.cli.verbs.up import example_pods
 from pinnace.client import config
+from pinnace.client import contexts as kept
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import errors
 from pinnace.cluster.spec import default_data_dir
@@ -121,7 +122,7 @@ def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
 def test_a_context_without_a_folder_is_not_taken_for_the_default_cluster(
     verb: str, context: str, code: ExitCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config.write_context("far", ClientConfig(("far.example:1",)))
+    kept.write_context("far", ClientConfig(("far.example:1",)))
     assert run([verb, "--context", context]) == code
     assert context in capsys.readouterr().err
 
@@ -134,9 +135,9 @@ def test_the_default_folder_has_one_name_though_there_is_a_link_on_the_way(
     (tmp_path / "link").symlink_to("real")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
     contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
-    assert config.current_context() == "local"
+    assert kept.current_context() == "local"
     assert run(["down", "--data-dir", str(tmp_path / "link" / "pinnace" / "default")]) == ExitCode.OK
-    assert config.current_context() == ""
+    assert kept.current_context() == ""
 
 
 def test_two_folders_have_two_contexts(tmp_path: Path) -> None:

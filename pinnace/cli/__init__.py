@@ -12,6 +12,7 @@ waiting/        until objects are as wanted
 logs/           what was logged, as it comes
 why/            the scheduler's explanation of a pod
 stories/        a cluster that is being broken, told: `demo` and `chaos`
+doctor/         what a cluster and this client need, and whether it is there
 local/          what the verbs of local clusters share
 terminal/       the standard streams, and what is drawn on a terminal
 

@@ -19,6 +19,7 @@ SECTIONS = {
         "status": "Show the processes of a local cluster.",
         "restart": "Start processes of a local cluster again.",
         "down": "Stop a local cluster.",
+        "doctor": "Find what is wrong with a cluster or this client.",
         "demo": "Stories that a real cluster tells.",
         "bench": "Measure pinnace on this machine.",
         "chaos": "Break a cluster on purpose, and judge what became of it.",

@@ -11,6 +11,7 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.config import ClientConfig, load
 from pinnace.client.kubeconfig import HINT, ConfigError
+from pinnace.runtime.tls import TlsFiles
 
 CONNECT_TIMEOUT = 2.0
 CERTIFICATES = "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`"
@@ -47,6 +48,19 @@ async def reach(config: ClientConfig) -> None:
     tried = ", ".join(f"{endpoint} ({trouble.what})" for endpoint, trouble in zip(endpoints, met, strict=True))
     hint = CERTIFICATES if all(trouble.distrust for trouble in met) else _way_out(config)
     raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
+
+
+async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str:
+    """Which build serves there. Raises ApiError, and OSError when the certificates cannot be used."""
+    from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo  # with gRPC: only when there is a server to ask
+    from pinnace.client.connection import Connection
+
+    connection = Connection([endpoint], tls=tls)
+    try:
+        answer = await connection.call("/pinnace.v1.Version/Get", GetVersionRequest(), VersionInfo, timeout=timeout)
+        return answer.version
+    finally:
+        await connection.close()
 
 
 def _way_out(config: ClientConfig) -> str:

@@ -29,8 +29,8 @@ data_dir_option = click.option(
 def present_data_dir(settings: Settings, named: Path | None) -> Path:
     """The folder of the local cluster that is meant: what --data-dir says, that of --context, $PINNACE_DATA_DIR, that of the
     cluster that commands talk to, or the default one. Raises Failure when --context names no local cluster."""
-    if named is not None and not (settings.context and _by_environment()):
-        return named
+    if (found := named_data_dir(settings, named)) is not None:
+        return found
     if settings.context:
         found = configuration(settings).data_dir
         if found is None:
@@ -41,6 +41,11 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
         if found := load(settings.server).data_dir:
             return found
     return default_data_dir()
+
+
+def named_data_dir(settings: Settings, named: Path | None) -> Path | None:
+    """What --data-dir says, or $PINNACE_DATA_DIR, which --context goes before. None: neither says anything."""
+    return None if settings.context and _by_environment() else named
 
 
 def _by_environment() -> bool:

@@ -8,7 +8,7 @@ import click
 
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import Failure
-from pinnace.cli.servers import configuration, reach
+from pinnace.cli.servers import configuration, reach, version_of
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note
 from pinnace.client.config import ClientConfig
@@ -58,20 +58,14 @@ def text(versions: Mapping[str, str]) -> str:
 
 async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
     """The versions of the servers that answer, by endpoint. Raises Failure when none does, and ApiError."""
-    from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo  # with gRPC: only when there is a server to ask
-    from pinnace.client.connection import Connection
-    from pinnace.client.errors import Unavailable
+    from pinnace.client.errors import Unavailable  # with gRPC: only when there is a server to ask
 
     async def ask(endpoint: str) -> str | None:
-        connection = Connection([endpoint], tls=config.tls)
         try:
-            request = GetVersionRequest()
-            return (await connection.call("/pinnace.v1.Version/Get", request, VersionInfo, timeout=timeout)).version
+            return await version_of(endpoint, config.tls, timeout)
         except Unavailable as error:
             note(error.message)
             return None
-        finally:
-            await connection.close()
 
     await reach(config)
     answers = await asyncio.gather(*map(ask, config.endpoints))

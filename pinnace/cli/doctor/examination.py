@@ -1,0 +1,100 @@
+"""Which checks there are, and in which order: what is known of the servers decides whether they are asked."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from pinnace.cli.doctor import configuration, machine, processes, servers
+from pinnace.cli.doctor.finding import Check, Finding, Level, ok, problem, run
+from pinnace.cli.settings import Settings
+from pinnace.client.config import ClientConfig
+from pinnace.client.kubeconfig import config_path
+from pinnace.cluster.errors import FolderError
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import ELECTION, default_data_dir, pki_folder
+from pinnace.cluster.state import ClusterState
+
+LOCAL_CERTIFICATES = "`pinnace down` and `pinnace up`: a new cluster has new ones"
+CERTIFICATES = "`pinnace pki` makes new ones, where its authority is"
+
+
+async def examine(settings: Settings, data_dir: Path | None, deadline: float) -> list[Finding]:
+    """`deadline`: seconds for each check. `data_dir`: of the local cluster; None: that of the context, or the default one."""
+    config: ClientConfig | None = None
+    state: ClusterState | None = None
+
+    def configured() -> Sequence[Finding]:
+        nonlocal config
+        config, found = configuration.configuration(settings)
+        return found
+
+    known = await run([Check("configuration", configured)], deadline)
+    elsewhere = data_dir is None and config is not None and config.data_dir is None
+    folder = data_dir or (config.data_dir if config is not None else None) or default_data_dir()
+
+    def local() -> Sequence[Finding]:
+        nonlocal state
+        try:
+            state = Folder(folder).read()
+        except FolderError as error:
+            return [problem("cluster", error.message, error.hint)]
+        if state is not None:
+            return []
+        if config is not None and config.data_dir == folder:
+            hint = "`pinnace up` starts one; `pinnace down` removes the context"
+            return [problem("cluster", f"there is none in {folder}, where the context says it is", hint)]
+        return [ok("cluster", f"none has been started in {folder}")]
+
+    here = [] if elsewhere else [Check("cluster", local)]
+    known += await run([*_of_machine(folder, elsewhere=elsewhere), *here], deadline)
+    running = [Check("processes", partial(processes.processes, state))] if state is not None else []
+    known += await run([*_of_files(config, state), *running], deadline)
+    if config is not None:
+        known += await _of_servers(config, state, deadline)
+    return known
+
+
+def _of_machine(folder: Path, *, elsewhere: bool) -> list[Check]:
+    always = [
+        Check("python", machine.python),
+        Check("packages", machine.packages),
+        Check("etcd", partial(machine.etcd, elsewhere=elsewhere)),
+    ]
+    local = [
+        Check("disk", partial(machine.disk, folder)),
+        Check("memory", machine.memory),
+        Check("files", machine.files),
+        Check("ports", machine.ports),
+    ]
+    return always if elsewhere else [*always, *local]
+
+
+def _of_files(config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
+    """Keys and certificates, each once."""
+    tls = config.tls if config is not None else None
+    keys, certificates = set[Path](), set[Path]()
+    if tls is not None:
+        keys |= {path for path in (config_path() if tls.token else tls.key,) if path is not None}
+        certificates |= {path for path in (tls.ca, tls.cert) if path is not None}
+    if state is not None:
+        pki = pki_folder(state.spec.data_dir)
+        keys |= set(pki.rglob("*.key"))
+        certificates |= set(pki.rglob("*.crt"))
+    hint = CERTIFICATES if state is None else LOCAL_CERTIFICATES
+    return [
+        Check("keys", partial(configuration.keys, sorted(keys))),
+        Check("certificates", partial(configuration.certificates, sorted(certificates), hint)),
+    ]
+
+
+async def _of_servers(config: ClientConfig, state: ClusterState | None, deadline: float) -> list[Finding]:
+    found = await run([Check("server", partial(servers.server, config, each)) for each in config.endpoints], deadline)
+    if all(each.level is Level.PROBLEM for each in found):
+        return found
+    ours = state is not None and not set(config.endpoints).isdisjoint(state.endpoints)
+    expected = processes.elections(state) if state is not None and ours else [ELECTION]
+    more = [
+        Check("clock", partial(servers.clock, config)),
+        Check("leaders", partial(servers.leaders, config, expected)),
+    ]
+    return found + await run(more, deadline)

@@ -1,0 +1,35 @@
+"""The processes of a local cluster: does each run, and is it ready."""
+
+import asyncio
+from collections.abc import Sequence
+
+from pinnace.cli.doctor.finding import Finding, ok, problem
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.ports import is_free
+from pinnace.cluster.spec import ELECTIONS, default_data_dir
+from pinnace.cluster.state import ClusterState, ProcessRecord
+from pinnace.cluster.view import unready
+
+
+async def processes(state: ClusterState) -> Sequence[Finding]:
+    why = await asyncio.gather(*map(unready, state.processes))
+    found = [_unwell(state, record, reason) for record, reason in zip(state.processes, why, strict=True) if reason]
+    return found or [ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]
+
+
+def elections(state: ClusterState) -> list[str]:
+    """That should have a leader."""
+    return [election for component, election in ELECTIONS.items() if state.of(component)]
+
+
+def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
+    folder = state.spec.data_dir
+    where = "" if folder == default_data_dir() else f" --data-dir {folder}"
+    log = f"its log is {Folder(folder).log(record.name)}"
+    if reason != "not running":
+        return problem("processes", f"{record.name} is not ready: {reason}", log)
+    taken = [each for each in {record.plan.address, record.plan.http} if not is_free(each)]
+    if taken:
+        hint = "see which with `ss -ltnp`, and end it, or start the cluster anew: pinnace down, pinnace up"
+        return problem("processes", f"{record.name} does not run, and another program has {taken[0]}", hint)
+    return problem("processes", f"{record.name} does not run", f"pinnace restart{where} {record.name}; {log}")

@@ -1,0 +1,72 @@
+"""The configuration, who can read keys, and how long certificates last."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.doctor.configuration import certificates, configuration, keys
+from pinnace.cli.doctor.finding import Level
+from pinnace.cli.settings import Settings
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_context
+from pinnace.pki import Authority, Subject
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.delenv("PINNACE_SERVER", raising=False)
+    return tmp_path / "config"
+
+
+def test_a_configuration_that_is_not_there_is_no_problem(file: Path) -> None:
+    config, (found,) = configuration(Settings())
+    assert config is None and found.level is Level.WARNING and "pinnace up" in found.hint
+    assert configuration(Settings(server="a:1"))[0] == ClientConfig(("a:1",))
+
+
+def test_a_context_that_leads_somewhere(file: Path) -> None:
+    write_context("far", ClientConfig(("far:1",)))
+    config, (found,) = configuration(Settings())
+    assert config == ClientConfig(("far:1",)) and found.message == f'{file}, context "far": far:1'
+    config, (found,) = configuration(Settings(context="gone"))
+    assert config is None and (found.level, "(known: far)" in found.message) == (Level.PROBLEM, True)
+    file.write_text("kind: Pod")
+    assert configuration(Settings())[1][0].level is Level.PROBLEM
+
+
+def test_keys_that_others_can_read(tmp_path: Path) -> None:
+    mine, open_to_all, gone = (tmp_path / name for name in ("mine", "all", "gone"))
+    for path, mode in ((mine, 0o600), (open_to_all, 0o644)):
+        path.touch()
+        path.chmod(mode)
+    assert [each.level for each in keys([mine])] == [Level.OK]
+    warned, missing = keys([mine, open_to_all, gone])
+    assert (warned.level, warned.hint) == (Level.WARNING, f"chmod 600 {open_to_all}")
+    assert (missing.level, missing.message) == (Level.PROBLEM, f"{gone}: No such file or directory")
+    assert keys([]) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "days", "level"),
+    [(0, 365, Level.OK), (0, 20, Level.WARNING), (-30, 20, Level.PROBLEM), (1, 365, Level.PROBLEM)],
+)
+def test_certificates_that_end_or_have_not_begun(tmp_path: Path, made: int, days: int, level: Level) -> None:
+    authority = Authority.create("ca", NOW)
+    pair = authority.issue(Subject("me"), NOW + timedelta(days=made), lifetime=timedelta(days=days))
+    (tmp_path / "me.crt").write_bytes(pair.certificate)
+    assert [each.level for each in certificates([tmp_path / "me.crt"], "make new ones", NOW)] == [level]
+
+
+def test_what_is_no_certificate(tmp_path: Path) -> None:
+    (tmp_path / "odd.crt").write_text("-")
+    odd, gone = certificates([tmp_path / "odd.crt", tmp_path / "gone.crt"], "make new ones", NOW)
+    assert (odd.level, odd.message, odd.hint) == (
+        Level.PROBLEM,
+        f"{tmp_path / 'odd.crt'}: it is no certificate in PEM",
+        "make new ones",
+    )
+    assert gone.level is Level.PROBLEM

@@ -1,0 +1,49 @@
+"""Checks: all at once, in their order, none for longer than its deadline."""
+
+import asyncio
+import threading
+from functools import partial
+
+from pinnace.cli.doctor.finding import Check, Finding, Level, ok, problem, run, text, warning
+
+
+def test_a_line_for_each_and_what_to_do_below() -> None:
+    assert text([ok("python", "3.12"), warning("keys", "others can read a\nb", "chmod 600 a")]).splitlines() == [
+        "ok       python         3.12",
+        "warning  keys           others can read a b",
+        "                        hint: chmod 600 a",
+    ]
+
+
+async def test_findings_keep_the_order_of_the_checks() -> None:
+    async def late(name: str) -> list[Finding]:
+        await asyncio.sleep(0.01)
+        return [ok(name, "late")]
+
+    found = await run([Check("a", partial(late, "a")), Check("b", lambda: [ok("b", "at once"), ok("b", "twice")])])
+    assert [each.check for each in found] == ["a", "b", "b"]
+
+
+async def test_a_check_that_hangs_or_fails_has_found_that() -> None:
+    ever = threading.Event()
+
+    def hangs() -> list[Finding]:
+        ever.wait()
+        return []
+
+    async def waits() -> list[Finding]:
+        await asyncio.Event().wait()
+        return []
+
+    def fails() -> list[Finding]:
+        raise OSError("no such device")
+
+    checks = [Check("disk", hangs), Check("server", waits), Check("files", fails)]
+    found = await asyncio.wait_for(run(checks, 0.05), 5)
+    ever.set()
+    assert [(each.level, each.check, each.message) for each in found] == [
+        (Level.PROBLEM, "disk", "could not be checked in 0.05 s"),
+        (Level.PROBLEM, "server", "could not be checked in 0.05 s"),
+        (Level.PROBLEM, "files", "could not be checked: OSError: no such device"),
+    ]
+    assert problem("disk", "x").hint == ""

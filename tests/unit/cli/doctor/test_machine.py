@@ -1,0 +1,72 @@
+"""What the machine has, against what is needed."""
+
+import os
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.doctor import machine
+from pinnace.cli.doctor.finding import Finding, Level
+
+
+def the_only(found: object) -> Finding:
+    assert isinstance(found, list) and len(found) == 1
+    assert isinstance(found[0], Finding)
+    return found[0]
+
+
+def test_this_machine_runs_these_tests() -> None:
+    assert the_only(machine.python()).level is Level.OK
+    assert the_only(machine.packages()).level is Level.OK
+    assert the_only(machine.ports()).level is Level.OK
+
+
+def test_a_python_that_is_too_old() -> None:
+    found = the_only(machine.python((3, 9, 2)))
+    assert (found.level, found.message) == (Level.PROBLEM, "3.9.2, and 3.11 is needed")
+
+
+def test_packages_are_compared_as_numbers_and_extras_are_left_out() -> None:
+    def installed(name: str) -> str:
+        if name == "gone":
+            raise PackageNotFoundError
+        return {"grpcio": "1.100.0", "protobuf": "7.9rc1"}[name]
+
+    needed = ["grpcio>=1.83", "protobuf>=7.35.1", "gone>=1", 'pytest>=8; extra == "dev"']
+    found = the_only(machine.packages(needed, installed))
+    assert (found.level, found.message) == (Level.PROBLEM, "protobuf is 7.9rc1, and 7.35.1 is needed; gone is not installed")
+    assert the_only(machine.packages(needed[:1], installed)).message == "all 1 are new enough"
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [("3.4.23", Level.OK), ("3.5.1", Level.WARNING), ("3.5.9", Level.OK), ("", Level.PROBLEM)]
+)
+def test_etcd(version: str, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    etcd = tmp_path / "etcd"
+    etcd.write_text(f"#!/bin/sh\necho 'etcd Version: {version}'\n")
+    etcd.chmod(0o755)
+    monkeypatch.setenv("ETCD_BIN", str(etcd))
+    assert the_only(machine.etcd(elsewhere=False)).level is level
+    if level is Level.PROBLEM:
+        assert the_only(machine.etcd(elsewhere=True)).level is Level.WARNING, "nobody starts a cluster here"
+
+
+@pytest.mark.parametrize(("free", "level"), [(10 << 30, Level.OK), (1 << 30, Level.WARNING), (1 << 20, Level.PROBLEM)])
+def test_room_on_the_disk(free: int, level: Level, tmp_path: Path) -> None:
+    assert the_only(machine.disk(tmp_path / "not" / "there", free)).level is level
+
+
+def test_memory_and_open_files() -> None:
+    assert [the_only(machine.memory(size << 20)).level for size in (100, 500, 5000)] == [
+        Level.PROBLEM,
+        Level.WARNING,
+        Level.OK,
+    ]
+    assert [the_only(machine.files(most)).level for most in (64, 512, 4096, -1)] == [
+        Level.PROBLEM,
+        Level.WARNING,
+        Level.OK,
+        Level.OK,
+    ]
+    assert the_only(machine.disk(Path(os.sep))).message.endswith("free for /")

@@ -5,6 +5,7 @@ do so when they start. A wheel and an sdist have it with them from where they we
 git has none, and is told apart by its version only.
 """
 
+import os
 import subprocess
 from functools import cache
 from importlib import metadata
@@ -34,8 +35,13 @@ def _described(root: Path) -> str:
     try:
         described = subprocess.run(
             ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--exclude=*"],
-            cwd=root, capture_output=True, text=True, timeout=10, check=False,
+            cwd=root, env=_elsewhere(), capture_output=True, text=True, timeout=10, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return described.stdout.strip()
+
+
+def _elsewhere() -> dict[str, str]:
+    """The environment, without what git says of the repository in which a hook of it runs."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

@@ -5,6 +5,7 @@ from typing import Any
 
 from pinnace.api.codec import to_dict
 from pinnace.api.manifest import ManifestError, load
+from pinnace.api.merge import Key, key_of
 from pinnace.api.resources import Object, Resource
 from pinnace.api.unmodelled import revised
 from pinnace.cli.objects.written import completed, written
@@ -46,21 +47,63 @@ def read(resource: Resource[Any], before: Object, text: str, source: str) -> dic
 
 
 async def save(client: ResourceClient[Any], before: Object, edited: dict[str, Any]) -> bool:
-    """Did it change anything? Raises Conflict when somebody else has changed meanwhile what was edited, and other ApiErrors."""
+    """Did it change anything? What others have changed meanwhile stays. Raises Conflict where that is the same thing, and other
+    ApiErrors."""
+    base = written(to_dict(before))
     live: Any = before
-    for attempt in range(1, ATTEMPTS + 1):
+    overtaken: Conflict | None = None
+    for _ in range(ATTEMPTS):
         form = to_dict(live)
-        new = revised(client.resource, live, form, completed(edited, form))
+        try:
+            wanted = merged(base, edited, written(form))
+        except Clash:
+            break
+        new = revised(client.resource, live, form, completed(wanted, form))
         if new == live:
-            return False
+            return overtaken is not None  # then the connection sent it twice, as an answer was lost; or others did the same
         try:
             await client.update(new)
-        except Conflict:
+        except Conflict as conflict:
+            overtaken = conflict
             live = await client.get(before.metadata.name, before.metadata.namespace)
-            if written(to_dict(live)) == written(to_dict(new)):  # the connection sent it twice, as an answer was lost
-                return True
-            if attempt == ATTEMPTS or written(to_dict(live)) != written(to_dict(before)):
-                raise
         else:
             return True
-    raise AssertionError("unreachable")
+    assert overtaken is not None, "what nobody has changed does not clash"
+    raise overtaken
+
+
+class Clash(Exception):
+    """Both have changed the same thing, each in another way."""
+
+
+def merged(base: Any, mine: Any, theirs: Any, name: str = "") -> Any:
+    """What both have made of `base`, the value of the field `name`. Raises Clash."""
+    if mine in (base, theirs):
+        return theirs
+    if theirs == base:
+        return mine
+    if all(isinstance(each, dict) for each in (base, mine, theirs)):
+        return _merged(base, mine, theirs)
+    if all(isinstance(each, list) for each in (base, mine, theirs)):
+        items = [_by_key(name, each) for each in (base, mine, theirs)]
+        if all(each is not None for each in items):
+            return list(_merged(*items).values())
+    raise Clash
+
+
+_GONE = object()
+
+
+def _merged(base: Any, mine: Any, theirs: Any) -> dict[Any, Any]:
+    found = {}
+    for key in {**mine, **theirs}:
+        value = merged(base.get(key, _GONE), mine.get(key, _GONE), theirs.get(key, _GONE), str(key))
+        if value is not _GONE:
+            found[key] = value
+    return found
+
+
+def _by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:
+    """None: nothing tells them apart."""
+    found = {key: item for item in items if (key := key_of(name, item)) is not None}
+    return found if len(found) == len(items) else None

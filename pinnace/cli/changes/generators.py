@@ -20,12 +20,13 @@ def namespace(name: str) -> Item:
     return NAMESPACES, made
 
 
-def deployment(name: str, namespace: str, image: str, replicas: int, command: Sequence[str]) -> Item:
+def deployment(name: str, namespace: str, images: Sequence[str], replicas: int, command: Sequence[str]) -> Item:
+    """Images that are called alike make containers of one name, which the server refuses."""
     made = Deployment()
     made.metadata.name, made.metadata.namespace = name, namespace
     made.spec.replicas = replicas
     template = made.spec.template
-    _fill(template, image, command)
+    _fill(template, images, command)
     for labels in (made.metadata.labels, made.spec.selector.matchLabels, template.metadata.labels):
         labels[LABEL] = name
     return DEPLOYMENTS, made
@@ -34,7 +35,7 @@ def deployment(name: str, namespace: str, image: str, replicas: int, command: Se
 def job(name: str, namespace: str, image: str, command: Sequence[str]) -> Item:
     made = Job()
     made.metadata.name, made.metadata.namespace = name, namespace
-    _fill(made.spec.template, image, command)
+    _fill(made.spec.template, (image,), command)
     made.spec.template.spec.restartPolicy = "Never"
     return JOBS, made
 
@@ -45,5 +46,6 @@ def container_name(image: str) -> str:
     return re.sub("[^a-z0-9-]", "-", name)[:_LONGEST_NAME].strip("-") or "main"
 
 
-def _fill(template: PodTemplateSpec, image: str, command: Sequence[str]) -> None:
-    template.spec.containers.add(name=container_name(image), image=image, command=command)
+def _fill(template: PodTemplateSpec, images: Sequence[str], command: Sequence[str]) -> None:
+    for image in images:
+        template.spec.containers.add(name=container_name(image), image=image, command=command)

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
+from pinnace.api.resources import by_name
 from pinnace.cli import options
 from pinnace.cli.changes import generators
 from pinnace.cli.changes.apply_decisions import in_order
@@ -24,6 +25,16 @@ from pinnace.client.errors import ApiError
 CLIENT, SERVER = "client", "server"
 SIMPLE = ("namespace", "deployment", "job")
 """What can be created without a manifest."""
+
+
+class Kinds(DefaultGroup):
+    """Its verbs are kinds, and go by all the names of these."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        resource = by_name(args[0]) if args else None
+        if resource is not None and (kind := resource.kind.lower()) in SIMPLE:
+            args = [kind, *args[1:]]
+        return super().parse_args(ctx, args)
 
 
 class How(NamedTuple):
@@ -51,7 +62,7 @@ def _how(function: Callable[..., Any]) -> Callable[..., Any]:
     return output(dry_run(function))
 
 
-@click.group("create", cls=DefaultGroup, default="file")
+@click.group("create", cls=Kinds, default="file")
 def create() -> None:
     """Create objects: those of manifests, or simple ones without a manifest.
 
@@ -121,7 +132,7 @@ def namespace(settings: Settings, name: str, dry_run: str, output: str | None) -
 )
 @click.argument("name")
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARGUMENT...]]")
-@click.option("--image", required=True, metavar="IMAGE", help="What its containers run.")
+@click.option("--image", "images", required=True, multiple=True, metavar="IMAGE", help="Of a container; may be repeated.")
 @click.option(
     "-r", "--replicas", type=click.IntRange(0, options.MOST_REPLICAS), default=1, show_default=True, help="How many pods."
 )
@@ -130,14 +141,18 @@ def deployment(
     settings: Settings,
     name: str,
     command: tuple[str, ...],
-    image: str,
+    images: tuple[str, ...],
     replicas: int,
     dry_run: str,
     output: str | None,
 ) -> None:
-    """Create a deployment of pods with one container, which are labelled app=NAME."""
+    """Create a deployment. Its pods have a container for each image, and the label app=NAME."""
+    if command and len(images) > 1:
+        raise usage(
+            "a command is for one container, and there are several images", hint="write a manifest: --dry-run=client -o yaml"
+        )
     how = How(dry_run, output)
-    _create_one(settings, lambda space: generators.deployment(name, space, image, replicas, command), how)
+    _create_one(settings, lambda space: generators.deployment(name, space, images, replicas, command), how)
 
 
 @verb("job", examples="pinnace create job pi --image perl -- perl -Mbignum=bpi -wle 'print bpi(2000)'")

@@ -60,9 +60,9 @@ def _edit(settings: Settings, resource: Resource[Any], obj: Object) -> None:
     text = dump("yaml", written(to_dict(obj)))
     seen, complaints = text, list[str]()
     while True:
-        file.write_text(page(seen, complaints), encoding="utf-8")
-        click.edit(filename=str(file), editor=os.environ.get("KUBE_EDITOR"))
-        saved = body(file.read_text(encoding="utf-8"))
+        shown = page(seen, complaints)
+        file.write_text(shown, encoding="utf-8")
+        saved = body(_edited(file, shown))
         if not saved.strip() or saved == text:
             file.unlink()
             note(f"{name}: nothing was changed")
@@ -84,6 +84,21 @@ def _edit(settings: Settings, resource: Resource[Any], obj: Object) -> None:
         else:
             file.unlink()
             return
+
+
+def _edited(file: Path, shown: str) -> str:
+    """What the editor has left. Raises Failure when it has failed, or left no text."""
+    try:
+        click.edit(filename=str(file), editor=os.environ.get("KUBE_EDITOR") or None)
+        return file.read_text(encoding="utf-8")
+    except click.ClickException as error:
+        said = error.format_message()
+    except UnicodeDecodeError as error:
+        said = f"not a text in UTF-8: {error.reason} at byte {error.start}"
+    if file.read_bytes() == shown.encode():
+        file.unlink()
+        raise usage(said, hint="nothing was changed; $KUBE_EDITOR, $VISUAL or $EDITOR says which editor to use")
+    raise usage(said, hint=f"nothing was changed; what you wrote is in {file}")
 
 
 def _store(settings: Settings, name: str, resource: Resource[Any], obj: Object, edited: dict[str, Any]) -> None:

@@ -48,6 +48,10 @@ async def test_simple_ones_need_no_manifest(pinnace: Commands) -> None:
     command = await pinnace("get", "job", "one", "-o", "jsonpath={.spec.template.spec.containers[0].command}")
     assert command.out.strip() == '["sh","-c","exit 0"]'
     assert (await pinnace("create", "deployment", "web")).code == 2
+    assert (await pinnace("create", "deploy", "two", "--image", "a:1", "--image", "b:2")).code == 0
+    images = await pinnace("get", "deploy", "two", "-o", "jsonpath={.spec.template.spec.containers[*].image}")
+    assert images.out.split() == ["a:1", "b:2"]
+    assert (await pinnace("create", "deploy", "three", "--image", "a", "--image", "b", "--", "sh")).code == 2
     other = await pinnace("create", "service", "web")
     assert (other.code, other.errors[0]) == (2, 'error: "service" needs a manifest')
 

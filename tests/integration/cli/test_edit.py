@@ -95,22 +95,32 @@ async def test_what_stays_wrong_is_given_up_and_kept(pinnace: Commands, editor: 
     assert f"what you wrote is in {tmp_path}/pinnace-edit-" in done.errors[-1]
 
 
-async def test_who_was_overtaken_undoes_nothing(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
-    """A change of the status is no matter; one of what was edited is a conflict, and what was written is kept."""
-    server = ",".join(pinnace.servers)
-    patch = " ".join(command("--server", server, "patch", "pod", "a"))
-    beside = f"""{patch} --subresource status -p '{{"status": {{"message": "well"}}}}' >&2"""
+async def test_what_others_change_meanwhile_stays_and_the_same_thing_is_a_conflict(
+    pinnace: Commands, editor: Editor, tmp_path: Path
+) -> None:
+    patch = " ".join(command("--server", ",".join(pinnace.servers), "patch", "pod", "a"))
+    beside = f"""{patch} -p '{{"metadata": {{"labels": {{"by": "another"}}}}}}' >&2"""
     done = await edit(pinnace, editor(f'{beside}; sed -i s/app:1/app:2/ "$1"'), tmp_path)
     assert (done.code, done.out) == (0, "pod/a edited\n"), done.err
-    beside = f"""{patch} -p '{{"metadata": {{"labels": {{"by": "another"}}}}}}' >&2"""
+    assert (await pinnace("get", "pods", "-l", "by=another", "-o", "name")).lines == ["pod/a"]
+    assert await image(pinnace) == "app:2"
+    beside = f"""{patch} -p '{{"spec": {{"containers": [{{"name": "main", "image": "theirs"}}]}}}}' >&2"""
     done = await edit(pinnace, editor(f'{beside}; sed -i s/app:2/app:3/ "$1"'), tmp_path)
     assert (done.code, done.out) == (4, "")
-    assert await image(pinnace) == "app:2"
+    assert await image(pinnace) == "theirs"
     assert "image: app:3" in kept(tmp_path)[0]
 
 
 async def test_an_editor_that_fails_is_no_change(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
-    done = await edit(pinnace, editor("exit 3"), tmp_path)
-    assert (done.code, done.out) == (2, "")
-    assert (await edit(pinnace, "/no/such/editor", tmp_path)).code == 2
+    for script in ("exit 3", "/no/such/editor"):
+        done = await edit(pinnace, editor(script), tmp_path)
+        assert (done.code, done.out, kept(tmp_path)) == (2, "", [])
     assert (await edit(pinnace, "true", tmp_path, what="pods")).code == 2
+
+
+async def test_what_an_editor_has_spoilt_is_kept(pinnace: Commands, editor: Editor, tmp_path: Path) -> None:
+    for script in ('echo "x: y" >> "$1"; exit 3', r"""printf 'x: "\344"' >> "$1" """):
+        done = await edit(pinnace, editor(script), tmp_path)
+        assert done.code == 2
+        path = done.errors[-1].rpartition(" ")[2]
+        assert path.startswith(f"{tmp_path}/pinnace-edit-")

@@ -40,6 +40,19 @@ def test_of_a_checkout_git_says_it(sources: Path) -> None:
     assert commit_of(sources) == f"{head}-dirty"
 
 
+def test_it_is_not_that_of_the_repository_whose_hook_runs(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = sources / "other"
+    other.mkdir()
+    for folder in (other, sources):
+        git(folder, "init")
+        (folder / "name").write_text(folder.name)
+        git(folder, "add", "name")
+        git(folder, "commit", "--message", folder.name)
+    head = git(sources, "rev-parse", "--short", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert commit_of(sources).removesuffix("-dirty") == head
+
+
 def test_of_what_was_built_the_build_says_it(sources: Path) -> None:
     """Also when it is installed below somebody else's repository."""
     git(sources.parent, "init")

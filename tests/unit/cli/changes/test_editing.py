@@ -1,11 +1,13 @@
 """What `edit` makes of what comes back."""
 
+from typing import Any
+
 import pytest
 
 from pinnace.api.manifest import ManifestError
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import NAMESPACES, PODS
-from pinnace.cli.changes.editing import body, page, read
+from pinnace.cli.changes.editing import Clash, body, merged, page, read
 from pinnace.cli.objects.written import completed, written
 from tests.builders import make_pod
 
@@ -52,3 +54,32 @@ def test_what_people_do_not_write_is_left_out_and_put_back() -> None:
     cleared = {"kind": "Pod", "metadata": {"name": "a"}, "status": {"phase": "Failed"}}
     metadata = {"name": "a", "uid": "u", "resourceVersion": "7", "annotations": {LAST_APPLIED: "{}"}}
     assert completed(cleared, LIVE) == {"kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}}
+
+
+BASE = {"replicas": 1, "labels": {"app": "web"}, "containers": [{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}]}
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "both"),
+    [
+        ({"replicas": 2}, {"labels": {"app": "web", "by": "hand"}}, {"replicas": 2, "labels": {"app": "web", "by": "hand"}}),
+        ({"replicas": 2}, {"replicas": 2}, {"replicas": 2}),
+        ({"labels": {}}, {"labels": {"app": "web", "x": "y"}}, {"labels": {"x": "y"}}),
+        (
+            {"containers": [{"name": "a", "image": "a:2"}, {"name": "b", "image": "b:1"}]},
+            {"containers": [{"name": "b", "image": "b:2"}, {"name": "a", "image": "a:1"}, {"name": "c"}]},
+            {"containers": [{"name": "a", "image": "a:2"}, {"name": "b", "image": "b:2"}, {"name": "c"}]},
+        ),
+        ({"replicas": 2}, {"replicas": 3}, None),
+        ({"labels": {}}, {"labels": {"app": "other"}}, None),
+        ({"args": ["a"]}, {"args": ["b"]}, None),
+    ],
+)
+def test_what_two_have_changed_is_merged_unless_it_is_the_same_thing(
+    mine: dict[str, Any], theirs: dict[str, Any], both: dict[str, Any] | None
+) -> None:
+    if both is None:
+        with pytest.raises(Clash):
+            merged(BASE, BASE | mine, BASE | theirs)
+    else:
+        assert merged(BASE, BASE | mine, BASE | theirs) == BASE | both

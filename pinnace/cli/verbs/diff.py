@@ -44,6 +44,8 @@ def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, valida
     try:
         manifests = in_order(read(filenames, recursive=recursive, validate=validate))
         run(settings, compare)
+    except BrokenPipeError:
+        raise
     except Exception as error:
         raise Reported(max(told(error, settings), ExitCode.USAGE)) from error
     if found:

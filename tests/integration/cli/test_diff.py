@@ -1,8 +1,10 @@
 """`diff`: what `apply` would change, what it is silent about, and how it ends."""
 
+import asyncio
+import os
 from pathlib import Path
 
-from tests.integration.cli.commands import Commands
+from tests.integration.cli.commands import PATIENCE, Commands, command
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 POD = """
@@ -48,3 +50,11 @@ async def test_it_ends_with_two_or_more_when_something_is_wrong(pinnace: Command
     done = await pinnace("diff", "-f", "-", stdin=POD + "---" + POD.replace("name: a", "name: b, namespace: none"))
     assert (done.code, done.lines[0]) == (3, "--- pod/a (live)")
     assert done.err.startswith("stdin:8: Error from server (NamespaceNotFound)")
+
+
+async def test_a_reader_that_leaves_is_no_error(pinnace: Commands) -> None:
+    script = " ".join(command("diff", "-f", str(EXAMPLES))) + " | true; echo ${PIPESTATUS[0]} >&2"
+    environment = {**os.environ, "PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": ",".join(pinnace.servers)}
+    shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
+    _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
+    assert err == b"141\n"

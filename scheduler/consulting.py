@@ -58,7 +58,7 @@ class Consulting:
         """By the filters."""
         nodes = self._cache.nodes
         feasible = framework.judge({}, pod, nodes.seen_at(pod.priority, pod.uid)).feasible
-        return [nodes.nodes[row] for row in np.flatnonzero(feasible).tolist()]
+        return [nodes.raw[row] for row in np.flatnonzero(feasible).tolist()]
 
     async def _settled(
         self, proposal: Proposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]

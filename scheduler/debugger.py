@@ -83,7 +83,7 @@ class Debugger:
     def _room(self, name: str) -> Room:
         nodes = self._cache.nodes
         row = nodes.row(name)
-        there = sorted(nodes.nodes[row].status.allocatable) if row is not None else []
+        there = sorted(nodes.raw[row].status.allocatable) if row is not None else []
         amounts = {resource: (int(nodes.free(resource)[row]), int(nodes.allocatable(resource)[row])) for resource in there}
         return Room(
             name,
@@ -103,7 +103,7 @@ class Debugger:
         for row, name in enumerate(nodes.names):
             if name not in known:
                 yield f"node {name}: only the cache has it"
-            elif (theirs := known[name].metadata.resourceVersion) != (ours := nodes.nodes[row].metadata.resourceVersion):
+            elif (theirs := known[name].metadata.resourceVersion) != (ours := nodes.raw[row].metadata.resourceVersion):
                 yield f"node {name}: the cache has version {ours}, the informer {theirs}"
 
     def _pods_differ(self) -> Iterator[str]:
@@ -124,7 +124,7 @@ class Debugger:
             for resource, amount in amounts:
                 sums[resource] += amount
         for name, row in zip(nodes.names, range(len(nodes)), strict=True):
-            for resource in used[name].keys() | nodes.nodes[row].status.allocatable.keys():
+            for resource in used[name].keys() | nodes.raw[row].status.allocatable.keys():
                 free = int(nodes.free(resource)[row])
                 right = int(nodes.allocatable(resource)[row]) - used[name][resource]
                 if free != right:

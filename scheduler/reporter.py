@@ -67,12 +67,12 @@ class Reporter:
         self._some = asyncio.Event()
 
     def scheduled(self, info: PodInfo, node: str) -> None:
-        self._recorder.event(info.pod, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
+        self._recorder.event(info.raw, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
 
     def failed(self, info: PodInfo, reason: str, message: str, nominated: str | None = None) -> None:
         """`reason` is the condition's: Unschedulable, or SchedulerError. `nominated`: where room is being made for the pod;
         empty: nowhere; None: nothing is known."""
-        self._recorder.event(info.pod, "Warning", "FailedScheduling", message)
+        self._recorder.event(info.raw, "Warning", "FailedScheduling", message)
         self._wanted[info.key] = _Wanted(info.uid, reason, message, nominated)
         self._some.set()
 

@@ -193,7 +193,7 @@ class Scheduler:
     def _conclude(self, queued: QueuedPod, outcome: Outcome, kept: str, token: int, began: float) -> None:
         """`kept`: the node where room was kept for the pod."""
         info, now = queued.info, self._clock.monotonic()
-        profile = info.pod.spec.schedulerName
+        profile = info.raw.spec.schedulerName
         if kept not in ("", self._cache.nodes.nominated.node_of(info.uid), self._cache.node_of(info.uid)):
             self._queue.wake(ClusterEvent(Change.POD_FREED, kept), self._cache.nodes, now)
         match outcome:

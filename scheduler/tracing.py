@@ -42,5 +42,5 @@ class PodTraces:
 
 def _kept(info: PodInfo) -> str:
     """The span that the pod was created in; "" when nobody keeps its trace."""
-    parent = info.pod.metadata.annotations.get(TRACE_ANNOTATION, "")
+    parent = info.raw.metadata.annotations.get(TRACE_ANNOTATION, "")
     return parent if parent.endswith(SAMPLED) else ""

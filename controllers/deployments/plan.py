@@ -38,7 +38,7 @@ def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, no
     made.update = [(before, after) for before, after in made.update if before != after]
     if new is not None:
         new = changed.get(new.metadata.name, new)
-        own = new.metadata.annotations[REVISION_ANNOTATION]
+        own = new.metadata.annotations.get(REVISION_ANNOTATION, "")
         made.revision = own if own != deployment.metadata.annotations.get(REVISION_ANNOTATION, "") else ""
     old = [changed[each.metadata.name] for each in old]
     made.status = _status(deployment, new, old, create, scaling_only, now)

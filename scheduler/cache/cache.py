@@ -53,7 +53,7 @@ class Cache:
                 self.nodes.by_priority.count(placed, 1)
             self._changed(name)
             return ClusterEvent(Change.NODE_ADDED, name)
-        event = ClusterEvent(between(self.nodes.nodes[row], node), name)
+        event = ClusterEvent(between(self.nodes.raw[row], node), name)
         self.nodes.update(node)
         self._changed(name)
         return event

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from functools import cached_property
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.readonly import read_only
 from pinnace.fit import pod_requests
 from scheduler.cache.pod_index import identity_of
 from scheduler.cache.pod_terms import Term, pod_terms
@@ -11,16 +12,22 @@ from scheduler.cache.used_volumes import PodVolumes, pod_volumes
 
 
 class PodInfo:
-    """One version of a pod. `pod` belongs to the informer: it must not be changed."""
+    """One version of a pod. `raw` is the informer's own object, for code that is known to change nothing: an index into one of
+    its maps puts in what was missing. Others are shown `pod`."""
 
     def __init__(self, pod: Pod) -> None:
         metadata = pod.metadata
-        self.pod = pod
+        self.raw = pod
         self.uid = metadata.uid
         self.namespace = metadata.namespace
         self.name = metadata.name
         self.priority = pod.spec.priority
         self.requests = pod_requests(pod)
+
+    @cached_property
+    def pod(self) -> Pod:
+        """To read."""
+        return read_only(self.raw)
 
     @property
     def key(self) -> str:
@@ -30,19 +37,19 @@ class PodInfo:
     @cached_property
     def volumes(self) -> PodVolumes | None:
         """The claims and disks that it uses, if any."""
-        return pod_volumes(self.pod) if len(self.pod.spec.volumes) else None
+        return pod_volumes(self.raw) if len(self.raw.spec.volumes) else None
 
     @cached_property
     def template(self) -> bytes:
         """Equal for pods that no plugin which looks at the spec alone can tell apart."""
-        return self.pod.spec.SerializeToString()
+        return self.raw.spec.SerializeToString()
 
     @cached_property
     def identity(self) -> Hashable:
         """Equal for pods that no selector can tell apart, and that state the same about other pods."""
-        return identity_of(self.pod)
+        return identity_of(self.raw)
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
         """What it states about other pods."""
-        return pod_terms(self.pod)
+        return pod_terms(self.raw)

@@ -13,7 +13,7 @@ class SomeNodes(NodeTable):
         self._some = rows
         numbers = range(len(nodes))[rows] if isinstance(rows, slice) else rows.tolist()
         self.names = [nodes.names[row] for row in numbers]
-        self.nodes = [nodes.nodes[row] for row in numbers]
+        self.raw = [nodes.raw[row] for row in numbers]
         self.used_ports = nodes.used_ports
         self.used_volumes = nodes.used_volumes
         self._rows = {name: row for row, name in enumerate(self.names)}

@@ -5,13 +5,14 @@ removed, so a row number means something only within one scheduling cycle. Array
 be changed, nor kept beyond the cycle.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.readonly import ReadOnlySequence
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
 from scheduler.cache.columns import Coded, Column
@@ -39,7 +40,8 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.nodes: list[Node] = []
+        self.raw: list[Node] = []
+        """The informer's own objects, as `PodInfo.raw`."""
         self.used_ports = UsedPorts()
         self.used_volumes = UsedVolumes()
         self._rows: dict[str, int] = {}
@@ -65,6 +67,11 @@ class NodeTable:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """To read, by row."""
+        return ReadOnlySequence(self.raw)
 
     @property
     def epoch(self) -> tuple[int, int]:
@@ -134,7 +141,7 @@ class NodeTable:
 
     def image(self, name: str) -> FloatArray:
         """The bytes of an image on each node; 0 where it is not."""
-        return self._images.sizes(name, self.nodes)
+        return self._images.sizes(name, self.raw)
 
     def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
         """The same nodes, with so much less of some resources free. A view, for the moment: nothing may be written to it."""
@@ -150,7 +157,7 @@ class NodeTable:
         name = node.metadata.name
         self._rows[name] = len(self.names)
         self.names.append(name)
-        self.nodes.append(node)
+        self.raw.append(node)
         self._amounts.append({})
         for column in self._columns():
             column.append(0)
@@ -170,8 +177,8 @@ class NodeTable:
         self._epoch += 1
         row = self._rows[node.metadata.name]
         old, new = self._amounts[row], fit.allocatable(node)
-        self._images.set(row, self.nodes[row], node)
-        self.nodes[row] = node
+        self._images.set(row, self.raw[row], node)
+        self.raw[row] = node
         self._amounts[row] = new
         for resource in old.keys() | new.keys():
             more = new.get(resource, 0) - old.get(resource, 0)
@@ -191,9 +198,9 @@ class NodeTable:
         row, last = self._rows.pop(name), self.names[-1]
         if last != name:
             self._rows[last] = row
-        self._images.remove(row, self.nodes[row])
-        self.names[row], self.nodes[row], self._amounts[row] = self.names[-1], self.nodes[-1], self._amounts[-1]
-        for values in (self.names, self.nodes, self._amounts):
+        self._images.remove(row, self.raw[row])
+        self.names[row], self.raw[row], self._amounts[row] = self.names[-1], self.raw[-1], self._amounts[-1]
+        for values in (self.names, self.raw, self._amounts):
             values.pop()
         for column in self._columns():
             column.remove(row)
@@ -227,7 +234,7 @@ class NodeTable:
             if len(self._texts) == _TEXT_COLUMNS:
                 del self._texts[next(iter(self._texts))]
             column = self._texts[where] = Coded(None)
-            for node in self.nodes:
+            for node in self.raw:
                 column.append(_text(node, where))
         return column
 

@@ -57,8 +57,8 @@ class WhatIf:
 
 def place(nodes: NodeTable, info: PodInfo, node: str) -> PlacedPod:
     """A pod that takes room on a node: its group knows of it, `count` does the rest."""
-    group = nodes.pods.place(info.pod, node, info.identity)
-    return PlacedPod(info.uid, info.key, info.priority, info.requests, node, group, info.volumes, start_time(info.pod))
+    group = nodes.pods.place(info.raw, node, info.identity)
+    return PlacedPod(info.uid, info.key, info.priority, info.requests, node, group, info.volumes, start_time(info.raw))
 
 
 def count(nodes: NodeTable, pod: PlacedPod) -> None:

@@ -85,7 +85,7 @@ def _unbound(pod: Pod) -> PodInfo:
 
 
 def _gated(framework: Framework, pod: PodInfo) -> str:
-    gates = [gate.name for gate in pod.pod.spec.schedulingGates]
+    gates = [gate.name for gate in pod.raw.spec.schedulingGates]
     if gates:
         return f"it has scheduling gates: {', '.join(gates)}; until they are removed it is not tried"
     if not framework.may_enqueue(pod):
@@ -95,7 +95,7 @@ def _gated(framework: Framework, pod: PodInfo) -> str:
 
 
 def _ungate(pod: PodInfo, found: Explanation) -> list[Remedy]:
-    gates = [gate.name for gate in pod.pod.spec.schedulingGates]
+    gates = [gate.name for gate in pod.raw.spec.schedulingGates]
     return (
         [Remedy(f"remove the scheduling {'gate' if len(gates) == 1 else 'gates'} {' and '.join(gates)}", [])] if gates else []
     )

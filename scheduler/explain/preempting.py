@@ -49,7 +49,7 @@ def preemption(framework: Framework, pod: PodInfo, cache: Cache, lower: Sequence
     would = (
         f"without pods of lower priority than {pod.priority}, {room} could take it; on {node} {listing(those)} would have to go"
     )
-    if pod.pod.spec.preemptionPolicy == NEVER:
+    if pod.raw.spec.preemptionPolicy == NEVER:
         return f"{would}; but its preemptionPolicy is Never"
     if not framework.profile.get(Point.POST_FILTER):
         return f"{would}; but no plugin of the profile preempts"

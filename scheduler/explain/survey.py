@@ -15,7 +15,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.interface import NormalizePlugin, PreScorePlugin
-from scheduler.framework.points import Point
+from scheduler.framework.points import Point, is_built_in
 from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, PluginError, Status
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.node_unschedulable import TAINT, NodeUnschedulable
@@ -103,7 +103,7 @@ def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes:
     refused = next((~result.passed for plugin, result in refusals if plugin == NodeUnschedulable.name), None)
     if refused is None:
         return np.zeros(len(nodes), np.bool_)
-    tolerations = list(pod.pod.spec.tolerations)
+    tolerations = list(pod.raw.spec.tolerations)
     only: BoolArray = nodes.taints.map(lambda taints: untolerated(taints, tolerations, HARD) == [TAINT], np.bool_)
     return refused & only
 
@@ -123,8 +123,7 @@ def scores(
             if isinstance(plugin, NormalizePlugin):
                 found = plugin.normalize(state, found, feasible)
             among = found[feasible]
-            foreign = not type(plugin).__module__.startswith("scheduler.plugins.")
-            if foreign and not (among.min() >= 0 and among.max() <= MAX_SCORE):
+            if not is_built_in(type(plugin)) and not (among.min() >= 0 and among.max() <= MAX_SCORE):
                 raise ValueError(f"scores must be from 0 to {MAX_SCORE:.0f}, got {among.min()} to {among.max()}")
         except Exception as error:
             raise PluginError(plugin.name, "Score", error) from error

@@ -37,11 +37,11 @@ class Extender:
         """Verbs."""
 
     def interested(self, pod: PodInfo) -> bool:
-        return interested(self._managed, pod.pod)
+        return interested(self._managed, pod.raw)
 
     async def filter(self, pod: PodInfo, nodes: Mapping[str, Node]) -> Objections:
         """`nodes`: by name, those that are left."""
-        answer = await self._transport.filter(pod.pod, list(nodes.values()))
+        answer = await self._transport.filter(pod.raw, list(nodes.values()))
         for name in answer.left:
             if name not in nodes:
                 raise self._wrong(FILTER, f'it claims a filtered node "{name}" which is not found in the input node list')
@@ -53,7 +53,7 @@ class Extender:
 
     async def prioritize(self, pod: PodInfo, nodes: Mapping[str, Node]) -> dict[str, float]:
         """By node, as much as its plugins' weighted scores."""
-        answer = await self._transport.prioritize(pod.pod, list(nodes.values()))
+        answer = await self._transport.prioritize(pod.raw, list(nodes.values()))
         for name, score in answer:
             if not 0 <= score <= MAX_PRIORITY:
                 raise self._wrong(PRIORITIZE, f"scores must be from 0 to {MAX_PRIORITY}, got {score} for node {name}")
@@ -62,7 +62,7 @@ class Extender:
 
     async def preempt(self, pod: PodInfo, victims: Mapping[str, Sacrifice]) -> Mapping[str, Demanded]:
         """By node. Those where it demands nothing are left out if its failures are ignored."""
-        answer = dict(await self._transport.preempt(pod.pod, victims))
+        answer = dict(await self._transport.preempt(pod.raw, victims))
         for node, demanded in list(answer.items()):
             if node not in victims:
                 raise self._wrong(PREEMPT, f'it claims node "{node}" which is not found in the input node list')

@@ -60,7 +60,7 @@ class Preemption(Protocol):
 class Handle(Protocol):
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         """All objects of a resource by "namespace/name", or "name": an informer's store, which is always as new as the table
-        of nodes when a term begins, and follows by itself. Do not change them. A plugin that wants others than pods and nodes
+        of nodes when a term begins, and follows by itself. To read. A plugin that wants others than pods and nodes
         names them in its class's attribute `needs`, a tuple of resources. Raises KeyError for one that nobody needs."""
         ...
 

@@ -12,7 +12,8 @@ from typing import Any, cast
 from scheduler.framework import interface
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import Plugin
-from scheduler.framework.points import METHODS
+from scheduler.framework.points import METHODS, is_built_in
+from scheduler.framework.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def find(spec: str) -> type[Plugin]:
 def make(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handle) -> Plugin:
     """An instance, with those of the arguments that the constructor names, whose shape is right. Raises PluginLoadError."""
     wanted = inspect.signature(plugin).parameters
-    offered: dict[str, Any] = {"args": args, "handle": handle}
+    offered: dict[str, Any] = {"args": args, "handle": handle if is_built_in(plugin) else Shown(handle)}
     if args and "args" not in wanted:
         raise PluginLoadError(f'plugin "{spec}": takes no args')
     try:

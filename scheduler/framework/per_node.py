@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.readonly import ReadOnlyMap
 from pinnace.fit.table import BoolArray
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
@@ -29,12 +30,18 @@ class NodeView:
 
     @property
     def node(self) -> Node:
-        """The API object; do not change it."""
+        """The API object, to read."""
         return self._nodes.nodes[self._row]
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return self.node.metadata.labels
+        """As a dict: KeyError for one that the node does not have."""
+        return ReadOnlyMap(self._nodes.raw[self._row].metadata.labels)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """As `labels`."""
+        return ReadOnlyMap(self._nodes.raw[self._row].metadata.annotations)
 
     def allocatable(self, resource: str) -> int:
         """What pods may use: millicores of cpu, bytes, or a count."""

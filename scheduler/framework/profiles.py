@@ -15,7 +15,7 @@ class Profiles:
         self._frameworks = frameworks
 
     def of(self, pod: PodInfo) -> Framework:
-        return self._frameworks[pod.pod.spec.schedulerName]
+        return self._frameworks[pod.raw.spec.schedulerName]
 
     def may_enqueue(self, pod: PodInfo) -> bool:
         return self.of(pod).may_enqueue(pod)

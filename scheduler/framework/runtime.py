@@ -27,7 +27,7 @@ from scheduler.framework.interface import (
     ScorePlugin,
     Sees,
 )
-from scheduler.framework.points import Point
+from scheduler.framework.points import Point, is_built_in
 from scheduler.framework.profile import Enabled, Profile, check
 from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed
 
@@ -134,7 +134,7 @@ class Framework:
 
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
         """Those of whose verdicts one must change before another attempt makes sense."""
-        may_preempt = self._makers_of_room and pod.pod.spec.preemptionPolicy != "Never"
+        may_preempt = self._makers_of_room and pod.raw.spec.preemptionPolicy != "Never"
         return diagnosis.all_plugins if may_preempt else diagnosis.plugins
 
     def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
@@ -245,7 +245,7 @@ def _scorer(enabled: Enabled) -> Scorer:
         enabled.weight,
         pre_score=plugin if isinstance(plugin, PreScorePlugin) else None,
         normalize=plugin if isinstance(plugin, NormalizePlugin) else None,
-        checked=not type(plugin).__module__.startswith("scheduler.plugins."),
+        checked=not is_built_in(type(plugin)),
     )
 
 

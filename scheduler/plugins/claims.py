@@ -68,11 +68,11 @@ def is_about_claims(event: ClusterEvent, pod: PodInfo) -> bool:
 
 def may_be_claim_of(pod: PodInfo, name: str) -> bool:
     """Has the pod, or one that is alike, a claim of this name?"""
-    sources = [volume.volumeSource for volume in pod.pod.spec.volumes]
+    sources = [volume.volumeSource for volume in pod.raw.spec.volumes]
     names = [source.persistentVolumeClaim.claimName for source in sources]
     return name in names or any(source.HasField("ephemeral") for source in sources)
 
 
 def _is_ephemeral(pod: PodInfo, key: str) -> bool:
-    names = (volume.name for volume in pod.pod.spec.volumes if volume.volumeSource.HasField("ephemeral"))
+    names = (volume.name for volume in pod.raw.spec.volumes if volume.volumeSource.HasField("ephemeral"))
     return any(key == f"{pod.namespace}/{pod.name}-{name}" for name in names)

@@ -83,17 +83,17 @@ class Coscheduling:
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, float, float]:
         """`since` is not looked at: a pod that has failed is as old as its group."""
-        group = group_of(pod.pod)
-        first = next(iter(self._members.under(group).values()), pod.pod)
+        group = group_of(pod.raw)
+        first = next(iter(self._members.under(group).values()), pod.raw)
         return -pod.priority, to_seconds(first.metadata.creationTimestamp), crc32(group.encode())
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        group = group_of(pod.pod)
+        group = group_of(pod.raw)
         if not group:
             return SKIP
-        enough = _enough(pod.pod)
+        enough = _enough(pod.raw)
         if not enough:
-            text = pod.pod.metadata.labels.get(MIN_AVAILABLE, "")
+            text = pod.raw.metadata.labels.get(MIN_AVAILABLE, "")
             return Status(f'label {MIN_AVAILABLE}: expected a whole number from 1, got "{text}"')
         there = len(self._members.under(group))
         if there < enough:
@@ -112,7 +112,7 @@ class Coscheduling:
         return event.pod is not None and NAME in event.pod.labels
 
     def post_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis) -> Status | None:
-        group = group_of(pod.pod)
+        group = group_of(pod.raw)
         if group not in self._gathering or (group == self._turn and self._leaving):
             return None
         others = {name: each for name, each in self._gathering.items() if name != group}
@@ -126,10 +126,10 @@ class Coscheduling:
         return Status(f"PodGroup {group} gets rejected due to Pod {pod.name} is unschedulable even after PostFilter.")
 
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        return None if group_of(pod.pod) else SKIP
+        return None if group_of(pod.raw) else SKIP
 
     def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
-        group = group_of(pod.pod)
+        group = group_of(pod.raw)
         if group in self._given_up:
             self._given_up[group].discard(pod.uid)
             if not self._given_up[group]:
@@ -142,10 +142,10 @@ class Coscheduling:
                 self._activate(self._turn)
 
     def permit(self, state: CycleState, pod: PodInfo, node: str) -> Wait | None:
-        group = group_of(pod.pod)
+        group = group_of(pod.raw)
         if not group:
             return None
-        if state[_ASSIGNED] + 1 >= _enough(pod.pod):
+        if state[_ASSIGNED] + 1 >= _enough(pod.raw):
             self._let_go(group)
             return None
         if group not in self._gathering:

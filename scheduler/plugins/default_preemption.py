@@ -61,7 +61,7 @@ class DefaultPreemption:
         preemption = self._handle.preemption
         if preemption is None:
             return None
-        if pod.pod.spec.preemptionPolicy == "Never":
+        if pod.raw.spec.preemptionPolicy == "Never":
             return Status(NEVER)
         metrics.PREEMPTIONS.inc()
         filters = preemption.filters(pod)
@@ -84,7 +84,7 @@ class DefaultPreemption:
         victims are still on their way out: then there will be more. A pod whose node is gone, or whose victims are, without
         making it fit, needs another."""
         preemption, row = self._handle.preemption, nodes.row(event.node)
-        if preemption is None or pod.pod.spec.preemptionPolicy == "Never":
+        if preemption is None or pod.raw.spec.preemptionPolicy == "Never":
             return False
         nominated = nodes.nominated.node_of(pod.uid) == event.node
         if row is None:

@@ -23,7 +23,7 @@ class ImageLocality:
         return None if nodes.report_images else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        spec = pod.pod.spec
+        spec = pod.raw.spec
         images = [tagged(container.image) for containers in (spec.initContainers, spec.containers) for container in containers]
         total: FloatArray = np.zeros(len(nodes))
         for image in images:

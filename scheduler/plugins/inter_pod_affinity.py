@@ -85,7 +85,7 @@ class InterPodAffinity:
         if event.change & Change.NODE_ADDED:
             row = nodes.row(event.node)
             near = _own(pod, Kind.AFFINITY)
-            return row is not None and all(term.topology_key in nodes.nodes[row].metadata.labels for term in near)
+            return row is not None and all(term.topology_key in nodes.raw[row].metadata.labels for term in near)
         required = [*_own(pod, Kind.AFFINITY), *_own(pod, Kind.ANTI_AFFINITY)]
         if event.change & Change.OBJECT:
             selecting = any(term.namespace_selector is not None for term in required)
@@ -130,7 +130,7 @@ class InterPodAffinity:
         namespaces = selection.namespaces
         if (
             (namespaces is None or pod.namespace in namespaces)
-            and selection.labels.matches(pod.pod.metadata.labels)
+            and selection.labels.matches(pod.raw.metadata.labels)
             and not any(np.count_nonzero(each) for each in around)
         ):
             around = [~each.equal(None) for each in labels]
@@ -153,7 +153,7 @@ class InterPodAffinity:
         """The terms of pods on nodes that are about this one."""
         if nodes.pods.states(kind):
             labels = self._namespaces.labels(pod.namespace)
-            for term in nodes.pods.stated(kind, pod.pod.metadata.labels):
+            for term in nodes.pods.stated(kind, pod.raw.metadata.labels):
                 if term.covers(pod.namespace, labels):
                     yield term
 
@@ -170,7 +170,7 @@ def _own(pod: PodInfo, kind: Kind) -> list[Term]:
 
 def _by_own_labels(pod: PodInfo) -> bool:
     """Are there terms that depend on the pod's labels? Pods that wait together may differ in them."""
-    affinity = pod.pod.spec.affinity
+    affinity = pod.raw.spec.affinity
     return any(
         term.matchLabelKeys or term.mismatchLabelKeys
         for terms in (affinity.podAffinity, affinity.podAntiAffinity)

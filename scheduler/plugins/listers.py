@@ -54,9 +54,9 @@ class Siblings:
 
     def of(self, pod: PodInfo) -> Selection | None:
         """Without those that are being deleted. None: it is on its own."""
-        controller = controller_of(pod.pod)
+        controller = controller_of(pod.raw)
         selector = controlled_by(controller) if controller else LabelSelector()
-        labels = pod.pod.metadata.labels
+        labels = pod.raw.metadata.labels
         if len(labels) and self._handle is not None:
             for service in self._handle.objects(SERVICES).values():
                 wanted = service.spec.selector

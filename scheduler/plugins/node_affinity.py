@@ -44,10 +44,10 @@ class NodeAffinity:
         self._preferred = added.preferredDuringSchedulingIgnoredDuringExecution
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        return None if self._required is not None or pod.pod.spec.nodeSelector or _has_required(pod.pod.spec) else SKIP
+        return None if self._required is not None or pod.raw.spec.nodeSelector or _has_required(pod.raw.spec) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        unmatched = ~matching_nodes(pod.pod.spec, nodes)
+        unmatched = ~matching_nodes(pod.raw.spec, nodes)
         if self._required is None:
             return FilterResult.refusing(unmatched, AFFINITY_REASON)
         return FilterResult.coded(np.where(~selected(self._required, nodes), 1, 2 * unmatched), ("", ENFORCED, AFFINITY_REASON))
@@ -55,17 +55,17 @@ class NodeAffinity:
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """Of one node, without a look at all of them: many pods may wait for a node each."""
         row = nodes.row(event.node)
-        if row is None or not matches(pod.pod.spec, nodes.nodes[row]):
+        if row is None or not matches(pod.raw.spec, nodes.raw[row]):
             return False
-        return self._required is None or selects(self._required, nodes.nodes[row])
+        return self._required is None or selects(self._required, nodes.raw[row])
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        return None if self._preferred or _preferred(pod.pod.spec) else SKIP
+        return None if self._preferred or _preferred(pod.raw.spec) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """The weights of the preferred terms that match."""
         scores: FloatArray = np.zeros(len(nodes))
-        for preferred in (*self._preferred, *_preferred(pod.pod.spec)):
+        for preferred in (*self._preferred, *_preferred(pod.raw.spec)):
             scores += preferred.weight * _term(preferred.preference, nodes)
         return scores
 

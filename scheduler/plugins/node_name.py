@@ -13,12 +13,12 @@ class NodeName:
     helped_by = Change.NODE_ADDED
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        return None if pod.pod.spec.nodeName else SKIP
+        return None if pod.raw.spec.nodeName else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         refused = np.ones(len(nodes), np.bool_)
-        refused[nodes.rows([pod.pod.spec.nodeName])] = False
+        refused[nodes.rows([pod.raw.spec.nodeName])] = False
         return FilterResult.refusing(refused, REASON)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        return event.node == pod.pod.spec.nodeName
+        return event.node == pod.raw.spec.nodeName

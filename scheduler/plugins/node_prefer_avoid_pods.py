@@ -23,7 +23,7 @@ class NodePreferAvoidPods:
     score_sees = Sees.NODES
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        owners = pod.pod.metadata.ownerReferences
+        owners = pod.raw.metadata.ownerReferences
         controllers = [(owner.kind, owner.uid) for owner in owners if owner.controller and owner.kind in _KINDS]
         if not controllers or nodes.annotation(ANNOTATION).uniform:
             return SKIP

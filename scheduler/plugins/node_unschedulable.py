@@ -18,7 +18,7 @@ class NodeUnschedulable:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         if not np.count_nonzero(nodes.unschedulable):
             return SKIP
-        return SKIP if any(tolerates(toleration, *TAINT) for toleration in pod.pod.spec.tolerations) else None
+        return SKIP if any(tolerates(toleration, *TAINT) for toleration in pod.raw.spec.tolerations) else None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         return FilterResult.refusing(nodes.unschedulable, REASON)

@@ -97,13 +97,13 @@ class PodTopologySpread:
         """A node that leaves the topology may take the domain with it that had fewest pods: then others are not too full.
         By default a pod is spread among those of its Services."""
         if event.change & Change.OBJECT:
-            return event.resource == SERVICES.plural and not pod.pod.spec.topologySpreadConstraints
-        own = [each for each in pod.pod.spec.topologySpreadConstraints if each.whenUnsatisfiable == HARD]
+            return event.resource == SERVICES.plural and not pod.raw.spec.topologySpreadConstraints
+        own = [each for each in pod.raw.spec.topologySpreadConstraints if each.whenUnsatisfiable == HARD]
         if event.change & (Change.NODE_REMOVED | Change.NODE_LABELS) or not own:
             return True
         if event.change & (Change.NODE_ADDED | Change.NODE_TAINTS):
             row = nodes.row(event.node)
-            return row is not None and all(each.topologyKey in nodes.nodes[row].metadata.labels for each in own)
+            return row is not None and all(each.topologyKey in nodes.raw[row].metadata.labels for each in own)
         labels = event.pod.labels if event.pod is not None else None
         return labels is None or any(selectors.from_message(each.labelSelector).matches(labels) for each in own)
 
@@ -112,7 +112,7 @@ class PodTopologySpread:
         if not constraints:
             return SKIP
         state[_SOFT] = constraints
-        lenient = self._defaults is SYSTEM_DEFAULTS and not pod.pod.spec.topologySpreadConstraints
+        lenient = self._defaults is SYSTEM_DEFAULTS and not pod.raw.spec.topologySpreadConstraints
         state[_SCORED] = np.ones(len(nodes), np.bool_) if lenient else _labelled(constraints, nodes)
         return None
 
@@ -145,7 +145,7 @@ class PodTopologySpread:
         return spread
 
     def _constraints(self, pod: PodInfo, when: str) -> list[Constraint]:
-        if pod.pod.spec.topologySpreadConstraints:
+        if pod.raw.spec.topologySpreadConstraints:
             return own_constraints(pod, when)
         defaults = [each for each in self._defaults if each.whenUnsatisfiable == when]
         siblings = self._siblings.of(pod) if defaults else None
@@ -163,13 +163,13 @@ def _counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
 
 def _eligible(constraint: Constraint, pod: PodInfo, nodes: NodeTable) -> BoolArray:
     """The nodes whose pods count."""
-    eligible = matching_nodes(pod.pod.spec, nodes) if constraint.honors_affinity else np.ones(len(nodes), np.bool_)
+    eligible = matching_nodes(pod.raw.spec, nodes) if constraint.honors_affinity else np.ones(len(nodes), np.bool_)
     if constraint.honors_taints and not nodes.taints.uniform:
-        tolerations = list(pod.pod.spec.tolerations)
+        tolerations = list(pod.raw.spec.tolerations)
         eligible &= nodes.taints.map(lambda taints: not untolerated(taints, tolerations, taint_toleration.HARD), np.bool_)
     return eligible
 
 
 def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:
     """Would the pod itself be one of those that are spread? With a selector that is empty, yes, although none are counted."""
-    return constraint.pods is None or constraint.pods.labels.matches(selectable(pod.pod))
+    return constraint.pods is None or constraint.pods.labels.matches(selectable(pod.raw))

@@ -7,4 +7,4 @@ class SchedulingGates:
     name = "SchedulingGates"
 
     def pre_enqueue(self, pod: PodInfo) -> bool:
-        return not pod.pod.spec.schedulingGates
+        return not pod.raw.spec.schedulingGates

@@ -32,7 +32,7 @@ class SelectorSpread:
         self._siblings = Siblings(handle)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        siblings = None if pod.pod.spec.topologySpreadConstraints else self._siblings.of(pod)
+        siblings = None if pod.raw.spec.topologySpreadConstraints else self._siblings.of(pod)
         if siblings is None:
             return SKIP
         state[_SIBLINGS] = siblings

@@ -39,9 +39,9 @@ class Constraint:
 
 
 def own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
-    labels = pod.pod.metadata.labels
+    labels = pod.raw.metadata.labels
     found = []
-    for each in pod.pod.spec.topologySpreadConstraints:
+    for each in pod.raw.spec.topologySpreadConstraints:
         if each.whenUnsatisfiable == when:
             more = tuple((key, labels[key]) for key in each.matchLabelKeys if key in labels)
             found.append(_parse(each.SerializeToString(deterministic=True), pod.namespace, more))

@@ -113,7 +113,7 @@ class _Search:
 
     def __init__(self, pod: PodInfo, nodes: NodeTable, seed: int) -> None:
         rows = len(nodes)
-        self._start = crc32(pod.pod.spec.SerializeToString(deterministic=True), seed) % rows
+        self._start = crc32(pod.raw.spec.SerializeToString(deterministic=True), seed) % rows
         self._tried: IntArray = np.full(rows, _NEVER)
         """The version of each node when it was tried."""
         self._helps = np.zeros(rows, np.bool_)

@@ -85,7 +85,7 @@ class Evictions:
         for victim in victims:
             pod = self._current(victim.key, victim.uid)
             if pod is not None and victim.group.living and victim.uid not in self._pending:
-                self._pending[victim.uid] = _Eviction(pod, told, preemptor.pod.spec.schedulerName, until)
+                self._pending[victim.uid] = _Eviction(pod, told, preemptor.raw.spec.schedulerName, until)
                 self._some.set()
 
     def pending(self, uid: str) -> bool:

@@ -288,4 +288,4 @@ class SchedulingQueue:
 
 def _changed(old: PodInfo, new: PodInfo) -> bool:
     """Something else than status: the scheduler's own condition must not wake the pod."""
-    return old.template != new.template or old.pod.metadata.labels != new.pod.metadata.labels
+    return old.template != new.template or old.raw.metadata.labels != new.raw.metadata.labels

@@ -22,20 +22,20 @@ class Unmatched:
         if not len(rows):
             return [Remedy("label a node as addedAffinity of the scheduler's configuration wants", names_of(case, enforced))]
         found = []
-        for text, without in _each_left_out(case.pod.pod.spec):
+        for text, without in _each_left_out(case.pod.raw.spec):
             matching = rows[matching_nodes(without, case.nodes)[rows]].tolist()
             if matching:
                 found.append(Remedy(f"drop {text}{_nobody(case, text)}, or label a node accordingly", names_of(case, matching)))
         if not found:
-            every = " and ".join(text for text, _ in _each_left_out(case.pod.pod.spec))
+            every = " and ".join(text for text, _ in _each_left_out(case.pod.raw.spec))
             found = [Remedy(f"drop {every}, or label a node accordingly", names_of(case, rows.tolist()))]
         return sorted(found, key=lambda remedy: -len(remedy.nodes))[:_MOST]
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
         if ENFORCED in reasons:
             return [f"{ENFORCED}: addedAffinity of the scheduler's configuration"]
-        labels = case.nodes.nodes[row].metadata.labels
-        spec = case.pod.pod.spec
+        labels = case.nodes.raw[row].metadata.labels
+        spec = case.pod.raw.spec
         found = [
             f"nodeSelector {key}={value}: {_has(labels.get(key), key)}"
             for key, value in sorted(spec.nodeSelector.items())

@@ -64,7 +64,7 @@ def _terms(case: Case, kind: Kind) -> str:
 
 
 def _about(term: Term, pod: PodInfo) -> bool:
-    return term.covers(pod.namespace, {}) and term.labels.matches(pod.pod.metadata.labels)
+    return term.covers(pod.namespace, {}) and term.labels.matches(pod.raw.metadata.labels)
 
 
 def _around(case: Case, row: int, term: Term) -> Iterator[PodInfo]:

@@ -1,4 +1,8 @@
-"""What all plugins have, and what those have that tell the defaults of their arguments."""
+"""What all plugins have, and what those have that tell the defaults of their arguments.
+
+Pods, nodes and other objects are shown to plugins to read (pinnace.api.readonly): `pod.pod.metadata.labels["missing"]` raises
+KeyError, and nothing can be set. `copy.deepcopy(pod.pod)` makes a Pod of one's own.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable

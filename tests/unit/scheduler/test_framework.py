@@ -1,13 +1,15 @@
 """How plugins are run: in order, skipped when they say so, and blamed by name when they fail."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
+from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
-from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, Status
+from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, PodInfo, Status
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled, everywhere
@@ -89,6 +91,54 @@ def test_a_node_as_a_plain_plugin_sees_it() -> None:
     table = cache_of(make_node("n").label("zone", "east"), placed=[make_pod("p").req(cpu=1).node("n")]).nodes
     framework(Enabled(Look())).judge({}, POD, table)
     assert seen == {"n": (4000, 3000, 1000, "east", "uid-n")}
+
+
+def _prize(of: Mapping[str, str]) -> float:
+    return float(of["prize"])
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda pod, node: _prize(node.labels),
+        lambda pod, node: _prize(node.annotations),
+        lambda pod, node: _prize(node.node.metadata.labels),
+        lambda pod, node: _prize(pod.metadata.labels),
+        lambda pod, node: _prize(pod.spec.nodeSelector),
+    ],
+)
+def test_a_plain_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) -> None:
+    class Prize(PerNodeScore):
+        name = "Prize"
+
+        def score_node(self, pod: Pod, node: NodeView) -> float:
+            return float(reads(pod, node))
+
+    own, node = make_pod("a").build(), make_node("n").build()
+    cache = Cache()
+    cache.set_node(node)
+    before = own.SerializeToString(), node.SerializeToString()
+    with pytest.raises(PluginError, match="KeyError: 'prize'"):
+        framework(Enabled(Prize())).score({}, PodInfo(own), cache.nodes, np.ones(1, np.bool_))
+    assert (own.SerializeToString(), node.SerializeToString()) == before
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda pod, nodes: _prize(nodes.nodes[0].metadata.labels),
+        lambda pod, nodes: _prize(pod.pod.metadata.labels),
+        lambda pod, nodes: _prize(pod.pod.spec.nodeSelector),
+    ],
+)
+def test_a_native_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) -> None:
+    own, node = make_pod("a").build(), make_node("n").build()
+    cache = Cache()
+    cache.set_node(node)
+    before = own.SerializeToString(), node.SerializeToString()
+    with pytest.raises(PluginError, match="KeyError: 'prize'"):
+        framework(Enabled(Custom(filter=lambda state, pod, nodes: reads(pod, nodes)))).judge({}, PodInfo(own), cache.nodes)
+    assert (own.SerializeToString(), node.SerializeToString()) == before
 
 
 def test_skipped_plugins_are_not_called() -> None:

@@ -1,12 +1,15 @@
 """Plugins of one's own are checked when they are loaded."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pinnace.api.core_v1_pb2 import Pod
 from scheduler.framework import Plugin
 from scheduler.framework.handle import Offline
 from scheduler.framework.loader import PluginLoadError, find, make
+from tests.builders import make_pod
 
 GOOD = """
 class Good:
@@ -71,8 +74,38 @@ def test_the_constructor_gets_what_it_names(tmp_path: Path) -> None:
     file.write_text(f"{G}def __init__(self, handle, args): self.got = handle, args\n    {method}")
     handle = Offline()
     made = make(find(f"{file}:Good"), "", {"a": 1}, handle)
-    assert vars(made)["got"] == (handle, {"a": 1})
+    shown, args = vars(made)["got"]
+    assert shown.waiting is handle.waiting and args == {"a": 1}
     file.write_text(f"{G}{method}")
     load(f"{file}:Good")
     with pytest.raises(PluginLoadError, match="takes no args"):
         load(f"{file}:Good", a=1)
+
+
+class _Stores(Offline):
+    def __init__(self, *pods: Pod) -> None:
+        super().__init__()
+        self._pods = {pod.metadata.name: pod for pod in pods}
+
+    def objects(self, resource: Any) -> Any:
+        return self._pods
+
+
+def test_objects_are_shown_to_plugins_to_read(tmp_path: Path) -> None:
+    file = tmp_path / "my_plugin.py"
+    file.write_text(
+        "from pinnace.api.resources import PODS\n"
+        "class Curious:\n"
+        "    name = 'Curious'\n"
+        "    def __init__(self, handle):\n"
+        "        self.stored = handle.objects(PODS)\n"
+        "        self.index = handle.index(PODS, lambda pod: pod.metadata.labels.get('app', ''))\n"
+        "    def filter(self, state, pod, nodes): ...\n"
+    )
+    pod = make_pod("p").label("app", "web").build()
+    plugin: Any = make(find(f"{file}:Curious"), "Curious", {}, _Stores(pod))
+    for shown in (plugin.stored["p"], plugin.index.under("web")[pod.metadata.uid]):
+        assert shown == pod
+        with pytest.raises(KeyError):
+            _ = shown.metadata.labels["prize"]
+    assert set(plugin.index.keys) == {"web"} and not plugin.index.under("other") and dict(pod.metadata.labels) == {"app": "web"}

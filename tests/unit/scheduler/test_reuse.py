@@ -236,7 +236,7 @@ def _change(rng: random.Random, cache: Cache, placed: dict[str, PodInfo]) -> Non
             cache.observe(rng.choice(list(placed.values())), rng.choice(names))
         case "relabel" if placed:
             changed = Pod()
-            changed.CopyFrom(rng.choice(list(placed.values())).pod)
+            changed.CopyFrom(rng.choice(list(placed.values())).raw)
             changed.metadata.labels["app"] = rng.choice(["away", "spread", "owned"])
             cache.relabel(changed)
         case "update" if names:

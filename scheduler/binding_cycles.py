@@ -21,6 +21,7 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.race import race
 from scheduler.decision import Decision, Outcomes
 from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.faults import Faults
 from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.waiting import WaitingPods
 from scheduler.verdict import Verdict, verdict
@@ -48,6 +49,7 @@ class BindingCycles:
         self._election = election
         self._batches = batches
         self._clock = clock
+        self._faults = Faults()
         self._work = asyncio.Event()
         self.waiting = WaitingPods(self._work.set)
         self._held: dict[str, Decision] = {}
@@ -142,6 +144,7 @@ class BindingCycles:
         except TimeoutError:
             return f"PreBind took longer than {PRE_BIND_DEADLINE:g} s"
         except PluginError as error:
+            self._faults.note(error)
             return str(error)
         cycle.pre_binds = ()
         return refused or ""
@@ -159,6 +162,7 @@ class BindingCycles:
             if isinstance(error.problem, ApiError):
                 self._batches.settle(decision, verdict(error.problem), str(error))
             elif task in self._binding:
+                self._faults.note(error)
                 self._outcomes.failed(decision, str(error), retry=True)
             return
         if answer is True:

@@ -39,8 +39,9 @@ from scheduler.extenders.extender import Extender
 from scheduler.extenders.extenders import Extenders
 from scheduler.feed import Feed
 from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.faults import Faults
 from scheduler.framework.profiles import Profiles
-from scheduler.framework.results import Refused
+from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.reuse import Passes
 from scheduler.informers import Informers, PluginHandle
 from scheduler.preemption.evictions import Evictions
@@ -95,6 +96,7 @@ class Scheduler:
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
         self._reporter = Reporter(self._recorders, guarded.pods, store, clock=clock)
+        self._faults = Faults()
         self._cycles: dict[str, BindingCycle] = {}
         """By uid, of the pods whose bind is not known to have ended."""
         self._wake = asyncio.Event()
@@ -215,7 +217,9 @@ class Scheduler:
             case Broken(error):
                 metrics.attempts(profile, metrics.ERROR).note(now - began)
                 self._traces.tried(queued, began, "error")
-                log.debug("pod %s", info.key, exc_info=error)
+                log.debug("pod %s: %s", info.key, error)
+                if isinstance(error, PluginError):
+                    self._faults.note(error)
                 self._queue.retry(queued, now)
                 self._reporter.failed(info, "SchedulerError", str(error))
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,11 +18,24 @@ CycleState = dict[str, Any]
 
 
 class PluginError(Exception):
-    """A plugin raised, or answered nonsense. The message names the plugin and the extension point."""
+    """A plugin raised, or answered nonsense. The message names the plugin, the point, and the line of its file."""
 
     def __init__(self, plugin: str, point: str, problem: Exception) -> None:
-        super().__init__(f'plugin "{plugin}" failed in {point}: {type(problem).__name__}: {problem}')
+        super().__init__(f'plugin "{plugin}" failed in {point}: {type(problem).__name__}: {problem}{_place(problem)}')
         self.problem = problem
+
+
+def _place(problem: Exception) -> str:
+    """The last line of the plugin's own file that led there; empty: the plugin had returned."""
+    frames = [
+        (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)
+    ]
+    own = next((file for module, file, _ in frames if not module.startswith(_CALLERS)), None)
+    lines = [line for _, file, line in frames if file == own]
+    return f" ({Path(own).name}:{lines[-1]})" if own is not None else ""
+
+
+_CALLERS = ("scheduler.framework", "scheduler.explain", "scheduler.cycle")
 
 
 @dataclass(frozen=True, slots=True)

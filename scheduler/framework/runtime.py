@@ -17,6 +17,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.binding_cycle import BindingPlugins
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.faults import Faults
 from scheduler.framework.filtering import BY_ROWS, OneByOne, RowFilters, run_filter, sees
 from scheduler.framework.interface import (
     EnqueueHint,
@@ -74,6 +75,7 @@ class Framework:
         def at(point: Point) -> list[Any]:
             return [each.plugin for each in profile.get(point, ())]
 
+        self._faults = Faults()
         self._sorter = at(Point.QUEUE_SORT)[0]
         self._pre_enqueue = at(Point.PRE_ENQUEUE)
         self.pre_filters: list[PreFilterPlugin] = at(Point.PRE_FILTER)
@@ -91,18 +93,20 @@ class Framework:
         """The plugins that take part once a node is chosen."""
 
     def may_enqueue(self, pod: PodInfo) -> bool:
-        try:
-            for plugin in self._pre_enqueue:
+        for plugin in self._pre_enqueue:
+            try:
                 if not plugin.pre_enqueue(pod):
                     return False
-        except Exception:
-            return True
+            except Exception as error:
+                self._faults.note(PluginError(plugin.name, "PreEnqueue", error))
+                return True
         return True
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
         try:
             return tuple(map(float, self._sorter.sort_key(pod, since)))
-        except Exception:
+        except Exception as error:
+            self._faults.note(PluginError(self._sorter.name, "QueueSort", error))
             return ()
 
     def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
@@ -121,7 +125,8 @@ class Framework:
         try:
             hints = self._helpers(plugin)
             return any(bool(event.change & hint.helped_by) and hint.helps(event, pod, nodes) for hint in hints)
-        except Exception:
+        except Exception as error:
+            self._faults.note(PluginError(plugin, "helps", error))
             return True
 
     def _helpers(self, plugin: str) -> Iterator[EnqueueHint]:

@@ -59,7 +59,7 @@ def test_a_plugin_that_fails_breaks_the_attempt_and_assumes_nothing() -> None:
     cache, pod = equal_nodes(2), info(make_pod("a"))
     outcome = schedule_one(pod, cache, framework(Enabled(Boom())), 0)
     assert isinstance(outcome, Broken)
-    assert str(outcome.error) == 'plugin "Boom" failed in Score: RuntimeError: boom'
+    assert str(outcome.error) == 'plugin "Boom" failed in Score: RuntimeError: boom (test_cycle.py:55)'
     assert len(cache) == 0
 
 

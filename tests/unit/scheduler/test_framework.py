@@ -57,6 +57,27 @@ class ByName(PerNodeScore):
         return 100.0 if node.name == "m" else 0.0
 
 
+def test_a_failure_is_told_with_the_line_of_the_plugin() -> None:
+    class Helped(PerNodeScore):
+        name = "Helped"
+
+        def score_node(self, pod: Pod, node: NodeView) -> float:
+            return float("")
+
+    with pytest.raises(PluginError, match=r"float: '' \(test_framework\.py:\d+\)$"):
+        framework(Enabled(Helped())).score({}, POD, NODES, BOTH)
+    with pytest.raises(PluginError, match=r"got 0\.0 to 101\.0$"):
+        framework(Enabled(Custom(score=np.array([0.0, 101.0])))).score({}, POD, NODES, BOTH)
+
+
+def test_a_failure_that_stops_nothing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    profile = framework(Enabled(Custom(pre_enqueue=boom)))
+    assert profile.may_enqueue(POD) and profile.may_enqueue(info(make_pod("b")))
+    [record] = caplog.records
+    assert record.levelname == "ERROR" and record.exc_info is not None
+    assert record.getMessage().startswith('plugin "Custom" failed in PreEnqueue: RuntimeError: boom (test_framework.py:')
+
+
 def test_a_plain_filter() -> None:
     judged = framework(Enabled(OnlyM())).judge({}, POD, NODES)
     assert judged.feasible.tolist() == [False, True]

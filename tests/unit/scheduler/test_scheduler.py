@@ -1,8 +1,12 @@
 """The scheduler put together, against a real API server in this process, on a storage in memory."""
 
 import asyncio
+import inspect
+from functools import partial
+from traceback import format_exception
 
 import numpy as np
+import pytest
 
 from pinnace.api.resources import PRIORITY_CLASSES
 from pinnace.api.wellknown import FENCE_ANNOTATION
@@ -108,15 +112,22 @@ class Moody:
         return FilterResult.refusing(np.zeros(len(nodes), np.bool_), "")
 
 
-async def test_a_plugin_that_fails_is_told_and_hurts_no_other_pod(cluster: Cluster) -> None:
+async def test_a_plugin_that_fails_is_told_and_hurts_no_other_pod(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    place = f"(test_scheduler.py:{inspect.getsourcelines(Moody.filter)[1] + 2})"
     await cluster.create(make_node("n"), make_pod("bad").req().label("mood", "bad"), make_pod("good").req())
     cluster.schedule("s0", configuration=with_plugin(QUICK, f"{__name__}:Moody"))
     assert await cluster.bound("good") == "n"
+    message = f'plugin "Moody" failed in Filter: ValueError: bad mood {place}'
 
-    async def told() -> bool:
-        return 'bad FailedScheduling: plugin "Moody" failed in Filter: ValueError: bad mood' in await cluster.events()
+    async def told(name: str) -> bool:
+        return f"{name} FailedScheduling: {message}" in await cluster.events()
 
-    await cluster.until(told)
+    await cluster.until(partial(told, "bad"))
+    await cluster.create(make_pod("worse").req().label("mood", "bad"))
+    await cluster.until(partial(told, "worse"))
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.getMessage() for record in errors] == [message], "once, for both"
+    assert errors[0].exc_info is not None and "in filter" in "".join(format_exception(errors[0].exc_info[1]))
     await cluster.client.pods.modify("bad", "default", lambda pod: pod.metadata.labels.clear())
     assert await cluster.bound("bad") == "n"
 

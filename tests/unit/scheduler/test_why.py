@@ -483,7 +483,7 @@ class Boom:
 def test_a_plugin_that_fails_is_named() -> None:
     configuration = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Boom")
     assert why(make_pod("a"), THREE, configuration=configuration) == (
-        'pod default/a is pending: plugin "Boom" failed in Filter: RuntimeError: boom.\n'
+        'pod default/a is pending: plugin "Boom" failed in Filter: RuntimeError: boom (test_why.py:480).\n'
     )
 
 

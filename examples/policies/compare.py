@@ -1,16 +1,18 @@
 """Plays one day with each of the policies of policies.yaml, and prints what became of it.
 
-    python -m examples.policies.compare [--nodes 300] [--seed 0] [--config FILE]
+    python -m examples.policies.compare [--nodes 300] [--seed 0] [--config FILE] [--labels price=1..10]
 
 No cluster is needed: nodes and pods are put into the scheduler's cache, and its own cycle decides. A policy of yours is one
-more profile in the file.
+more profile in the file. When one of its plugins fails, that is all that is printed.
 """
 
 import heapq
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -20,11 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.policies.trace import HOURS, ZONES, Arrival, nodes, trace
+from pinnace.api.core_v1_pb2 import Node
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import build, parse
-from scheduler.cycle import Placed, schedule_one
+from scheduler.cycle import Broken, Placed, schedule_one
 from scheduler.framework.handle import Offline
+from scheduler.framework.results import PluginError
 from scheduler.framework.reuse import Passes
 from scheduler.framework.runtime import Framework
 
@@ -47,14 +51,21 @@ class Day:
     holes: list[float] = field(default_factory=list)
     """How many more pods of LARGE there is room for, per node."""
     node_risk: float = 0.0
-    """The part of a service's replicas that its fullest node has, on average over services of three and more."""
+    """The part of a service's replicas that its fullest node has, on average over services of three and more; 0 without any."""
     zone_risk: float = 0.0
     """The same of zones."""
 
 
-def play(framework: Framework, count: int, arrivals: Sequence[Arrival], seed: int) -> Day:
+def play(
+    framework: Framework,
+    machines: Sequence[Node],
+    arrivals: Sequence[Arrival],
+    seed: int,
+    progress: Callable[[int], None] = lambda hour: None,
+) -> Day:
+    """`progress` hears of each hour that is over. Raises PluginError."""
     cache, day = Cache(), Day()
-    for node in nodes(count):
+    for node in machines:
         cache.set_node(node)
     passes = Passes(cache.nodes)
     leaving: list[tuple[float, str]] = []
@@ -64,20 +75,24 @@ def play(framework: Framework, count: int, arrivals: Sequence[Arrival], seed: in
         while hour <= arrival.at:
             _leave(cache, leaving, hour)
             _look(cache, day)
+            progress(hour)
             hour += 1
         _leave(cache, leaving, arrival.at)
         day.arrived += 1
         outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, passes)
+        if isinstance(outcome, Broken):
+            raise outcome.error
         if not isinstance(outcome, Placed):
             day.refused += 1
             continue
         heapq.heappush(leaving, (arrival.leaves, arrival.pod.metadata.uid))
         if arrival.leaves > HOURS:
             where.setdefault(arrival.group, []).append(outcome.node)
-    zone = {node.metadata.name: node.metadata.labels["topology.kubernetes.io/zone"] for node in nodes(count)}
+    zone = {node.metadata.name: node.metadata.labels["topology.kubernetes.io/zone"] for node in machines}
     services = [placed for placed in where.values() if len(placed) >= len(ZONES)]
-    day.node_risk = fmean(_most(placed) for placed in services)
-    day.zone_risk = fmean(_most([zone[node] for node in placed]) for placed in services)
+    if services:
+        day.node_risk = fmean(_most(placed) for placed in services)
+        day.zone_risk = fmean(_most([zone[node] for node in placed]) for placed in services)
     return day
 
 
@@ -111,15 +126,51 @@ FIGURES: Mapping[str, Callable[[Day], str]] = {
 }
 
 
+def _labels(context: click.Context, option: click.Parameter, given: Sequence[str]) -> dict[str, Sequence[str]]:
+    found: dict[str, Sequence[str]] = {}
+    for each in given:
+        key, _, values = each.partition("=")
+        if not key or not values:
+            raise click.BadParameter(f"expected KEY=1..10 or KEY=a,b,c, got {each}")
+        first, dots, last = values.partition("..")
+        if dots and not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+            raise click.BadParameter(f"expected a range such as 1..10, got {values}")
+        found[key] = [str(number) for number in range(int(first), int(last) + 1)] if dots else values.split(",")
+    return found
+
+
+def _progress(name: str, hour: int) -> None:
+    """A line for each profile, which a terminal shows as it grows."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{name}: hour {hour} of {HOURS:.0f} ", err=True, nl=False)
+    elif hour == 1:
+        click.echo(f"{name} ...", err=True)
+
+
 @click.command()
 @click.option("--nodes", "count", default=300, show_default=True, type=click.IntRange(min=9))
 @click.option("--seed", default=0, show_default=True, help="The same seed is the same day, and the same placements.")
 @click.option("--config", default=Path(__file__).with_name("policies.yaml"), type=click.Path(exists=True, path_type=Path))
-def main(count: int, seed: int, config: Path) -> None:
+@click.option(
+    "--labels",
+    multiple=True,
+    callback=_labels,
+    metavar="KEY=VALUES",
+    help="A label of the nodes: price=1..10, or disk=ssd,hdd. Each has one of the values, by chance. May be repeated.",
+)
+def main(count: int, seed: int, config: Path, labels: Mapping[str, Sequence[str]]) -> None:
     """Compares the profiles of a KubeSchedulerConfiguration."""
+    machines = list(nodes(count, labels, seed))
     arrivals = trace(count, random.Random(seed))
     policies = build(parse(config.read_text()), Offline())
-    days = [play(policy, count, arrivals, seed) for policy in policies.values()]
+    days = []
+    for name, policy in policies.items():
+        try:
+            days.append(play(policy, machines, arrivals, seed, partial(_progress, name)))
+        except PluginError as error:
+            raise click.ClickException(f"profile {name}: {error}") from error
+        if sys.stderr.isatty():
+            click.echo("\r\033[K", err=True, nl=False)
     table = Table("", title=f"{len(arrivals):,} pods on {count:,} nodes, means over {HOURS:.0f} hours", title_justify="left")
     for name in policies:
         table.add_column(name, justify="right")

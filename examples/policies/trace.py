@@ -8,7 +8,7 @@ Generation (EuroSys 2020).
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pinnace.api.core_v1_pb2 import Node, Pod
@@ -37,8 +37,9 @@ class Arrival:
     leaves: float
 
 
-def nodes(count: int) -> Iterator[Node]:
-    """Machines of three kinds, in three zones."""
+def nodes(count: int, labels: Mapping[str, Sequence[str]] | None = None, seed: int = 0) -> Iterator[Node]:
+    """Machines of three kinds, in three zones. `labels`: more, by key; each node has one of the values, by chance."""
+    rng = random.Random(seed)
     for number in range(count):
         cpus, gib = MACHINES[number % len(MACHINES)]
         node = Node()
@@ -47,6 +48,8 @@ def nodes(count: int) -> Iterator[Node]:
         node.metadata.labels["topology.kubernetes.io/zone"] = ZONES[number // len(MACHINES) % len(ZONES)]
         for resource, amount in (("cpu", f"{cpus}"), ("memory", f"{gib}Gi"), ("pods", "110")):
             node.status.capacity[resource].string = node.status.allocatable[resource].string = amount
+        for key, values in (labels or {}).items():
+            node.metadata.labels[key] = rng.choice(values)
         yield node
 
 

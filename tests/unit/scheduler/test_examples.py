@@ -8,10 +8,12 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from click.testing import CliRunner
 
 from examples.extenders.hot_racks import Handler
+from examples.policies.compare import main as compare
 from examples.policies.compare import play
-from examples.policies.trace import trace
+from examples.policies.trace import nodes, trace
 from scheduler.config import build, parse
 from scheduler.cycle import Placed, schedule_one
 from scheduler.extenders.asking import ask_about_nodes
@@ -44,11 +46,43 @@ def test_placements(
 def test_policies_do_what_they_are_named_for() -> None:
     arrivals = trace(9, random.Random(1))  # half of what the nodes are for
     policies = build(parse((EXAMPLES.parent / "policies" / "policies.yaml").read_text()), Offline())
-    days = {name: play(policy, 18, arrivals, 0) for name, policy in policies.items()}
+    machines = list(nodes(18))
+    days = {name: play(policy, machines, arrivals, 0) for name, policy in policies.items()}
     assert {day.arrived for day in days.values()} == {len(arrivals)}
     assert fmean(days["pack"].used) < fmean(days["reserve"].used) < fmean(days["spread"].used)
     assert fmean(days["spread"].uneven) < fmean(days["reserve"].uneven) < fmean(days["pack"].uneven)
-    assert days["pack"] == play(policies["pack"], 18, arrivals, 0)
+    assert days["pack"] == play(policies["pack"], machines, arrivals, 0)
+
+
+def test_nodes_are_labelled_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    asked = ["--nodes", "9", "--config", str(EXAMPLES / "cheap.yaml")]
+    shown = CliRunner().invoke(compare, [*asked, "--labels", "price=1..10", "--labels", "disk=ssd,hdd"])
+    assert shown.exit_code == 0 and "nodes in use" in shown.output and "cheap ..." in shown.stderr
+    labels = [dict(node.metadata.labels) for node in nodes(50, {"price": ["1", "2"], "disk": ["ssd"]})]
+    assert {each["price"] for each in labels} == {"1", "2"} and {each["disk"] for each in labels} == {"ssd"}
+    assert labels == [dict(node.metadata.labels) for node in nodes(50, {"price": ["1", "2"], "disk": ["ssd"]})]
+    for wrong in ("price", "=1", "price=", "price=10..1", "price=a..b"):
+        said = CliRunner().invoke(compare, [*asked, "--labels", wrong])
+        assert said.exit_code == 2 and "expected" in said.stderr
+
+
+def test_a_policy_that_fails_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    plugin = tmp_path / "eager.py"
+    plugin.write_text(
+        "from scheduler.framework import PerNodeScore\n"
+        "class Eager(PerNodeScore):\n"
+        "    name = 'Eager'\n"
+        "    def score_node(self, pod, node): return 101\n"
+    )
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        (EXAMPLES / "cheap.yaml").read_text().replace("examples/plugins/cheapest_node.py:CheapestNode", f"{plugin}:Eager")
+    )
+    said = CliRunner().invoke(compare, ["--nodes", "9", "--config", str(file)])
+    assert said.exit_code == 1 and said.stdout == ""
+    assert 'profile cheap: plugin "Eager" failed in Score: ValueError: scores must be from 0 to 100' in said.stderr
 
 
 async def test_the_extender_knows_which_racks_are_hot(monkeypatch: pytest.MonkeyPatch) -> None:

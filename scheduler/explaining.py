@@ -68,7 +68,8 @@ def main(
     """Explains where a pod would go now, and why."""
     try:
         servers = load(server, context=context)
-        said = Answer(asyncio.run(_explanation(namespace, name, node, servers, _configuration(file), timeout)))
+        configuration = config.parse(file.read_text()) if file else config.Configuration()
+        said = Answer(asyncio.run(_explanation(namespace, name, node, servers, configuration, file, timeout)))
     except NotFound as error:
         said = _unexplained(error.message, Trouble.NOT_FOUND)
     except (ApiError, TimeoutError) as error:  # a TimeoutError is an OSError, too
@@ -83,12 +84,14 @@ def _unexplained(error: str, kind: Trouble) -> Answer:
     return Answer(unexplained=Unexplained(error, kind))
 
 
-def _configuration(file: Path | None) -> config.Configuration:
-    return config.parse(file.read_text()) if file else config.Configuration()
-
-
 async def _explanation(
-    namespace: str, name: str, node: str, servers: ClientConfig, configuration: config.Configuration, timeout: float
+    namespace: str,
+    name: str,
+    node: str,
+    servers: ClientConfig,
+    configuration: config.Configuration,
+    file: Path | None,
+    timeout: float,
 ) -> Explanation:
     """Raises ApiError, TimeoutError, ConfigurationError."""
     connection = Connection(servers.endpoints, tls=servers.tls)
@@ -99,24 +102,34 @@ async def _explanation(
             stores = await _list(client, config.needs(configuration))
     finally:
         await connection.close()
-    return explanation(pod, stores, configuration, node)
+    return explanation(pod, stores, configuration, node, file)
 
 
 def explanation(
-    pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], configuration: config.Configuration, node: str = ""
+    pod: Pod,
+    stores: Mapping[Resource[Any], Mapping[str, Any]],
+    configuration: config.Configuration,
+    node: str = "",
+    file: Path | None = None,
 ) -> Explanation:
-    """Pure, but for what plugins do when they are made. Raises ConfigurationError."""
+    """Pure, but for what plugins do when they are made. `file`: that of the configuration; None: it is the default one. Raises
+    ConfigurationError."""
     frameworks = config.build(configuration, Listed(stores))
-    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    framework = frameworks.get(pod.spec.schedulerName)
+    key, name, bound = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.spec.schedulerName, pod.spec.nodeName
+    gone = bool(bound) and bound not in stores[NODES]
+    framework = frameworks.get(name)
     if framework is None:
-        known = ", ".join(frameworks)
-        problem = f"it asks for scheduler {pod.spec.schedulerName}, and the configuration has no such profile, only {known}"
-        return Explanation(key, pod.spec.schedulerName, pod.spec.nodeName, problem=problem)
+        return Explanation(key, name, bound, node_is_gone=gone, unknown=_not_configured(name, frameworks, file))
     cache, placed = filled(stores[NODES].values(), stores[PODS].values(), frameworks)
     found = explain(pod, cache, placed, framework, node if cache.nodes.row(node) is not None else "")
     hearing = [each.url_prefix for each in configuration.extenders if interested(each.managed_resources, pod)]
-    return replace(found, extenders=hearing)
+    return replace(found, node_is_gone=gone, extenders=hearing)
+
+
+def _not_configured(name: str, known: Iterable[str], file: Path | None) -> str:
+    if file is None:
+        return f'its scheduler "{name}" is not in the default configuration; give its own with --config FILE'
+    return f'its scheduler "{name}" is not in {file}, which has only {", ".join(known)}'
 
 
 def filled(

@@ -82,6 +82,10 @@ class Explanation:
     asked: Asked | None = None
     extenders: Sequence[str] = ()
     """Those that hear of the pod. They are asked by the scheduler only: what they would say is not counted here."""
+    node_is_gone: bool = False
+    """It is bound, and there is no such node."""
+    unknown: str = ""
+    """Why nothing is known of where it would go. Then the rest is empty."""
 
 
 class Trouble(StrEnum):

@@ -72,9 +72,11 @@ class Survey:
 
 
 def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Survey:
-    """Raises PluginError. There must be a node."""
+    """What several PreFilters refuse the pod for, in the same words, is one thing in the way: the first tells of it. Raises
+    PluginError. There must be a node."""
     skipped = set()
     refusals = []
+    said = set[str]()
     nowhere = None
     for plugin in _at(framework, Point.PRE_FILTER):
         try:
@@ -83,7 +85,8 @@ def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTab
             raise PluginError(plugin.name, "PreFilter", error) from error
         if status is not None:
             skipped.add(plugin.name)
-        if isinstance(status, Status) and status is not SKIP:
+        if isinstance(status, Status) and status is not SKIP and status.reason not in said:
+            said.add(status.reason)
             refusals.append((plugin.name, FilterResult.refusing(np.ones(len(nodes), np.bool_), status.reason)))
             nowhere = nowhere or (plugin.name, status.reason)
     for plugin in _at(framework, Point.FILTER):

@@ -1,5 +1,6 @@
 """What the volume plugins share: the claims of a pod, and what they are bound to."""
 
+import re
 from collections.abc import Mapping
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
@@ -26,7 +27,7 @@ class Volumes:
         if claim is None and ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
         if claim is None:
-            return f'persistentvolumeclaim "{name}" not found'
+            return not_found(name)
         if claim.status.phase == "Lost":
             return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volumeName}"'
         if claim.metadata.HasField("deletionTimestamp"):
@@ -42,6 +43,17 @@ class Volumes:
         """Is the claim only bound when a pod that uses it is scheduled?"""
         storage_class = self.classes.get(class_of(claim))
         return storage_class is not None and storage_class.volumeBindingMode == "WaitForFirstConsumer"
+
+
+def not_found(name: str) -> str:
+    """In the words of an event, as Kubernetes has them. `name`: a claim's."""
+    return f'persistentvolumeclaim "{name}" not found'
+
+
+def missing(reason: str) -> str:
+    """The claim's name, if this is what `not_found` says; else empty."""
+    found = re.fullmatch(not_found("(.+)"), reason)
+    return found[1] if found is not None else ""
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS
 from scheduler.cache.used_volumes import Disk
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
-from scheduler.plugins.claims import claims_of, is_about_claims
+from scheduler.plugins.claims import claims_of, is_about_claims, not_found
 from scheduler.plugins.listers import Objects
 
 DISK = "node(s) had no available disk"
@@ -31,7 +31,7 @@ class VolumeRestrictions:
             return SKIP
         for key in pod.volumes.claims:
             if key not in self._claims:
-                return Status(f'persistentvolumeclaim "{key.partition("/")[2]}" not found')
+                return Status(not_found(key.partition("/")[2]))
         return None if pod.volumes.disks or any(self._alone(pod)) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:

@@ -23,7 +23,7 @@ from scheduler.framework import (
     Sees,
     Status,
 )
-from scheduler.plugins.claims import Volumes, claims_of, is_about_claims
+from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, not_found
 from scheduler.plugins.listers import Objects
 
 REASON = "node(s) had no available volume zone"
@@ -74,7 +74,7 @@ class VolumeZone:
         claim = self._objects.claims.get(key)
         name = key.partition("/")[2]
         if claim is None:
-            return Status(f'persistentvolumeclaim "{name}" not found')
+            return Status(not_found(name))
         if not claim.spec.volumeName:
             wanted = class_of(claim)
             if not wanted:

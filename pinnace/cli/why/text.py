@@ -27,10 +27,13 @@ def lines(found: Explanation, events: Sequence[Event], now: float, *, leaderless
 
 def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
     pod, bound = f"pod {found.pod}", found.bound
+    if found.unknown:
+        yield f"{_place(found) or f'{pod} is pending'}. Nothing more is known: {found.unknown}."
+        return
     if bound:
-        yield f"{pod} is on {bound}. If it were placed again now, itself taken out:"
+        yield f"{_place(found)}. If it were placed again now, itself taken out:"
     if found.problem:
-        yield f"{'It would not be' if bound else f'{pod} is pending:'} {found.problem}."
+        yield f"{'It would not be placed' if bound else f'{pod} is pending'}: {found.problem}."
     elif not bound and not found.feasible:
         yield f"{pod} is pending: no node can take it."
     elif not bound:
@@ -45,11 +48,19 @@ def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
         yield f"Extenders have a say as well, and only the scheduler asks them: {', '.join(found.extenders)}."
 
 
+def _place(found: Explanation) -> str:
+    """Empty: it has none."""
+    pod, bound = f"pod {found.pod}", found.bound
+    if found.node_is_gone:
+        return f"{pod} is bound to {bound}, and there is no such node; pods of a node that is gone are removed within a minute"
+    return f"{pod} is on {bound}" if bound else ""
+
+
 def _best(found: Explanation) -> str:
     ranking = found.ranking
     if not ranking:
         return ""
-    equal = f", and {found.best - 1} more as well" if found.best > 1 else ""
+    equal = f" and {found.best - 1} more" if found.best > 1 else ""
     own = next((ranked for ranked in ranking if ranked.node == found.bound), None)
     if own is not None and own.rank == 1:
         others = f", like {_nodes(found.best - 1, 'other')}: one of them is chosen by chance" if found.best > 1 else ""
@@ -57,7 +68,7 @@ def _best(found: Explanation) -> str:
     first = f"The best score is that of {ranking[0].node}{equal}"
     if own is not None:
         return f"{first}; {own.node} comes as number {own.rank}."
-    if found.bound:
+    if found.bound and not found.node_is_gone:
         return f"{first}; {found.bound} could not take it any more."
     return f"{first}."
 
@@ -75,7 +86,7 @@ def _sections(found: Explanation) -> Iterator[Iterator[str]]:
 
 
 def _refusals(found: Explanation) -> Iterator[str]:
-    yield "All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):"
+    yield "What rules nodes out (ALONE: nodes ruled out by this reason only):"
     rows = [
         (each.plugin, str(len(each.nodes)), str(each.alone), each.reason, listing(each.nodes, NAMED)) for each in found.refusals
     ]

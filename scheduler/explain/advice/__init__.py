@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from scheduler.explain.advice import general, node_affinity, pod_affinity, ports, resources, spread, taints
+from scheduler.explain.advice import claims, general, node_affinity, pod_affinity, ports, resources, spread, taints
 from scheduler.explain.advice.advisor import Advisor, Reasons
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
@@ -11,6 +11,9 @@ from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.plugins.node_unschedulable import NodeUnschedulable
 from scheduler.plugins.pod_topology_spread import PodTopologySpread
 from scheduler.plugins.taint_toleration import TaintToleration
+from scheduler.plugins.volume_binding import VolumeBinding
+from scheduler.plugins.volume_restrictions import VolumeRestrictions
+from scheduler.plugins.volume_zone import VolumeZone
 
 _ADVISORS: Mapping[str, Advisor] = {
     NodeUnschedulable.name: taints.Cordoned(),
@@ -19,6 +22,7 @@ _ADVISORS: Mapping[str, Advisor] = {
     NodePorts.name: ports.Taken(),
     NodeResourcesFit.name: resources.Short(),
     PodTopologySpread.name: spread.Skewed(),
+    **{plugin.name: claims.Claims(plugin.name) for plugin in (VolumeRestrictions, VolumeBinding, VolumeZone)},
     InterPodAffinity.name: pod_affinity.Unwanted(),
 }
 

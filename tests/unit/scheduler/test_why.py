@@ -1,11 +1,13 @@
 """Questions of each kind, and the exact words of the answers: from the objects of a cluster to what `pinnace why` prints."""
 
+import inspect
 import json
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -43,12 +45,13 @@ def explained(
     *,
     node: str = "",
     configuration: Configuration = NO_PREEMPTION,
+    file: Path | None = None,
 ) -> Explanation:
     """As it comes out of the other process."""
     stores: dict[Any, dict[str, Any]] = {resource: {} for resource in ALL}
     stores[NODES] = {each.metadata.name: each for each in (builder.build() for builder in nodes)}
     stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
-    found = explanation(pod.build(), stores, configuration, node)
+    found = explanation(pod.build(), stores, configuration, node, file)
     return from_json(Explanation, json.loads(json.dumps(to_json(found))))
 
 
@@ -75,7 +78,7 @@ def test_why_here() -> None:
         pod default/a is on n1. If it were placed again now, itself taken out:
         2 of 3 nodes can take it. n1 has the best score, like 1 other node: one of them is chosen by chance.
 
-        All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):
+        What rules nodes out (ALONE: nodes ruled out by this reason only):
           PLUGIN             NODES   ALONE   REASON             WHICH
           NodeResourcesFit   1       1       Insufficient cpu   n0
 
@@ -89,7 +92,7 @@ def test_why_here() -> None:
 def test_it_would_go_elsewhere_now() -> None:
     pod = make_pod("a").req(cpu=1).node("n0")
     said = why(pod, THREE, [pod, make_pod("later").req(cpu=2).node("n0")]).splitlines()
-    assert said[1] == "3 of 3 nodes can take it. The best score is that of n1, and 1 more as well; n0 comes as number 3."
+    assert said[1] == "3 of 3 nodes can take it. The best score is that of n1 and 1 more; n0 comes as number 3."
     said = why(pod, [make_node("n0").unschedulable(), make_node("n1")], [pod]).splitlines()
     assert said[1] == "1 of 2 nodes can take it. The best score is that of n1; n0 could not take it any more."
 
@@ -100,7 +103,7 @@ def test_why_pending_for_several_reasons() -> None:
         pod default/a is pending: no node can take it.
         0/5 nodes are available: 2 node(s) had untolerated taint {gpu: true}, 3 Insufficient cpu.
 
-        All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):
+        What rules nodes out (ALONE: nodes ruled out by this reason only):
           PLUGIN             NODES   ALONE   REASON                                      WHICH
           TaintToleration    2       1       node(s) had untolerated taint {gpu: true}   n3, n4
           NodeResourcesFit   4       3       Insufficient cpu                            n0, n1, n2, n4
@@ -172,7 +175,7 @@ class TestCordonsWithTheirTaint:
             pod default/a is pending: no node can take it.
             0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.
 
-            All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):
+            What rules nodes out (ALONE: nodes ruled out by this reason only):
               PLUGIN              NODES   ALONE   REASON                       WHICH
               NodeUnschedulable   1       1       node(s) were unschedulable   n0
               NodeResourcesFit    1       1       Insufficient cpu             n1
@@ -322,7 +325,7 @@ def test_why_not_that_node_although_it_fits() -> None:
     placed = [make_pod("b").req(cpu=2).node("n0")]
     assert why(make_pod("a").req(cpu=1), THREE, placed, node="n0") == dedent("""\
         pod default/a is pending, and there is room for it: it will be placed as soon as it is its turn.
-        3 of 3 nodes can take it. The best score is that of n1, and 1 more as well.
+        3 of 3 nodes can take it. The best score is that of n1 and 1 more.
 
         n0 can take it, but it is number 3: 125 points, where n1 has 175.
         Most of it is NodeResourcesFit: 61.9 instead of 87.2.
@@ -371,7 +374,7 @@ class TestNominated:
             pod default/small is pending: no node can take it.
             0/1 nodes are available: 1 Insufficient cpu.
 
-            All that keeps it off nodes (ALONE: of these nodes, those that nothing else keeps it off):
+            What rules nodes out (ALONE: nodes ruled out by this reason only):
               PLUGIN             NODES   ALONE   REASON             WHICH
               NodeResourcesFit   1       1       Insufficient cpu   n0
 
@@ -483,15 +486,51 @@ class Boom:
 def test_a_plugin_that_fails_is_named() -> None:
     configuration = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Boom")
     assert why(make_pod("a"), THREE, configuration=configuration) == (
-        'pod default/a is pending: plugin "Boom" failed in Filter: RuntimeError: boom (test_why.py:480).\n'
+        'pod default/a is pending: plugin "Boom" failed in Filter: RuntimeError: boom '
+        f"(test_why.py:{inspect.getsourcelines(Boom.filter)[1] + 1}).\n"
     )
 
 
 def test_a_scheduler_that_is_not_configured() -> None:
-    assert why(make_pod("a").scheduler("cheap"), THREE) == (
-        "pod default/a is pending: it asks for scheduler cheap, "
-        "and the configuration has no such profile, only default-scheduler.\n"
+    pod = make_pod("a").scheduler("cheap")
+    default = 'its scheduler "cheap" is not in the default configuration; give its own with --config FILE.\n'
+    assert why(pod, THREE) == f"pod default/a is pending. Nothing more is known: {default}"
+    assert why(pod.node("n1"), THREE) == f"pod default/a is on n1. Nothing more is known: {default}"
+    assert why(make_pod("a").scheduler("cheap"), THREE, file=Path("my.yaml")) == (
+        "pod default/a is pending. Nothing more is known: "
+        'its scheduler "cheap" is not in my.yaml, which has only default-scheduler.\n'
     )
+
+
+def test_a_pod_of_a_node_that_does_not_exist() -> None:
+    pod = make_pod("a").req(cpu=1).node("n77")
+    said = why(pod, [make_node("n0")], [pod]).splitlines()
+    assert said[:2] == [
+        "pod default/a is bound to n77, and there is no such node; pods of a node that is gone are removed within a minute. "
+        "If it were placed again now, itself taken out:",
+        "1 of 1 node can take it. The best score is that of n0.",
+    ]
+
+
+def test_a_bound_pod_that_would_not_be_tried() -> None:
+    pod = make_pod("a").gate("g").node("n0")
+    said = why(pod, THREE, [pod]).splitlines()
+    assert said[1] == "It would not be placed: it has scheduling gates: g; until they are removed it is not tried."
+
+
+def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
+    assert why(make_pod("a").req(cpu=1).claim("nope"), [*THREE[:2], make_node("n2").taint("gpu")]) == dedent("""\
+        pod default/a is pending: no node can take it.
+        0/3 nodes are available: persistentvolumeclaim "nope" not found.
+
+        What rules nodes out (ALONE: nodes ruled out by this reason only):
+          PLUGIN               NODES   ALONE   REASON                                   WHICH
+          VolumeRestrictions   3       2       persistentvolumeclaim "nope" not found   n0, n1, n2
+          TaintToleration      1       0       node(s) had untolerated taint {gpu: }    n2
+
+        The smallest change that would help:
+          * create the PersistentVolumeClaim nope  -> n0, n1
+    """)
 
 
 def test_extenders_are_not_asked_but_named() -> None:
@@ -568,6 +607,8 @@ def test_the_document() -> None:
                 ],
             },
             "extenders": [],
+            "nodeIsGone": False,
+            "unknown": "",
         },
         indent=2,
     )

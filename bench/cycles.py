@@ -21,9 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.bench.machine import this_machine
 from pinnace.bench.workload import NODE_CPU, Shape, pod
-from pinnace.bench.workloads import AFFINE, MEASURED, MOONS, PREFER_ANTI_AFFINE, SPREAD, ZONE
+from pinnace.bench.workloads import AFFINE, MEASURED, MOONS, PREFER_ANTI_AFFINE, SPREAD
 from pinnace.runtime.process import GC_THRESHOLDS
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
@@ -76,7 +77,7 @@ def filled(nodes: int, held: int, shape: Shape) -> Cache:
     for i in range(nodes):
         node = Node()
         node.metadata.name = f"node-{i}"
-        node.metadata.labels.update({"kubernetes.io/hostname": node.metadata.name, ZONE: MOONS[i % len(MOONS)]})
+        node.metadata.labels.update({"kubernetes.io/hostname": node.metadata.name, ZONE_LABEL: MOONS[i % len(MOONS)]})
         for name, amount in (("cpu", f"{NODE_CPU}m"), ("memory", "32Gi"), ("pods", "110")):
             node.status.capacity[name].string = node.status.allocatable[name].string = amount
         cache.set_node(node)

@@ -85,7 +85,7 @@ def _in_context(document: Mapping[str, Any], context: str | None, path: Path, na
             tls = TlsFiles(ca, token=token)
         else:
             tls = TlsFiles(ca, _path(user, "client-certificate", path), _path(user, "client-key", path))
-    return ClientConfig(parse_endpoints(servers), chosen.get("namespace") or "default", _data_dir(cluster), tls)
+    return ClientConfig(parse_endpoints(servers), chosen.get("namespace") or "default", data_dir_of(cluster), tls)
 
 
 def _token(user: Mapping[str, Any], path: Path) -> str:
@@ -126,7 +126,7 @@ def _endpoint(text: str) -> str:
     return f"{host}:{port}"
 
 
-def _data_dir(cluster: Mapping[str, Any]) -> Path | None:
+def data_dir_of(cluster: Mapping[str, Any]) -> Path | None:
     for each in entries(cluster, "extension"):
         extension = each.get("extension")
         if each.get("name") == EXTENSION and isinstance(extension, dict) and extension.get("dataDir"):

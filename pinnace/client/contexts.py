@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pinnace.client.config import EXTENSION, ClientConfig
+from pinnace.client.config import EXTENSION, ClientConfig, data_dir_of
 from pinnace.client.kubeconfig import (
     ConfigError,
     Document,
@@ -59,19 +59,37 @@ def current_context(*, environ: Mapping[str, str] = os.environ) -> str:
     return str(document.get(CURRENT) or "")
 
 
-def remove_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
+def data_dirs(*, environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """The folders of the local clusters that are known, by their contexts. Raises ConfigError."""
+    path = config_path(environ)
+    document = found(path) or {}
+    known = {}
+    for context in names(document, "context"):
+        with suppress(ConfigError):  # of a context that is none
+            cluster = entry(document, "cluster", _cluster_of(document, context, path), path)
+            if (data_dir := data_dir_of(cluster)) is not None:
+                known[context] = data_dir
+    return known
+
+
+def remove_context(name: str, successor: str = "", *, environ: Mapping[str, str] = os.environ) -> bool:
     """Removes cluster, user and context `name`, all contexts of that cluster, and the file when nothing is left in it; what is
-    not there is no error."""
+    not there is no error. Where one of them was current, `successor` is now, or none if that is ""; whether it was."""
     path = config_path(environ)
     if not path.exists():
-        return
+        return False
     with changing(path) as document:
+        before = document.get(CURRENT)
         _forget(document, name, *(n for n in names(document, "context") if _cluster_of(document, n, path) == name))
         drop(document, "cluster", [name])
         drop(document, "user", [name])
+        was_current = bool(before) and not document.get(CURRENT)
+        if was_current:
+            document[CURRENT] = successor
     if not environ.get("PINNACE_CONFIG"):  # the folder is ours
         with suppress(OSError):  # and something is kept in it
             path.parent.rmdir()
+    return was_current
 
 
 def use_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:

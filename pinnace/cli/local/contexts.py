@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from pinnace.cli.local import elsewhere
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import configuration
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import note
 from pinnace.client import contexts
 from pinnace.client.config import ClientConfig, load
 from pinnace.client.kubeconfig import ConfigError
@@ -65,9 +67,13 @@ def write_context(found: ClientConfig) -> str:
 
 
 def remove_context(data_dir: Path) -> None:
-    """The opposite. Raises Failure."""
+    """The opposite. Where it was the current context, that of the only other local cluster that runs is it from then on, and a
+    note says so. Raises Failure."""
     with editing():
-        contexts.remove_context(_context_name(data_dir))
+        others = elsewhere.running_besides(data_dir)
+        successor = next(iter(others)) if len(others) == 1 else ""
+        if contexts.remove_context(_context_name(data_dir), successor) and successor:
+            note(f"commands talk to the cluster in {others[successor]} now, which still runs")
 
 
 def _context_name(data_dir: Path) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from pinnace.cli.command import verb
-from pinnace.cli.local import contexts, running
+from pinnace.cli.local import contexts, elsewhere, running
 from pinnace.cli.local.progress import Steps
+from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cluster import strays
 from pinnace.cluster.cluster import Cluster
@@ -25,21 +26,27 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     """Stop a local cluster and remove all that is left of it.
 
     Its processes are asked to end, and killed when they do not. etcd's data, the logs and the context in the client
-    configuration are removed, and so is the folder if `pinnace up` has made it. Without a cluster there is nothing to do,
-    which is no error. Where somebody has removed the folder of a cluster that ran, its processes are found all the same.
+    configuration are removed, and so is the folder if `pinnace up` has made it; commands then talk to the other local cluster
+    that runs, if it is the only one. Without a cluster there is nothing to do, which is no error, unless you name none while
+    another one runs. Where somebody has removed the folder of a cluster that ran, its processes are found all the same.
     """
     folder = contexts.present_data_dir(settings, data_dir)
+    left: Failure | None = None
     with running.translated(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)
         except NoCluster as nothing:
             if ran_on := running.run(strays.end(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
+            elif not (data_dir or settings.context) and (others := elsewhere.hint(folder, "down")):
+                left = Failure(nothing.message, hint=others, code=ExitCode.NOT_FOUND)
             else:
                 click.echo(f"{nothing.message}: nothing to do")
         else:
             running.run(_down(cluster, steps))
     contexts.remove_context(folder)
+    if left:
+        raise left
 
 
 async def _down(cluster: Cluster, steps: Steps) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from pinnace.cli.command import did_you_mean, verb
-from pinnace.cli.local import contexts, running
+from pinnace.cli.local import contexts, elsewhere, running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
@@ -31,7 +31,7 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
     """
     folder = contexts.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
-        cluster = Cluster.load(folder)
+        cluster = elsewhere.load(folder, "restart")
         wanted = chosen(cluster, names)
         if not wanted:
             click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")

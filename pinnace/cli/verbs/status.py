@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from pinnace.cli.command import verb
-from pinnace.cli.local import contexts, running
+from pinnace.cli.local import contexts, elsewhere, running
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.table import Table
-from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.view import ProcessStatus
 
 
@@ -32,7 +31,7 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
     Exit code 0 when all are ready, 1 when not. For a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
     """
     with running.translated():
-        found = running.run(Cluster.load(contexts.present_data_dir(settings, data_dir)).status())
+        found = running.run(elsewhere.load(contexts.present_data_dir(settings, data_dir), "status").status())
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in found], indent=2))
     else:

@@ -1,5 +1,6 @@
 """What the verbs of local clusters show, and how their errors end."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from pinnace.client import config
 from pinnace.client import contexts as kept
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import errors
-from pinnace.cluster.spec import default_data_dir
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import ClusterSpec, Plan, default_data_dir
+from pinnace.cluster.state import ClusterState, ProcessRecord
 from pinnace.cluster.view import ProcessStatus
+from pinnace.runtime import procfs
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +150,51 @@ def test_two_folders_have_two_contexts(tmp_path: Path) -> None:
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
     contexts.remove_context(tmp_path / "big")
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
+
+
+def ours(data_dir: Path) -> Path:
+    """A cluster of which one process runs: this one."""
+    record = ProcessRecord(Plan("etcd", "etcd-0", "127.0.0.1:1", "127.0.0.1:1", ("etcd",)), procfs.identify(os.getpid()))
+    data_dir.mkdir()
+    Folder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), (record,)))
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
+    return data_dir
+
+
+@pytest.mark.parametrize("verb", ["down", "status", "restart"])
+def test_who_means_no_cluster_is_told_of_those_that_run(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bare `down` said "nothing to do" while a cluster ran in another folder."""
+    folders = [ours(tmp_path / name) for name in ("one", "two")]
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "gone"))
+    for _ in range(2):  # the context of what is gone is forgotten by the first
+        assert run([verb]) == ExitCode.NOT_FOUND
+        said = capsys.readouterr().err
+        assert all(f"`pinnace {verb} --data-dir {folder}`" in said for folder in folders)
+
+
+def test_a_folder_that_was_named_may_be_empty_whatever_runs_elsewhere(tmp_path: Path) -> None:
+    ours(tmp_path / "one")
+    assert run(["down", "--data-dir", str(tmp_path / "two")]) == ExitCode.OK
+
+
+def test_the_only_cluster_that_is_left_is_the_one_that_commands_talk_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ours(tmp_path / "one")
+    kept.write_context("far", ClientConfig(("far.example:1",)))
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "dead"))
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    contexts.remove_context(tmp_path / "big")
+    assert kept.current_context() == f"local:{one}"
+    assert str(one) in capsys.readouterr().err
+
+
+def test_of_two_clusters_that_are_left_none_is_chosen(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        ours(tmp_path / name)
+    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    contexts.remove_context(tmp_path / "big")
+    assert kept.current_context() == ""
 
 
 def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(

@@ -1,0 +1,42 @@
+"""Which other local clusters run: for who asks about one that is not there, or no longer."""
+
+from pathlib import Path
+
+from pinnace.client.contexts import data_dirs
+from pinnace.client.kubeconfig import ConfigError
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import FolderError, NoCluster
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.processes import running
+
+
+def running_besides(data_dir: Path) -> dict[str, Path]:
+    """The folders of the clusters of the configuration of which a process runs, without this one, by their contexts. Raises
+    ConfigError."""
+    return {name: folder for name, folder in data_dirs().items() if folder != data_dir and _runs(folder)}
+
+
+def load(data_dir: Path, verb: str) -> Cluster:
+    """The cluster in this folder. Raises FolderError, and NoCluster: its hint names those that run elsewhere."""
+    try:
+        return Cluster.load(data_dir)
+    except NoCluster as nothing:
+        raise NoCluster(nothing.message, hint=hint(data_dir, verb) or nothing.hint) from None
+
+
+def hint(data_dir: Path, verb: str) -> str:
+    """How to have the verb concern the clusters that run elsewhere; "" when there are none."""
+    try:
+        folders = list(running_besides(data_dir).values())
+    except ConfigError:
+        return ""
+    said = ", ".join(f"`pinnace {verb} --data-dir {folder}`" for folder in folders)
+    return f"{'one runs elsewhere' if len(folders) == 1 else f'{len(folders)} run elsewhere'}: {said}" if folders else ""
+
+
+def _runs(data_dir: Path) -> bool:
+    try:
+        state = Folder(data_dir).read()
+    except FolderError:
+        return False
+    return state is not None and any(map(running, state.processes))

@@ -3,8 +3,10 @@
 The story of one candidate is in campaign.py.
 """
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from apiserver.auth.attributes import Target
@@ -18,7 +20,7 @@ from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.leadership import Leadership
-from apiserver.services.terms import KEPT, TermLog
+from apiserver.services.terms import KEPT, TermLog, accounted_for
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer, Conflict
@@ -50,6 +52,8 @@ validity, 1.9 s, covers a change of etcd's leader: pinnace/cluster/etcd.py), and
 server die together.
 """
 READ_TIMEOUT = 5.0
+NOTED = 1.0
+"""Seconds in which what has happened is written down, or else its server has died with it."""
 RETRY = 0.1
 """Seconds between two attempts to end a term when etcd does not answer."""
 
@@ -100,9 +104,27 @@ class ElectionsService:
         return ListElectionsResponse(items=[election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX)])
 
     async def history(self, request: ElectionHistoryRequest, context: Any) -> ElectionHistoryResponse:
+        """Says no less than `get` has said before: waits, if not for ever, until that is written down."""
         await self._cacher.fresh(READ_TIMEOUT)
-        terms = [Term.FromString(item.value) for item in self._cacher.raw_items(terms_prefix(request.name))]
+        written = asyncio.Event()
+        stop_following = self._cacher.subscribe(terms_prefix(request.name), lambda change: written.set())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NOTED):
+                    while not accounted_for(terms := self._written(request.name), self._token(request.name)):
+                        written.clear()
+                        await written.wait()
+        finally:
+            stop_following()
         return ElectionHistoryResponse(items=terms[-KEPT:])
+
+    def _written(self, election: str) -> Sequence[Term]:
+        return [Term.FromString(item.value) for item in self._cacher.raw_items(terms_prefix(election))]
+
+    def _token(self, election: str) -> int:
+        """Of who leads; 0: nobody does."""
+        record = self._cacher.raw(election_key(election))
+        return record.create_revision if record is not None else 0
 
     async def transfer(self, request: TransferElectionRequest, context: Any) -> TransferElectionResponse:
         await self._cacher.fresh(READ_TIMEOUT)

@@ -16,6 +16,7 @@ Times are those of the servers' wall clocks; a gap between two terms is as exact
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 
 from apiserver.storage.committer import Committer, Conflict
@@ -70,6 +71,12 @@ def presume(terms: list[Term], seen: Term) -> list[Term]:
             over.reason, over.presumed = RAN_OUT, True
             found.append(over)
     return found
+
+
+def accounted_for(terms: Sequence[Term], token: int) -> bool:
+    """Is it written down that the term of this token has begun, and that all others are over? 0: there is no such term."""
+    going_on = {term.token for term in terms if not term.HasField("ended")}
+    return going_on == ({token} if token else set())
 
 
 class TermLog:

@@ -1,7 +1,9 @@
 """Who led, from when to when, and why each term ended."""
 
+from pinnace.client.client import ElectionClient
 from tests.contract.electing import Serve, Vote, history_until
-from tests.contract.voters import Speaker
+from tests.contract.voters import ELECTION, Speaker
+from tests.unit.client.fakeserver import connect
 
 
 async def test_who_led_is_remembered_with_the_reason_for_each_end(serve: Serve, vote: Vote) -> None:
@@ -45,3 +47,18 @@ async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) 
     other = await Speaker.open(two, "b")
     await other.hear("opened")
     assert await history_until(two, bool) == before
+
+
+async def test_the_history_knows_a_change_that_was_told_already(serve: Serve, vote: Vote) -> None:
+    """On every server, though notes of terms wait; `leader history` showed the one before as leading after a transfer."""
+    one, two = await serve(), await serve()
+    tokens = [await vote("a", one).elected()]
+    await vote("b", two).stands()
+    connection = connect(two.address)
+    try:
+        elections = ElectionClient(connection)
+        tokens.append((await elections.transfer(ELECTION, "b")).after.token)
+        terms = await elections.history(ELECTION)
+    finally:
+        await connection.close()
+    assert [(term.token, term.reason) for term in terms] == [(tokens[0], "transferred to b"), (tokens[1], "")]

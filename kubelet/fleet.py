@@ -68,8 +68,8 @@ class Fleet:
         """`meter`: of what its containers use; what is declared of them, unless given."""
         self._own = own
         self._clock = clock
-        self._registrar = Registrar(client.nodes, name, machine, clock=clock)
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
+        self._registrar = Registrar(client.nodes, self._recorder, name, machine, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
         self._pods = Pods(
             client.pods, runtime, self._recorder, volumes=volumes, local=machine.local, clock=clock, tracer=tracer

@@ -79,6 +79,17 @@ def with_status(node: Node, machine: Machine, now: float, pressures: Collection[
     return copy
 
 
+def changes(before: Node, after: Node) -> list[str]:
+    """What events call the conditions that differ: NodeReady, NodeHasDiskPressure. A node that is Ready for the first time has
+    changed from nothing: thousands that start have nothing to tell."""
+    if conditions.find(before.status.conditions, "Ready") is None:
+        return []
+    known = {each.type: each.status for each in before.status.conditions}
+    return [
+        f"Node{each.reason.removeprefix('Kubelet')}" for each in after.status.conditions if known.get(each.type) != each.status
+    ]
+
+
 def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
     """A copy that belongs to the fleet and takes pods."""
     copy = Node()

@@ -7,7 +7,7 @@ answer was lost. A node that is refused, by a webhook say, keeps no other waitin
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kubelet import nodes
 from kubelet.eviction import Kind
@@ -34,11 +34,20 @@ def no_pressure(node: str) -> Collection[Kind]:
     return ()
 
 
-class Registrar:
-    """All methods raise Unavailable: repeat them."""
+class EventSink(Protocol):
+    """What this needs of pinnace.client.events.Recorder."""
 
-    def __init__(self, client: ResourceClient[Node], fleet: str, machine: Machine, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def event(self, obj: Node, type_: str, reason: str, message: str) -> None: ...
+
+
+class Registrar:
+    """All methods raise Unavailable: repeat them. What has changed of a node is an event, once it is written."""
+
+    def __init__(
+        self, client: ResourceClient[Node], events: EventSink, fleet: str, machine: Machine, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._client = client
+        self._events = events
         self._fleet = fleet
         self._machine = machine
         self._clock = clock
@@ -68,11 +77,20 @@ class Registrar:
                 held_back.append(node)
         now = self._clock.time()
         reports = (nodes.with_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)
+        before = {node.metadata.name: node for node in unready}
         refused: Refusals = {}
         for chunk in portions(reports, CHUNK):
             refused |= await _sent(self._client.update_status_batch, chunk)
+            for node in chunk:
+                if node.metadata.name not in refused:
+                    self._tell(before[node.metadata.name], node)
         refused |= await _each({node.metadata.name: self._free(node) for node in held_back})
         return {name: error for name, error in refused.items() if not isinstance(error, Conflict | NotFound)}
+
+    def _tell(self, before: Node, after: Node) -> None:
+        """In the kubelet's words."""
+        for reason in nodes.changes(before, after):
+            self._events.event(after, "Normal", reason, f"Node {after.metadata.name} status is now: {reason}")
 
     async def _take_over(self, name: str) -> None:
         def change(node: Node) -> None:

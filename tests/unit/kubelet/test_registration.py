@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from apiserver.server import MAX_REQUEST
+from kubelet.eviction import Kind
 from kubelet.nodes import Machine, needs_spec, needs_status
 from kubelet.registration import CHUNK, Registrar
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Code, Refusal, encode
@@ -74,8 +76,19 @@ class FakeNodes:
         return BatchItem(name=name)
 
 
-def registrar(nodes: FakeNodes) -> Registrar:
-    return Registrar(nodes, "fleet", MACHINE, clock=FakeClock())  # type: ignore[arg-type]
+class Events:
+    """What was told, as node and reason."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def event(self, obj: Node, type_: str, reason: str, message: str) -> None:
+        assert message == f"Node {obj.metadata.name} status is now: {reason}"
+        self.told.append((obj.metadata.name, reason))
+
+
+def registrar(nodes: FakeNodes, events: Events | None = None) -> Registrar:
+    return Registrar(nodes, events or Events(), "fleet", MACHINE, clock=FakeClock())  # type: ignore[arg-type]
 
 
 def added(name: str) -> Node:
@@ -181,3 +194,34 @@ async def test_without_an_api_server_the_caller_is_told() -> None:
         await registrar(api).make_ready(api.nodes.values())
     with pytest.raises(Unavailable):
         await registrar(api).create(["n-1"])
+
+
+async def test_what_changes_of_a_node_is_told_once_it_is_written() -> None:
+    api, events = FakeNodes(), Events()
+    ours = registrar(api, events)
+    await ours.create(["n-0", "n-1"])
+    for node in api.nodes.values():
+        conditions.say(node.status.conditions, "Ready", "Unknown", "NodeStatusUnknown", "", 0.0)
+    api.refuse["n-1"] = Code.ABORTED
+    short: list[Kind] = []
+
+    async def passed() -> list[tuple[str, str]]:
+        events.told.clear()
+        await ours.make_ready(list(api.nodes.values()), lambda name: short)
+        return events.told
+
+    assert await passed() == [("n-0", "NodeReady")]
+    assert await passed() == []
+    short += [Kind.MEMORY, Kind.DISK]
+    assert await passed() == [("n-0", "NodeHasInsufficientMemory"), ("n-0", "NodeHasDiskPressure")]
+    assert await passed() == []
+    short.clear()
+    assert await passed() == [("n-0", "NodeHasSufficientMemory"), ("n-0", "NodeHasNoDiskPressure")]
+
+
+async def test_thousands_of_nodes_that_start_have_nothing_to_tell() -> None:
+    api, events = FakeNodes(added("n-0")), Events()
+    ours = registrar(api, events)
+    await ours.create(["n-1"])
+    await ours.make_ready(list(api.nodes.values()))
+    assert not needs_status(api.nodes["n-0"], MACHINE) and events.told == []

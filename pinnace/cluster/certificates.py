@@ -4,6 +4,7 @@ There are two authorities: etcd trusts only its own, so that no certificate of a
 
     <folder>/                        see pinnace.pki.folder
     <folder>/<component>.conf        of each client, in the kubeconfig format, as kubeadm calls it
+    <folder>/users/<user>.conf       of a person, with the certificate beside it
 
 The users and groups are Kubernetes': https://kubernetes.io/docs/setup/best-practices/certificates/ and
 https://kubernetes.io/docs/reference/access-authn-authz/node/ (a fleet is called like one node).
@@ -13,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pinnace.client.config import ClientConfig
+from pinnace.client.config import ClientConfig, load
 from pinnace.client.contexts import write_context
 from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
 from pinnace.pki.folder import (
     ADMIN,
     APISERVER,
+    CLUSTER_CA,
     ETCD_CA,
     ETCD_CLIENT,
     ETCD_PEER,
@@ -70,9 +72,34 @@ def provide(
     ]
     made = Folder(folder).provide(wanted, now) + Folder(folder, ETCD_CA).provide(of_etcd, now)
     for name in clients:
-        files = TlsFiles(Path("ca.crt"), Path(f"{name}.crt"), Path(f"{name}.key"))
-        write_context(_CONTEXT, ClientConfig(tuple(endpoints), tls=files), file=configuration(folder, name))
+        _configure(folder, name, endpoints)
     return made
+
+
+def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:
+    """The same for a person, by the authority that is there; by default with the API servers of the administrator. `user` is
+    to be a name for files, too. Raises OSError, ValueError and ConfigError."""
+    endpoints = endpoints or load(file=configuration(folder, ADMIN)).endpoints
+    made = Folder(folder).provide([Wanted(user_name(user), Subject(user, tuple(groups)))], datetime.now(UTC))
+    _configure(folder, user_name(user), endpoints)
+    return made
+
+
+def user_name(user: str) -> str:
+    """Of the certificate and the configuration of a person."""
+    return f"users/{user}"
+
+
+def authority(folder: Path) -> Path | None:
+    """The folder with the authority that is meant, by its own path or by that of a local cluster; None: there is none."""
+    return next((each for each in (folder, folder / "pki") if (each / f"{CLUSTER_CA.name}.key").is_file()), None)
+
+
+def _configure(folder: Path, name: str, endpoints: Sequence[str]) -> None:
+    """Writes a client's configuration. Its paths are relative, so that the folder may move."""
+    upwards, own = Path(*[".."] * name.count("/")), name.rpartition("/")[2]
+    shown = TlsFiles(upwards / "ca.crt", Path(f"{own}.crt"), Path(f"{own}.key"))
+    write_context(_CONTEXT, ClientConfig(tuple(endpoints), tls=shown), file=configuration(folder, name))
 
 
 def files(folder: Path, name: str) -> TlsFiles:

@@ -1,14 +1,16 @@
-"""`pinnace pki`: the certificates of a cluster that was not started by `pinnace up`."""
+"""`pinnace pki`: the certificates of a cluster that was not started by `pinnace up`, and those of people, of any cluster."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from pinnace.api.nodenames import NodeNames
 from pinnace.cli.command import verb
-from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.settings import Settings
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.settings import SHOWN, Settings
 from pinnace.cli.terminal.console import note, out
 
 
@@ -18,10 +20,11 @@ from pinnace.cli.terminal.console import note, out
         pinnace pki ./pki --server 10.0.0.1:7443,10.0.0.2:7443 --host 10.0.0.1 --host 10.0.0.2
         pinnace pki ./pki --server apiserver:7443 --host apiserver --etcd-host etcd --fleet kubelet --fleet edge=edge-0..99
         PINNACE_CONFIG=./pki/admin.conf pinnace get nodes
+        pinnace pki ./pki --user ada --group keepers          # from now on she may do what roles say of her
     """,
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--server", "servers", metavar="HOST:PORT[,...]", required=True, help="The API servers, as clients reach them.")
+@click.option("--server", "servers", metavar="HOST:PORT[,...]", help="The API servers, as clients reach them.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name or address of API servers. Can be given again.")
 @click.option("--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="The same of etcd. Can be given again.")
 @click.option(
@@ -32,6 +35,10 @@ from pinnace.cli.terminal.console import note, out
     callback=lambda context, option, given: dict(map(_fleet, given)),
     help="A fleet, and what its nodes are called: n7, node-0..99 or edge-*. [default: NAME-*]. Can be given again.",
 )
+@click.option(
+    "--user", default="", metavar="NAME", callback=lambda context, option, given: _user(given), help="Only for this person."
+)
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Of which the person is a member. Can be given again.")
 def pki(
     settings: Settings,
     folder: Path,
@@ -39,28 +46,81 @@ def pki(
     hosts: tuple[str, ...],
     etcd_hosts: tuple[str, ...],
     fleets: Mapping[str, Sequence[str]],
+    user: str,
+    groups: tuple[str, ...],
 ) -> None:
     """Make the certificates of a cluster, and a configuration for each of its clients.
 
     What is there already and does not expire within 30 days stays; the rest is made anew, and running processes take it up.
     The certificates of API servers and of etcd are always good for this machine, too. etcd's are of an authority of its own.
+
+    With --user, make one for a person instead, signed by the authority that is there. FOLDER may then be that of a local
+    cluster, and the API servers are the administrator's unless they are named.
     """
-    from pinnace.client.config import parse_endpoints
-    from pinnace.client.kubeconfig import ConfigError
-    from pinnace.cluster.certificates import LOOPBACK, configuration, provide
+    from pinnace.cluster.certificates import configuration, user_name
     from pinnace.pki.folder import ADMIN
 
+    if user:
+        if hosts or etcd_hosts or fleets:
+            raise usage("--user makes a certificate for a person only", hint="leave --host, --etcd-host and --fleet out")
+        folder = _signing(folder)
+    elif groups:
+        raise usage("--group: of whom?", hint="name the person with --user")
+    elif not servers:
+        raise usage("where are the API servers?", hint="name them with --server HOST:PORT[,...]")
+    with _translated(folder):
+        made = _of_person(folder, user, groups, servers) if user else _of_cluster(folder, servers, hosts, etcd_hosts, fleets)
+    for name in made:
+        out(f"{folder / name}.crt made\n")
+    if not made:
+        note(f"{'the certificate' if user else 'all certificates'} in {folder} will do for another 30 days at least")
+    note(f"to use it: export PINNACE_CONFIG={configuration(folder, user_name(user) if user else ADMIN)}")
+
+
+def _of_cluster(
+    folder: Path, servers: str, hosts: Sequence[str], etcd_hosts: Sequence[str], fleets: Mapping[str, Sequence[str]]
+) -> Sequence[str]:
+    from pinnace.client.config import parse_endpoints
+    from pinnace.cluster.certificates import LOOPBACK, provide
+
+    return provide(folder, parse_endpoints(servers), fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts))
+
+
+def _of_person(folder: Path, user: str, groups: Sequence[str], servers: str) -> Sequence[str]:
+    from pinnace.client.config import parse_endpoints
+    from pinnace.cluster.certificates import provide_user
+
+    return provide_user(folder, user, groups, parse_endpoints(servers) if servers else ())
+
+
+def _signing(folder: Path) -> Path:
+    """Where the authority is that `folder` stands for. Raises Failure."""
+    from pinnace.cluster.certificates import authority
+
+    found = authority(folder)
+    if found is None:
+        hint = "name a folder that `pinnace pki` has made, or that of a local cluster"
+        raise Failure(f"{folder}: there is no authority that could sign (ca.key)", hint=hint, code=ExitCode.NOT_FOUND)
+    return found
+
+
+@contextmanager
+def _translated(folder: Path) -> Iterator[None]:
+    from pinnace.client.kubeconfig import ConfigError
+
     try:
-        made = provide(folder, parse_endpoints(servers), fleets, (*LOOPBACK, *hosts), (*LOOPBACK, *etcd_hosts))
+        yield
     except ConfigError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE) from None
     except (OSError, ValueError) as error:
         raise Failure(f"{folder} cannot be used: {error}", hint="name another folder", code=ExitCode.USAGE) from None
-    for name in made:
-        out(f"{folder / name}.crt made\n")
-    if not made:
-        note(f"all certificates in {folder} are good for another 30 days at least")
-    note(f"to use it: export PINNACE_CONFIG={configuration(folder, ADMIN)}")
+
+
+def _user(given: str) -> str:
+    """It names a file, too, and 64 characters are what a certificate takes."""
+    if given and (not re.fullmatch(r"[\w@:+-][\w.@:+-]{0,63}", given, re.ASCII)):
+        raise click.BadParameter(f'"{given[:SHOWN]}": at most 64 letters, digits and any of .@:+-_, and no dot first')
+    return given
 
 
 def _fleet(given: str) -> tuple[str, Sequence[str]]:

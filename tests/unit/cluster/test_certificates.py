@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from pinnace.cli.main import run
+from pinnace.cli.outcomes import ExitCode
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.pki import pki
+from pinnace.client import config
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
 
@@ -64,3 +67,36 @@ def test_the_command_makes_them_for_the_hosts_that_are_named_and_for_this_machin
     assert f"{tmp_path}/etcd/server.crt made\n" in capsys.readouterr().out
     for name in ("server", "peer"):
         assert hosts(load(tmp_path / f"etcd/{name}.crt")) == [*certificates.LOOPBACK, "etcd", "etcd-2"]
+
+
+@pytest.mark.parametrize("below", ["", "pki"])
+def test_a_person_gets_one_from_the_authority_that_is_there(tmp_path: Path, below: str) -> None:
+    """Named by the folder of the certificates, or by that of a local cluster."""
+    folder = tmp_path / below
+    provide(folder)
+    before = (folder / "admin.crt").read_bytes()
+    words = ["pki", str(tmp_path), "--user", "ada", "--group", "keepers"]
+    assert run(words) == ExitCode.OK
+    certificate = load(folder / "users/ada.crt")
+    certificate.verify_directly_issued_by(load(folder / "ca.crt"))
+    assert Subject.of(certificate) == Subject("ada", ("keepers",))
+    found = config.load(file=folder / "users/ada.conf")
+    assert found.endpoints == ("apiserver:7443",)
+    assert found.tls is not None and found.tls.context()
+    assert run(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, "it is good"
+    assert (folder / "admin.crt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--user", "../ada"], ExitCode.USAGE),
+        (["--user", "ada", "--fleet", "edge"], ExitCode.USAGE),
+        (["--group", "keepers"], ExitCode.USAGE),
+        ([], ExitCode.USAGE),
+        (["--user", "ada"], ExitCode.NOT_FOUND),
+    ],
+)
+def test_what_makes_no_certificate(tmp_path: Path, words: list[str], code: ExitCode) -> None:
+    assert run(["pki", str(tmp_path / "pki"), *words]) == code
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ A text holds any number of documents; a document is one object, or a list of the
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pinnace.api.codec import CodecError, Path, as_written, from_dict
 from pinnace.api.documents import Document, DocumentError, line_of, parse
@@ -35,12 +35,16 @@ class ManifestError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-def load(text: str, source: str, *, validate: Literal["strict", "ignore"] = "strict") -> list[Manifest]:
-    """The objects of a text, in its order. `validate`: "ignore" drops fields that are not known, "strict" refuses them.
+Validate: TypeAlias = Literal["strict", "ignore", "name"]
+
+
+def load(text: str, source: str, *, validate: Validate = "strict", named: bool = False) -> list[Manifest]:
+    """The objects of a text, in its order. `validate`: "ignore" drops fields that are not known, "strict" refuses them; "name"
+    looks at nothing but which object it is, and leaves the rest out. `named`: generateName is no name.
 
     Raises ManifestError. What only the server knows (is the image named, is the port free) is not checked here.
     """
-    loader = _Loader(source, validate == "ignore")
+    loader = _Loader(source, validate, named)
     try:
         for document in parse(text):
             loader.document(document)
@@ -54,9 +58,10 @@ def load(text: str, source: str, *, validate: Literal["strict", "ignore"] = "str
 
 
 class _Loader:
-    def __init__(self, source: str, ignore_unknown: bool) -> None:
+    def __init__(self, source: str, validate: Validate, named: bool) -> None:
         self._source = source
-        self._ignore_unknown = ignore_unknown
+        self._validate = validate
+        self._named = named
         self.manifests: list[Manifest] = []
         self.problems: list[tuple[int, str]] = []
 
@@ -69,7 +74,8 @@ class _Loader:
             line = line_of(document.data, path, document.line)
             try:
                 resource = _resource(data)
-                obj = from_dict(resource, data, path, ignore_unknown=self._ignore_unknown)
+                data = _naming(data) if self._validate == "name" else data
+                obj = from_dict(resource, data, path, ignore_unknown=self._validate == "ignore")
             except CodecError as error:
                 for problem in error.problems:
                     self.problem(line_of(document.data, problem.path, document.line), str(problem))
@@ -78,10 +84,26 @@ class _Loader:
                 where = line_of(document.data, (*path, error.field), document.line)
                 self.problem(where, str(error))
                 continue
-            if not obj.metadata.name and not obj.metadata.generateName:
-                where = line_of(document.data, (*path, "metadata"), document.line)
-                self.problem(where, "metadata.name: required, or metadata.generateName")
+            if unnamed := _unnamed(obj, self._named):
+                self.problem(line_of(document.data, (*path, "metadata"), document.line), f"metadata.name: {unnamed}")
             self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line))
+
+
+def _unnamed(obj: Object, named: bool) -> str:
+    """What is missing; "" when nothing is."""
+    if obj.metadata.name:
+        return ""
+    if named:
+        return "required; `pinnace create` makes objects with generateName" if obj.metadata.generateName else "required"
+    return "" if obj.metadata.generateName else "required, or metadata.generateName"
+
+
+def _naming(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an object's data those that say which one it is."""
+    kept = {name: data[name] for name in ("apiVersion", "kind", "metadata") if name in data}
+    if isinstance(metadata := kept.get("metadata"), Mapping):
+        kept["metadata"] = {name: metadata[name] for name in ("name", "namespace", "generateName") if name in metadata}
+    return kept
 
 
 class _UnknownKind(ValueError):

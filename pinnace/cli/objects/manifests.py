@@ -4,9 +4,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from pinnace.api.manifest import Manifest, ManifestError, load
+from pinnace.api.manifest import Manifest, ManifestError, Validate, load
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
 
@@ -17,14 +16,15 @@ MAX_OBJECT = 1 << 20
 
 
 def read(
-    filenames: Sequence[str], *, recursive: bool = False, validate: Literal["strict", "ignore"] = "strict"
+    filenames: Sequence[str], *, recursive: bool = False, validate: Validate = "strict", named: bool = False
 ) -> list[Manifest]:
-    """In the order of the files. Raises ManifestError with the problems of all files, and Failure for what cannot be read."""
+    """In the order of the files; `validate` and `named` as in pinnace.api.manifest.load. Raises ManifestError with the
+    problems of all files, and Failure for what cannot be read."""
     manifests: list[Manifest] = []
     problems: list[str] = []
     for source, text in _texts(filenames, recursive):
         try:
-            found = load(text, source, validate=validate)
+            found = load(text, source, validate=validate, named=named)
         except ManifestError as error:
             problems.extend(error.problems)
         else:
@@ -48,13 +48,10 @@ def place(manifest: Manifest, session: Session) -> None:
     meta.namespace = meta.namespace or session.namespace
 
 
-def place_named(manifests: Sequence[Manifest], session: Session) -> None:
-    """The same for several that must have names. Raises ManifestError."""
+def place_all(manifests: Sequence[Manifest], session: Session) -> None:
+    """Raises ManifestError."""
     for manifest in manifests:
         place(manifest, session)
-        if not manifest.obj.metadata.name:
-            hint = "`pinnace create` makes such objects"
-            raise ManifestError([f"{where(manifest)}: metadata.name: required here (with generateName: {hint})"])
 
 
 def where(manifest: Manifest) -> str:

@@ -8,7 +8,7 @@ from pinnace.cli import options
 from pinnace.cli.changes.applier import Applier
 from pinnace.cli.changes.apply_decisions import chunks, in_order
 from pinnace.cli.command import verb
-from pinnace.cli.objects.manifests import place_named, read, where
+from pinnace.cli.objects.manifests import place_all, read, where
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
@@ -43,13 +43,13 @@ def apply(
     """
     if not filenames:
         raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
-    manifests = in_order(read(filenames, recursive=recursive, validate=validate))
+    manifests = in_order(read(filenames, recursive=recursive, validate=validate, named=True))
     run(settings, lambda session: apply_all(session, manifests, dry_run == "server"))
 
 
 async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bool) -> None:
     session.wait_for_each(len(manifests))
-    place_named(manifests, session)
+    place_all(manifests, session)
     applier = Applier(session.client, dry_run=dry_run)
     suffix = options.DRY_RUN_SAID if dry_run else ""
     with session.progress("applying", len(manifests)) as advance:

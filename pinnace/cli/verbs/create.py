@@ -12,7 +12,7 @@ from pinnace.cli import options
 from pinnace.cli.changes import generators
 from pinnace.cli.changes.apply_decisions import in_order
 from pinnace.cli.command import DefaultGroup, verb
-from pinnace.cli.objects.manifests import place, read, where
+from pinnace.cli.objects.manifests import place_all, read, where
 from pinnace.cli.objects.query import AT_ONCE
 from pinnace.cli.objects.targets import Item, reference
 from pinnace.cli.outcomes import usage
@@ -103,8 +103,7 @@ def file(
     how = How(dry_run, output)
 
     async def create_them(session: Session) -> None:
-        for manifest in manifests:
-            place(manifest, session)
+        place_all(manifests, session)
         wanted = [Wanted((manifest.resource, manifest.obj), where(manifest)) for manifest in manifests]
         await _create_all(session, wanted, how)
 

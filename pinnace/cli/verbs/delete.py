@@ -5,7 +5,7 @@ import click
 from pinnace.cli import options
 from pinnace.cli.changes.deleting import How, delete_all
 from pinnace.cli.command import verb
-from pinnace.cli.objects.manifests import place, read
+from pinnace.cli.objects.manifests import place_all, read
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
@@ -71,11 +71,10 @@ def delete(
     if filenames:
         if what or selected:
             raise usage("-f excludes names, selectors and --all")
-        manifests = read(filenames, recursive=recursive, validate="ignore")
+        manifests = read(filenames, recursive=recursive, validate="name", named=True)
 
         async def in_files(session: Session) -> None:
-            for manifest in manifests:
-                place(manifest, session)
+            place_all(manifests, session)
             await delete_all(
                 session, [Doomed(m.resource, m.obj.metadata.namespace, m.obj.metadata.name) for m in manifests], how
             )

@@ -9,7 +9,7 @@ from pinnace.cli.changes.applier import Applier
 from pinnace.cli.changes.apply_decisions import chunks, in_order
 from pinnace.cli.command import verb
 from pinnace.cli.errors import told
-from pinnace.cli.objects.manifests import place_named, read, where
+from pinnace.cli.objects.manifests import place_all, read, where
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import ExitCode, Reported, usage
 from pinnace.cli.output.difference import coloured, difference
@@ -42,7 +42,7 @@ def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, valida
         await _compare(session, manifests, found, colours=is_live() and not settings.no_color)
 
     try:
-        manifests = in_order(read(filenames, recursive=recursive, validate=validate))
+        manifests = in_order(read(filenames, recursive=recursive, validate=validate, named=True))
         run(settings, compare)
     except BrokenPipeError:
         raise
@@ -55,7 +55,7 @@ def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, valida
 async def _compare(session: Session, manifests: Sequence[Manifest], found: list[str], *, colours: bool) -> None:
     """Prints the differences; `found` gets the names of what is different."""
     session.wait_for_each(len(manifests))
-    place_named(manifests, session)
+    place_all(manifests, session)
     applier = Applier(session.client, dry_run=True)
     for chunk in chunks(manifests):
         for desired, preview in zip(chunk, await applier.preview(chunk), strict=True):

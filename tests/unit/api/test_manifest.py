@@ -118,6 +118,24 @@ def test_what_is_no_object_says_why(text: str, problem: str) -> None:
     assert wrong(text) == [f"pods.yaml:{problem}"]
 
 
+@pytest.mark.parametrize(
+    ("metadata", "problem"),
+    [("labels: {}", "required"), ("generateName: web-", "required; `pinnace create` makes objects with generateName")],
+)
+def test_where_a_name_is_wanted_generate_name_is_none(metadata: str, problem: str) -> None:
+    with pytest.raises(ManifestError) as caught:
+        load(f"apiVersion: v1\nkind: Pod\nmetadata: {{{metadata}}}\n", "x", named=True)
+    assert caught.value.problems == (f"x:3: metadata.name: {problem}",)
+
+
+def test_who_only_wants_to_know_which_object_it_is_looks_at_nothing_else() -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b, labels: 7}\nspec: {containers: [{cpu: 5x}]}\n"
+    (found,) = load(text, "x", validate="name", named=True)
+    assert (found.obj.metadata.name, found.obj.metadata.namespace) == ("a", "b")
+    with pytest.raises(ManifestError):
+        load(text, "x", validate="ignore")
+
+
 def test_generate_name_will_do() -> None:
     assert load(POD.replace("name: web\nspec", "generateName: web-\nspec"), "x")[0].obj.metadata.generateName == "web-"
 

@@ -76,7 +76,8 @@ async def drain(session: Session, node: str, how: How) -> None:
     found = sort_out(listing.items, how)
     if found.obstacles:
         message = f'unable to drain node "{node}": {found.obstacles[0]}'
-        raise Failure(message, hint="no pod was evicted from it", code=ExitCode.CONFLICT, details=found.obstacles[1:])
+        hint = f"no pod was evicted from it, and it stays cordoned: `pinnace uncordon {node}`"
+        raise Failure(message, hint=hint, code=ExitCode.CONFLICT, details=found.obstacles[1:])
     for warning in found.warnings:
         err(f"Warning: {warning}")
     evicted = await _evict(session, found.evict, how)

@@ -60,7 +60,12 @@ def parse_resource(word: str) -> Resource[Any]:
     if found is None or (group and not _is_group_of(found, group)):
         known = [name for resource in resources.ALL for name in resources.names(resource)]
         kinds = ", ".join(resource.plural for resource in resources.ALL)
-        raise usage(f'unknown resource "{word}"{did_you_mean(name, known)}', hint=f"there are {kinds}")
+        how = (
+            "name the kinds, as in pods,deployments,jobs"
+            if word == "all"
+            else "say KIND NAME or KIND/NAME, as in deployment/web"
+        )
+        raise usage(f'unknown resource "{word}"{did_you_mean(name, known)}', hint=f"{how}; there are {kinds}")
     return found
 
 

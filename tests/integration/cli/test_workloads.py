@@ -91,6 +91,7 @@ async def test_drain_waits_for_budgets_and_takes_nothing_that_would_be_lost(pinn
     done = await pinnace("drain", "n2")
     assert done.code == 4 and done.lines == ["node/n2 cordoned"]
     assert "cannot delete Pods that declare no controller (use --force to override): default/bare" in done.err
+    assert "it stays cordoned: `pinnace uncordon n2`" in done.err
 
     async with pinnace.start("drain", "n1") as running:
         assert await running.line() == "node/n1 cordoned"

@@ -42,6 +42,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["gett", "pods"], 'error: unknown command "gett"; did you mean "get"?'),
         (["attach", "a"], 'error: pinnace has no "attach" (yet)'),
+        (["set", "image", "deployment/web", "web=nginx:2"], 'error: pinnace has no "set" (yet)'),
         (["xyzzy"], 'error: unknown command "xyzzy"'),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
         (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
@@ -158,8 +159,16 @@ def test_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.split() == ["deployments.apps", "replicasets.apps"]
 
 
+KUBECTL = """
+    alpha annotate api-resources api-versions apply attach auth autoscale certificate cluster-info completion config cordon cp
+    create debug delete describe diff drain edit events exec explain expose get kustomize label logs options patch plugin
+    port-forward proxy replace rollout run scale set taint top uncordon version wait
+"""
+
+
 def test_what_pinnace_lacks_is_not_there() -> None:
     assert not set(UNSUPPORTED) & set(VERBS)
+    assert set(KUBECTL.split()) <= {*UNSUPPORTED, *VERBS}, "who types one of kubectl's is told what to do instead"
 
 
 def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:

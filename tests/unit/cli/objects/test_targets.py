@@ -43,6 +43,13 @@ def test_mistakes_are_usage_errors(words: list[str], message: str) -> None:
     assert caught.value.report.code is ExitCode.USAGE and caught.value.report.hint
 
 
+@pytest.mark.parametrize(("word", "hint"), [("all", "pods,deployments"), ("web", "KIND/NAME")])
+def test_who_names_no_kind_is_told_how(word: str, hint: str) -> None:
+    with pytest.raises(Failure) as caught:
+        parse([word])
+    assert hint in caught.value.report.hint
+
+
 def test_a_reference_can_be_typed_again() -> None:
     for resource in (PODS, PRIORITY_CLASSES):
         assert parse([reference(resource, "a")]) == [Target(resource, ("a",))]

@@ -30,7 +30,7 @@ SECTIONS = {
         "describe": "Show everything about objects, with their events.",
         "why": "Explain why a pod is on its node, or why it is pending.",
         "apply": "Create or change objects to match manifests.",
-        "create": "Create objects: those of manifests, or simple ones without a manifest.",
+        "create": "Create objects from manifests, or simple ones without.",
         "diff": "Show what `apply` would change.",
         "edit": "Change objects in an editor.",
         "patch": "Change fields of objects.",

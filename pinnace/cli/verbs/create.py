@@ -64,7 +64,7 @@ def _how(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("create", cls=Kinds, default="file")
 def create() -> None:
-    """Create objects: those of manifests, or simple ones without a manifest.
+    """Create objects from manifests, or simple ones without.
 
     `pinnace create -f FILE` is short for `pinnace create file -f FILE`.
     """

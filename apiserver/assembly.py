@@ -53,6 +53,7 @@ from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import READ_TIMEOUT, ResourceService
 from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, Surveyor
+from apiserver.services.restores import Restores
 from apiserver.services.streaming import Streaming
 from apiserver.services.tables import TablesService
 from apiserver.services.tenure import MIN_TIMEOUT, Tenures
@@ -142,6 +143,7 @@ class Assembly:
         self._elections = ElectionsService(
             storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
         )
+        self._restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng)
         admission = self._admission()
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
@@ -275,7 +277,8 @@ class Assembly:
             self._loaded.clear()
             if self._restored:
                 self._restored = False
-                await self._elections.end_terms()
+                self._elections.restored()
+                await self._restores.end_terms()
             await self._bootstrap.run()
             if not self._loaded.is_set():
                 self.bootstrapped.set()
@@ -284,5 +287,7 @@ class Assembly:
         """The state was read anew: it may be that of a store that was restored, and lack everything. Until it does not, no call
         is taken: without roles all would be forbidden, and who is told so gives up; by an old token somebody would lead."""
         self.bootstrapped.clear()
-        self._restored = self._restored or self.cacher.restored
+        if self.cacher.restored:
+            self._restored = True
+            self._restores.part()
         self._loaded.set()

@@ -20,7 +20,7 @@ from apiserver.cacher.errors import ShuttingDown
 from apiserver.services.contest import Contest, Held, Verdict, election_of
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.leadership import Leadership
-from apiserver.services.terms import BROKE, NONSENSE, RESIGNED, SILENT
+from apiserver.services.terms import BROKE, NONSENSE, RESIGNED, RESTORED, SILENT
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
@@ -202,7 +202,8 @@ class Campaign:
             case Sign.DRAINED:
                 raise ShuttingDown
             case Sign.RESTORED:
-                return self._lose("etcd was restored from a backup")
+                await self._leadership.depose(RESTORED)  # it may have been won since, from what is known here of before
+                return self._lose(RESTORED)
             case CampaignRequest() as request if request.HasField("heartbeat"):
                 self._session.beat(request.heartbeat.sequence)
                 return True

@@ -4,7 +4,6 @@ The story of one candidate is in campaign.py.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -23,8 +22,8 @@ from apiserver.services.leadership import Leadership
 from apiserver.services.terms import KEPT, TermLog, accounted_for
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
-from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import Change, Storage, StorageError, Write
+from apiserver.storage.committer import Committer
+from apiserver.storage.interface import Change, Storage
 from pinnace.api.elections_pb2 import (
     CampaignRequest,
     CampaignResponse,
@@ -42,8 +41,6 @@ from pinnace.api.names import dns_subdomain
 from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, election_key, terms_prefix
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
-log = logging.getLogger(__name__)
-
 TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
 """Fast, because deposing in haste is safe: the fence protects the store, not the clock.
 
@@ -54,8 +51,6 @@ server die together.
 READ_TIMEOUT = 5.0
 NOTED = 1.0
 """Seconds in which what has happened is written down, or else its server has died with it."""
-RETRY = 0.1
-"""Seconds between two attempts to end a term when etcd does not answer."""
 
 
 class ElectionsService:
@@ -135,19 +130,9 @@ class ElectionsService:
         """The server is stopping: candidates go on elsewhere, and leaders lead on."""
         self._conversations.drain()
 
-    async def end_terms(self) -> None:
-        """The store was restored: ends all campaigns, and the terms that the backup has. Their leaders know what has not
-        happened in this history; by a token that is still good they would go on from that."""
+    def restored(self) -> None:
+        """The store has another history: ends all campaigns."""
         self._conversations.restored()
-        while True:
-            try:
-                for record in (await self._storage.page(ELECTIONS_PREFIX)).items:
-                    log.warning("%s: etcd was restored, token %d ends", record.key, record.create_revision)
-                    await self._committer.commit(Write(record.key, None, expected=record.mod_revision))
-                return
-            except (Conflict, StorageError) as error:  # another server has put it, or deleted it
-                log.warning("the terms of before cannot be ended yet: %s", error)
-                await self._clock.sleep(RETRY)
 
     async def _campaign(self, conversation: Conversation[CampaignRequest, CampaignResponse], user: User) -> None:
         request = await conversation.hear()

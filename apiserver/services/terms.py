@@ -44,6 +44,7 @@ SILENT = "fell silent"
 NONSENSE = "broke the protocol"
 STOOD_DOWN = "stood down unanswered"
 RAN_OUT = "its lease ran out"
+RESTORED = "etcd was restored from a backup"
 
 
 def merge(stored: Term | None, noted: Term) -> Term:

@@ -267,6 +267,10 @@ def term_key(election: str, token: int) -> str:
     return f"{terms_prefix(election)}{token:020d}"
 
 
+RESTORES_KEY = "/registry/restores"
+"""An id for each restore that this history has seen (apiserver.services.restores)."""
+
+
 COMMITS_PREFIX = "/pinnace.io/commits/"
 """Outside /registry/: what is here is no state of the cluster, and no cache holds it."""
 

@@ -69,6 +69,16 @@ async def test_candidates_of_one_server_follow_in_the_order_in_which_they_came(s
         leader, token = following, higher
 
 
+async def test_a_server_that_finds_its_store_restored_ends_the_terms_of_its_candidates(serve: Serve, storage: Storage) -> None:
+    """Also those that were won since, which the end of the backup's terms leaves alone."""
+    server = await serve(PATIENT)
+    leader = await Speaker.open(server, "a")
+    await leader.lead()
+    server.elections.restored()
+    await leader.hear("lost")
+    assert await storage.get(KEY) is None
+
+
 async def test_a_leader_that_resigns_is_followed_at_once(serve: Serve, vote: Vote) -> None:
     server = await serve()
     leader = vote("a", server)

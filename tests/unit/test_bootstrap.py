@@ -11,12 +11,10 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.auth import defaults
 from apiserver.registry.errors import Rejected
-from apiserver.storage.interface import Write
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import NamespaceList
-from pinnace.api.elections_pb2 import Election
 from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule
-from pinnace.api.resources import CLUSTER_ROLES, election_key
+from pinnace.api.resources import CLUSTER_ROLES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ListRequest
 from tests.unit.auth.matrix import PEOPLE, Caller
@@ -131,16 +129,3 @@ async def test_no_call_is_taken_before_that(server: tuple[Assembly, FlakyStorage
     with pytest.raises(Rejected) as rejected:
         await namespaces(assembly, SCHEDULER)
     assert rejected.value.refusal.code is Code.UNAVAILABLE and rejected.value.refusal.reason == "NotReady"
-
-
-async def test_no_term_of_before_goes_on_in_a_store_that_was_restored(server: tuple[Assembly, FlakyStorage]) -> None:
-    """Its leader knows what has not happened, and its token, which the backup has, would let it act on that."""
-    assembly, storage = server
-    backup, key = MemoryStorage(), election_key("scheduler")
-    await backup.transact([Write(key, Election(name="scheduler", holder="a").SerializeToString(), 0)])
-    storage.leave()
-    await eventually(lambda: assembly.readiness() is not None)
-    storage.restore(backup)
-    storage.come_back()
-    await eventually(lambda: assembly.readiness() is None)
-    assert await storage.get(key) is None

@@ -3,7 +3,7 @@
     storage --feed--> Cacher --> one ResourceCache per resource: store, ring, dispatcher --> lists, watchers
                          |-----> raw keys (elections) --> subscribers
                          |-----> progress: one revision for all
-                         '-----> marks: of which history it is the revision
+                         '-----> marks: of which history it is the revision; markers: is it still that?
 
 Guarantees:
 
@@ -27,20 +27,21 @@ What it does not promise: to be up to date while the store is away. It then goes
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import PACE
 from apiserver.cacher.feed import ROOT, Feed
 from apiserver.cacher.freshness import Freshness
+from apiserver.cacher.markers import Markers
 from apiserver.cacher.marks import Marks, Proof
 from apiserver.cacher.progress import Progress
 from apiserver.cacher.raw import Callback, RawKeys
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
-from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, Object, Resource
+from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, Object, Resource
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T", bound=Object)
@@ -76,6 +77,7 @@ class Cacher:
         self._progress = Progress()
         self._holding = asyncio.Event()  # watchers wait for the rest of a burst
         self._marks = Marks()
+        self._markers = Markers()
         self._raw = RawKeys()
         self._freshness = Freshness(storage)
         self._proof = Proof(storage, self._marks, self._progress, self._freshness.ask)
@@ -157,13 +159,18 @@ class Cacher:
         for cache in self._caches.values():
             cache.drain()
 
+    def may_become(self, items: Sequence[KeyValue]) -> bool:
+        """The feed's: can this later state be of the same history? Not if others have noted a restore meanwhile."""
+        noted, known = next((item.value for item in items if item.key == RESTORES_KEY), None), self._raw.get(RESTORES_KEY)
+        return noted == (known and known.value) and self._markers.may_become(_markers(items), self.revision)
+
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
         """The feed's: replaces everything by the state at `revision`, commit markers and all."""
         sorted_out: dict[str, list[KeyValue]] = {prefix: [] for prefix in self._caches}
         others: list[KeyValue] = []
         for item in items:
             sorted_out.get(_prefix(item.key), others).append(item)
-        markers = [item for item in others if item.key.startswith(COMMITS_PREFIX)]
+        markers = _markers(others)
         for prefix, cache in self._caches.items():
             if prefix in self.late:
                 cache.suspend(revision)
@@ -171,6 +178,7 @@ class Cacher:
                 cache.reset(revision, sorted_out[prefix])
         self._raw.reset(revision, [item for item in others if item.key.startswith(ROOT)])
         self._marks.reset(revision, markers)
+        self._markers.reset(markers)
         self.loads += 1
         self._on_load()
         self._progress.advance(revision)
@@ -200,8 +208,10 @@ class Cacher:
             elif change.key.startswith(ROOT):
                 self._raw.apply(change)
                 elected = elected or _is_election(change)
-            elif change.value is not None and change.key.startswith(COMMITS_PREFIX):
-                self._marks.moved(change.mod_revision, change.key, change.value)
+            elif change.key.startswith(COMMITS_PREFIX):
+                self._markers.apply(change)
+                if change.value is not None:
+                    self._marks.moved(change.mod_revision, change.key, change.value)
         self._tell(touched, changes.revision, elected)
         return None
 
@@ -233,6 +243,10 @@ class Cacher:
             await self._clock.sleep(self._bookmark_interval / 2)
             for cache in self._caches.values():
                 cache.bookmark()
+
+
+def _markers(items: Iterable[KeyValue]) -> list[KeyValue]:
+    return [item for item in items if item.key.startswith(COMMITS_PREFIX)]
 
 
 def _prefix(key: str) -> str:

@@ -1,7 +1,7 @@
 """How the cache gets what is in the store, and keeps up with it.
 
     load --> follow --watch broke--> follow from the last revision on, which must be what was applied of it
-     ^          |---compacted--------------------------------> load
+     ^          |---compacted--------------------------------> load; what cannot follow from what was known: it was restored
      '----------'---lower, or another: the store was restored--> load
              '--> load late: beside following, what is much and not urgent (`Target.late`), as it was at the load's revision
 
@@ -14,7 +14,8 @@ somebody looks. Half of one history and half of the other would be a state that 
 with the last revision that was applied, and what it says of that must be the same, down to each value. It is not so by chance:
 what a committer writes comes with a nonce (apiserver.storage.lane). The proof comes on the very stream that it is for, so the
 store cannot be exchanged in between. What clients know is proven likewise (apiserver.cacher.marks), and for that commit markers
-are loaded with the rest.
+are loaded with the rest. They also tell where the last revision is compacted, so that there is no such proof
+(apiserver.cacher.markers).
 """
 
 import asyncio
@@ -84,6 +85,10 @@ class Target(Protocol):
         """Prefixes of the keys that are not needed at once."""
         ...
 
+    def may_become(self, items: Sequence[KeyValue]) -> bool:
+        """Can this state, of a revision that is not below the own, be of the same history? False is certain."""
+        ...
+
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
         """Takes the state at a revision, with the commit markers, in place of what was known; but for what is `late`, of which
         nothing is known then."""
@@ -142,11 +147,11 @@ class Feed:
             self._must_load, self._history = True, HISTORY_RESTORED
         if self._last is None and self._target.revision > EMPTY:
             self._must_load = True  # the watch broke before it told anything: nothing can be compared
-        if self._must_load:
-            await self._load(now)
-            self._must_load, self._history = False, HISTORY
-        self._goal = now
         try:
+            if self._must_load:
+                await self._load(now)
+                self._must_load, self._history = False, HISTORY
+            self._goal = now
             await race(self._follow(), self._load_late())
         except Compacted:
             self._must_load = True
@@ -166,6 +171,8 @@ class Feed:
             revision = compacted.compact_revision
             items = await self._read_all(revision)
         self.restored = self._history == HISTORY_RESTORED
+        if not self.restored and 0 < self._target.revision <= revision and not self._target.may_become(items):
+            raise Restored(f"revision {revision} of the store does not follow from what was applied: the store was restored")
         self._target.install(revision, items)
         self._last = None
         self._missing = dict.fromkeys(self._target.late, revision)

@@ -1,8 +1,9 @@
 """Sweeps away the commit markers that nobody moves any more: of servers that have gone, of chains that were given up.
 
-    look at all markers <--INTERVAL--> look again: those that have not moved are deleted, where they were seen
+    look at all markers <--INTERVAL--> look again: those that have not moved are deleted, where they were seen, oldest first
 
-No answer becomes false by that (apiserver.storage.lane says why). Every server sweeps: one is enough, and several do no harm.
+Guarantees: while a marker stands unmoved, none that was moved later is deleted: apiserver.cacher.markers rests on that. No
+answer becomes false by a sweep (apiserver.storage.lane says why). Every server sweeps: one is enough, several do no harm.
 
 Does not know who is idle from who has gone. So committers move the markers of their idle lanes; a lane whose marker was swept
 away all the same pays with two transactions more for its next.
@@ -40,7 +41,7 @@ class Sweeper:
             page = await self._storage.page(COMMITS_PREFIX, after=last)
             found |= {marker.key: marker.mod_revision for marker in page.items}
             last, more = next(reversed(found), ""), page.more
-        for key, revision in found.items():
+        for key, revision in sorted(found.items(), key=lambda marker: marker[1]):
             if seen.get(key) == revision:
                 await self._storage.transact([Write(key, None, expected=revision)])
         return found

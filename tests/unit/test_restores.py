@@ -4,19 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from random import Random
 
 import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.storage.interface import Committed, OutOfSpace, Refused, Storage, Write
+from apiserver.storage.lane import Lane, marker_keys
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.resources import RESTORES_KEY, election_key
+from pinnace.api.resources import COMMITS_PREFIX, RESTORES_KEY, election_key
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import eventually
 
 PATIENCE = 10.0
 KEY = election_key("scheduler")
+MORE = "/registry/more"
+"""Than a backup has, which was made before."""
 
 
 async def elect(storage: Storage, holder: str) -> None:
@@ -52,10 +57,8 @@ class Server:
     def ready(self) -> bool:
         return self.assembly.readiness() is None
 
-    async def told_of_more(self, store: MemoryStorage) -> None:
-        """Than a backup has, which was made before."""
-        await store.transact([Write("/registry/more", b"", 0)])
-        await eventually(lambda: self.assembly.cacher.raw("/registry/more") is not None)
+    async def told_of(self, key: str) -> None:
+        await eventually(lambda: self.assembly.cacher.raw(key) is not None)
 
     async def cut_off(self) -> None:
         self.storage.leave()
@@ -149,7 +152,8 @@ async def test_what_a_backup_has_of_an_earlier_restore_is_not_of_this_one(backup
         await late.come_back()
         await elect(store, "between")
         second = copy_of(store)
-        await late.told_of_more(store)
+        await store.transact([Write(MORE, b"", 0)])
+        await late.told_of(MORE)
         await first.cut_off()
         await late.cut_off()
         store = restore((first, late), second)
@@ -159,6 +163,76 @@ async def test_what_a_backup_has_of_an_earlier_restore_is_not_of_this_one(backup
         await elect(store, "new")
         await first.come_back()
         assert await ids(store) == 2 and await leader(store) == "new"
+
+
+async def with_revisions_that_nobody_had(backup: MemoryStorage, above: int) -> MemoryStorage:
+    """etcdutl snapshot restore --bump-revision --mark-compacted."""
+    bumped, at = copy_of(backup), 0
+    while await bumped.current_revision() < above:
+        answer = await bumped.transact([Write("/bump", b"", at)])
+        assert isinstance(answer, Committed)
+        at = answer.revision
+    await bumped.compact(at)
+    return bumped
+
+
+@pytest.mark.parametrize("begun", ["before", "after"])
+async def test_a_restore_is_noticed_by_servers_whose_last_revision_is_compacted(begun: str) -> None:
+    """They loaded anew, as after a pause, and let the leaders of the backup go on. `begun`: the chain of what was written after
+    the backup was, or not, so that the backup has its marker at another place, or not at all."""
+    store = MemoryStorage()
+    lane = Lane(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
+    async with two(store) as (first, late):
+        await elect(store, "of the backup")
+        if begun == "before":
+            await lane.open()
+        backup = copy_of(store)
+        await lane.send([Write(MORE, b"", 0)])
+        await first.told_of(MORE)
+        await late.told_of(MORE)
+        await first.cut_off()
+        await late.cut_off()
+        store = restore((first, late), await with_revisions_that_nobody_had(backup, first.assembly.cacher.revision + 2000))
+        assert await leader(store) == "of the backup"
+        await first.come_back()
+        assert first.assembly.cacher.restored and await leader(store) == ""
+        await elect(store, "new")
+        await late.come_back()
+        assert late.assembly.cacher.restored and await leader(store) == "new"
+
+
+async def test_a_server_that_comes_when_all_markers_are_swept_is_told_by_the_note() -> None:
+    store = MemoryStorage()
+    lane = Lane(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
+    async with two(store) as (first, late):
+        await elect(store, "of the backup")
+        backup = copy_of(store)
+        await lane.send([Write(MORE, b"", 0)])
+        await first.told_of(MORE)
+        await first.cut_off()
+        await late.cut_off()
+        store = restore((first, late), await with_revisions_that_nobody_had(backup, first.assembly.cacher.revision + 2000))
+        await first.come_back()
+        await elect(store, "new")
+        for marker in (await store.page(COMMITS_PREFIX)).items:
+            await store.transact([Write(marker.key, None, marker.mod_revision)])
+        await store.compact(await store.current_revision())
+        late.storage.restore(store)  # which it is still
+        await late.come_back()
+        assert late.assembly.cacher.restored and await leader(store) == "new"
+
+
+async def test_a_pause_is_not_taken_for_a_restore() -> None:
+    store = MemoryStorage()
+    async with two(store) as (_, away):
+        await away.cut_off()
+        await elect(store, "a")
+        await store.transact([Write(MORE, b"", 0)])
+        await store.compact(await store.current_revision())
+        away.storage.restore(store)  # which it is still
+        await away.come_back()
+        assert away.assembly.cacher.loads == 2 and not away.assembly.cacher.restored
+        assert await leader(store) == "a" and not await ids(store)
 
 
 async def test_terms_end_where_there_is_no_space_to_note_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +247,8 @@ async def test_terms_end_where_there_is_no_space_to_note_it(monkeypatch: pytest.
     async with two(store) as (first, other):
         await elect(store, "of the backup")
         backup = copy_of(store)
-        await first.told_of_more(store)
+        await store.transact([Write(MORE, b"", 0)])
+        await first.told_of(MORE)
         await first.cut_off()
         await other.cut_off()
         store = restore((first, other), backup)

@@ -24,6 +24,11 @@ class Target:
         self.revision = 0
         self.loads: list[int] = []
         self.state: dict[str, bytes] = {}
+        self.refused: set[str] = set()
+        """Keys that no state of its history has."""
+
+    def may_become(self, items: Sequence[KeyValue]) -> bool:
+        return self.refused.isdisjoint(item.key for item in items)
 
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
         self.revision = revision
@@ -230,8 +235,21 @@ async def test_it_loads_anew_when_it_missed_too_much(target: Target) -> None:
         await target.reach(last)
         await eventually(lambda: feed.alive)
         await target.reach(await put(storage, "d"))
+        assert not feed.restored
     assert target.loads[1:] == [last]
     assert len(target.state) == 5
+
+
+async def test_what_it_loads_because_it_missed_too_much_may_be_of_another_history(target: Target) -> None:
+    storage, backup = FlakyStorage(), MemoryStorage()
+    await put(storage, "a")
+    for name in "bcde":
+        last = await put(backup, name)
+    await backup.compact(last - 1)
+    target.refused = {"/registry/pods/default/b"}
+    async with restored(storage, target, backup) as feed:
+        assert feed.restored
+    assert target.loads[1:] == [last - 1]
 
 
 @asynccontextmanager

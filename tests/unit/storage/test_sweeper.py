@@ -9,7 +9,7 @@ from apiserver.storage.memory import MemoryStorage
 from apiserver.storage.sweeper import INTERVAL, Sweeper
 from pinnace.api.resources import commit_key
 from tests.clock import FakeClock
-from tests.contract.steps import put
+from tests.contract.steps import put, take
 
 IDLE, BUSY, OTHER = commit_key("x", 1), commit_key("y", 1), "/registry/pods/default/a"
 
@@ -39,6 +39,18 @@ async def test_what_has_not_moved_between_two_looks_goes() -> None:
         assert await storage.get(BUSY) is not None
         await clock.advance(INTERVAL)
         assert await storage.get(BUSY) is None
+
+
+async def test_the_oldest_go_first() -> None:
+    """While one stands that has not moved, a newer one that is missing was not swept: apiserver.cacher.markers."""
+    storage = MemoryStorage()
+    keys = [commit_key(server, 1) for server in "cab"]
+    for key in keys:
+        await put(storage, key)
+    began = await storage.current_revision()
+    async with sweeping(storage) as clock:
+        await clock.advance(INTERVAL)
+    assert [change.key for change in await take(storage.watch(began + 1), began + 3)] == keys
 
 
 async def test_more_than_a_page() -> None:

@@ -1,0 +1,53 @@
+"""Which states of the commit markers may follow which."""
+
+import pytest
+
+from apiserver.cacher.markers import Markers
+from apiserver.storage.interface import Change, KeyValue
+
+NOW = 20
+
+
+def marker(key: str, at: int, value: bytes = b"1") -> KeyValue:
+    return KeyValue(key, value, 1, at, 1)
+
+
+@pytest.fixture
+def markers() -> Markers:
+    """Three, and one that was swept away."""
+    known = Markers()
+    known.reset([marker("a", 3), marker("b", 5), marker("gone", 2)])
+    known.apply(Change("c", b"1", 7, 7))
+    known.apply(Change("b", b"1", 1, 9))
+    known.apply(Change("gone", None, 0, 10))
+    return known
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [marker("a", 3), marker("b", 9), marker("c", 7)],
+        [marker("a", 21), marker("b", 9), marker("c", 7), marker("new", 22)],
+        [marker("b", 9)],
+        [marker("b", 9), marker("c", 21)],
+        [],
+    ],
+    ids=["nothing happened", "moved, and new", "the older ones swept", "swept, and moved", "all swept"],
+)
+def test_what_may_follow(markers: Markers, later: list[KeyValue]) -> None:
+    assert markers.may_become(later, NOW)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [marker("a", 3), marker("b", 5), marker("c", 7)],
+        [marker("a", 3, b"2"), marker("b", 9), marker("c", 7)],
+        [marker("gone", 2), marker("b", 21)],
+        [marker("other", 20)],
+        [marker("a", 3), marker("c", 7)],
+    ],
+    ids=["not moved yet", "another value", "not swept yet", "never seen", "a newer one missing beside an older one"],
+)
+def test_what_is_of_another_history(markers: Markers, later: list[KeyValue]) -> None:
+    assert not markers.may_become(later, NOW)

@@ -4,10 +4,11 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from tests.integration.processes import NOWHERE, Component, pinnace
 
 NOTICED = 10.0
 """Seconds from the return of etcd until a new pod runs. By itself it takes one or two."""
+GIVEN_UP = 30.0
+"""Seconds until nobody waits for a server any more that is stopped."""
 SLEEP = [sys.executable, "-S", "-c", "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"]
 
 
@@ -83,6 +86,15 @@ class World:
             while len(pods := await self.running(name)) < replicas:  # noqa: ASYNC110 - what watches do is under test
                 await asyncio.sleep(0.05)
         return pods
+
+    async def tokens(self, other_than: Collection[int] = ()) -> set[int]:
+        """Of a scheduler and of controllers that lead."""
+        async with asyncio.timeout(NOTICED):
+            while True:
+                tokens = {election.token for election in (await self.client.elections.list())} - set(other_than)
+                if len(tokens) == 2:
+                    return tokens
+                await asyncio.sleep(0.05)
 
     async def watched(self, *words: str) -> None:
         """The one who watches has been shown these, in this order."""
@@ -169,3 +181,29 @@ async def test_a_cluster_goes_on_after_a_restore_without_anybodys_hand(world: Wo
     assert not await world.running("after-0"), "it has not happened"
     assert await world.pids("before") == pids, "what runs, runs on"
     await world.watched("listing again", "new-")
+
+
+async def test_a_server_that_was_stopped_meanwhile_leaves_the_new_leaders_alone(world: World) -> None:
+    """Once nobody has his informers there any more: who has, begins anew when it notices."""
+    await world.deploy("before")
+    before = await world.tokens()
+    await world.backup.take()
+    await world.deploy("after")
+    late = world.servers[1]
+    late.process.send_signal(signal.SIGSTOP)
+    try:
+        await world.backup.restore()
+        await world.servers[0].ready()
+        async with asyncio.timeout(GIVEN_UP):
+            while not all("beginning anew" in other.log() for other in world.others):  # noqa: ASYNC110 - other processes write it
+                await asyncio.sleep(0.05)
+        await world.deploy("since")
+        since = await world.tokens(before)
+    finally:
+        late.process.send_signal(signal.SIGCONT)
+    async with asyncio.timeout(NOTICED):
+        while "the store was restored" not in late.log():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.05)
+    await late.ready()
+    await world.deploy("new")
+    assert await world.tokens() == since

@@ -30,7 +30,7 @@ class CatchingUp:
         return self._clock.monotonic() >= self._until
 
     async def step(self, account: Account, work: Callable[[], None]) -> None:
-        """Does the work, which must not raise, when it is this flow's turn. One who is cancelled may find it done."""
+        """Does the work when it is this flow's turn, and raises what it raises. One who is cancelled may find it done."""
         done = asyncio.get_running_loop().create_future()
         self._queue.setdefault(account, deque()).append((work, done))
         if not self._running:
@@ -53,8 +53,12 @@ class CatchingUp:
         while self._queue:
             work, done = self._next()
             if not done.done():
-                work()
-                done.set_result(None)
+                try:
+                    work()
+                except Exception as error:  # is the one's who wanted it: an object that cannot be read, for example
+                    done.set_exception(error)
+                else:
+                    done.set_result(None)
             if self.is_over():
                 self._spent, self._rest = 0.0, TURNS
                 return

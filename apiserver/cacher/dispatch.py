@@ -92,14 +92,15 @@ class Dispatcher:
 
     def join(self, watcher: Watcher) -> None:
         selection = watcher.selection
-        group = self._groups.get(selection)
-        if group is None:
+        if (group := self._groups.get(selection)) is not None and group.pending:
+            self.release()  # the newcomer knows it already; and whoever has no room for it leaves
+            if watcher.ended:
+                return
+        if (group := self._groups.get(selection)) is None:
             group = self._groups[selection] = _Group(selection)
             self._peeking += selection.needs_object
             for groups in self._lists(selection):
                 groups.append(group)
-        elif group.pending:
-            self.release()  # the newcomer knows it already
         group.watchers.setdefault(watcher.account, {})[watcher] = None
         if watcher.announced:
             self._announced[watcher] = None

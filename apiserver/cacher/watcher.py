@@ -14,6 +14,7 @@ that is at its end as if it were slow.
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Protocol, Self
 
 from apiserver.cacher.catching_up import CatchingUp
@@ -76,6 +77,11 @@ class Watcher:
         return self
 
     @property
+    def ended(self) -> bool:
+        """Is there nothing more to come than what waits?"""
+        return self._closed or self._end is not None
+
+    @property
     def waiting(self) -> int:
         """Bytes in the outbox."""
         return self._outbox.bytes
@@ -88,10 +94,7 @@ class Watcher:
                 told, self._found = self._found, None
                 return self._deliver(told)
             if self._past is not None:
-                if self.account.full:
-                    await self._room()
-                else:
-                    await self._turns.step(self.account, self._catch_up)
+                await self._step()
             elif self._outbox:
                 if self.account.crowded and self._outbox.next < LARGE:
                     return self._hand_over(self._outbox.take(LARGE - 1))
@@ -141,9 +144,20 @@ class Watcher:
             self.account.close(self)
             self._wake()
 
-    def _catch_up(self) -> None:
-        """One step of the past, or the step from there to live."""
-        if self._past is None or self.account.full:
+    async def _step(self) -> None:
+        """Catches up by a step, when the flow has room for it and it is this watch's turn."""
+        if not self.account.crowded:
+            await self._turns.step(self.account, self._catch_up)
+            return
+        try:
+            async with self.account.turn(self):
+                await self._turns.step(self.account, partial(self._catch_up, entitled=True))
+        except TimeoutError:
+            self.overflow()
+
+    def _catch_up(self, *, entitled: bool = False) -> None:
+        """One step of the past, or the step from there to live. `entitled`: there was room when its turn came."""
+        if self._past is None or (self.account.full and not entitled):
             return
         try:
             told = next(self._past, None)

@@ -26,6 +26,8 @@ Per-Flow Queueing, INFOCOM 1998.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from operator import attrgetter
 from typing import Protocol
 
@@ -169,6 +171,12 @@ class Account:
     async def wait(self, watch: Watch) -> None:
         """Returns when it is the watch's turn and there is room, to be used before anything else is awaited; or when it is
         closed. Raises TimeoutError after PATIENCE."""
+        async with self.turn(watch):
+            pass
+
+    @asynccontextmanager
+    async def turn(self, watch: Watch) -> AsyncIterator[None]:
+        """The same, and until it is left nobody has one who came later. The room is to be used inside."""
         loop = asyncio.get_running_loop()
         turn = self._queue[watch] = loop.create_future()
         self._room.queued[self] = None
@@ -179,6 +187,7 @@ class Account:
                 while self.full and watch in self._queue:  # somebody else was faster
                     turn = self._queue[watch] = loop.create_future()
                     await turn
+            yield
         finally:
             self._queue.pop(watch, None)
             if self._queue:

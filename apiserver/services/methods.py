@@ -177,7 +177,12 @@ class Method:
 
     def _opened(self, request: Any) -> bool:
         """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first."""
-        return not self._watches or (bool(request.options.resourceVersion) and not request.options.sendInitialEvents)
+        if not self._watches:
+            return True
+        options = request.options
+        if options.HasField("sendInitialEvents"):
+            return not options.sendInitialEvents
+        return options.resourceVersion not in ("", "0")
 
     async def _authorize(self, request: object, context: Context) -> None:
         """A stream of requests is let in: its service asks what they need as it hears them."""

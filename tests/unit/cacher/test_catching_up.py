@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, repeat
+
+import pytest
 
 from apiserver.cacher.catching_up import CatchingUp
+from apiserver.cacher.outbox import Told
 from apiserver.cacher.past import replay
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
-from apiserver.flow.account import Account, Room
+from apiserver.flow import account as flow
+from apiserver.flow.account import LARGE, Account, Room
 from pinnace.api.resources import PODS
 from pinnace.runtime.turns import PORTION, TURNS
 from tests.clock import FakeClock
@@ -64,6 +68,48 @@ async def test_all_together_take_a_portion_then_others_run() -> None:
     assert max(gaps) < PORTION * 1.5
     worked = [number for number, gap in enumerate(gaps) if gap]
     assert all(later - earlier > TURNS for earlier, later in pairwise(worked))
+
+
+async def test_work_that_fails_is_the_matter_of_who_wanted_it() -> None:
+    """An object in etcd that cannot be read stopped all watches of a server that began, for good."""
+    world, account = World(), Account(Room())
+
+    def broken() -> None:
+        raise ValueError("no message")
+
+    async with asyncio.timeout(5):
+        failing = asyncio.ensure_future(world.turns.step(account, broken))
+        world.ask("next", account, PORTION)
+        world.ask("other", Account(Room()), PORTION)
+        with pytest.raises(ValueError, match="no message"):
+            await failing
+        await asyncio.gather(*world.tasks)
+        world.ask("later", account, PORTION)
+        await asyncio.gather(*world.tasks)
+    assert sorted(world.done) == ["later", "next", "other"]
+
+
+async def test_who_waits_for_room_has_it_in_the_order_in_which_all_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that catch up: their step comes a moment after their turn, and whoever had just made room took it back."""
+    monkeypatch.setattr(flow, "MINIMUM", LARGE)
+    monkeypatch.setattr(flow, "MAX_UNTAKEN", LARGE)
+    eve = Account(Room())
+    turns, chunk = CatchingUp(FakeClock()), Told(b"x" * LARGE, 0, 1)
+    counts = [0] * 10
+
+    async def read(number: int) -> None:
+        selection = Selection.parse(PODS, "", "", "")
+        async for _ in Watcher(Hub(), selection, 0, repeat(chunk), turns, account=eve):
+            counts[number] += 1
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.ensure_future(read(number)) for number in range(len(counts))]
+    while sum(counts) < 200:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert max(counts) - min(counts) <= 2
 
 
 async def test_flows_take_turns() -> None:

@@ -282,6 +282,29 @@ async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
     assert await told(new) == [("ADDED", "b")]
 
 
+async def test_who_comes_when_the_last_of_its_group_has_no_room_for_what_waited_is_told_what_follows() -> None:
+    dispatcher = Dispatcher(Marks(), FakeClock())
+    stuck = await live(dispatcher, outbox=Outbox(max_responses=1))
+    burst(dispatcher)
+    happen(dispatcher, "a", 9)
+    new = await live(dispatcher)
+    assert stuck.ended and not new.ended
+    happen(dispatcher, "b", 10)
+    assert await told(new) == [("ADDED", "b")]
+
+
+async def test_who_is_ended_while_it_comes_is_not_told_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    dispatcher = Dispatcher(Marks(), FakeClock())
+    await live(dispatcher)
+    burst(dispatcher)
+    happen(dispatcher, "a", 9)
+    new = Watcher(dispatcher, Selection.parse(PODS, "", "", ""), 9, iter(()))
+    monkeypatch.setattr(dispatcher, "release", lambda: new.end(ShuttingDown()))
+    dispatcher.join(new)
+    groups = vars(dispatcher)["_groups"].values()
+    assert not any(new in sharing for group in groups for sharing in group.watchers.values())
+
+
 @pytest.mark.parametrize("way", ["bookmark", "announce"])
 async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) -> None:
     dispatcher = Dispatcher(Marks(), FakeClock())

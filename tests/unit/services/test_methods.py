@@ -8,8 +8,9 @@ from apiserver.flow.control import FlowControl
 from apiserver.flow.width import PATCHED
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import MAX_BATCH
+from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.status import Code
-from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.api.verbs_pb2 import PatchRequest, WatchRequest
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
@@ -53,3 +54,18 @@ async def test_a_batch_of_too_many_is_refused_before_its_items_are_looked_at() -
                     codes.setdefault(method.name, []).append(caught.value.refusal.code)
     assert len(codes) >= 8
     assert {tuple(found) for found in codes.values()} == {(Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT)}
+
+
+@pytest.mark.parametrize(
+    ("options", "opened"),
+    [
+        (ListOptions(), False),
+        (ListOptions(resourceVersion="0"), False),
+        (ListOptions(resourceVersion="5"), True),
+        (ListOptions(resourceVersionMatch="NotOlderThan", sendInitialEvents=False), True),
+        (ListOptions(resourceVersion="5", resourceVersionMatch="NotOlderThan", sendInitialEvents=True), False),
+    ],
+)
+async def test_a_watch_keeps_its_seat_while_the_present_state_is_made(options: ListOptions, opened: bool) -> None:
+    async with serving() as assembly:
+        assert assembly.methods["/pinnace.v1.Pods/Watch"]._opened(WatchRequest(options=options)) is opened

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import MethodDescriptor
 
 from apiserver.auth.attributes import EVERYTHING, Action, Target
-from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NODES, PODS, Resource
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
@@ -68,7 +68,20 @@ def _patched(resource: Resource[Any]) -> Actions:
 
 
 def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
+    """A namespace is in itself: who has a role there may have a right to it.
+
+    Source: https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apiserver/pkg/endpoints/request/requestinfo.go
+    """
+    if resource is NAMESPACES:
+        return Target(name, name)
     return Target((namespace or DEFAULT_NAMESPACE) if resource.namespaced else "", name)
+
+
+def _of_new(resource: Resource[Any]) -> Targets:
+    """A namespace that is to be is nowhere."""
+    if resource is NAMESPACES:
+        return lambda request: (Target("", request.object.metadata.name),)
+    return _of_object(resource)
 
 
 def _of_object(resource: Resource[Any]) -> Targets:
@@ -148,7 +161,7 @@ def _binding(request: Any) -> Sequence[Action]:
 _RESOURCES: Mapping[str, Resource[Any]] = {resource.service: resource for resource in ALL}
 _BY_PLURAL: Mapping[str, Resource[Any]] = {resource.plural: resource for resource in ALL}
 _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
-    "Create": ("create", "", _of_object),
+    "Create": ("create", "", _of_new),
     "CreateBatch": ("create", "", _of_items),
     "Get": ("get", "", _named),
     "List": ("list", "", _selected),

@@ -3,6 +3,7 @@
 import click
 
 from pinnace.api.authorization_pb2 import ResourceAttributes
+from pinnace.api.resources import NAMESPACES
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Reported, usage
@@ -97,6 +98,8 @@ def attributes(action: str, resource: str, subresource: str) -> tuple[ResourceAt
         return ResourceAttributes(verb=action, group=group, resource=plural, name=name), UNSTORED[full]
     found = parse_resource(word)
     wanted = ResourceAttributes(verb=action, group=found.group, resource=found.plural, subresource=subresource, name=name)
+    if found is NAMESPACES:
+        wanted.namespace = name  # a namespace is in itself
     return wanted, found.namespaced
 
 

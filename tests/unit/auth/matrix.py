@@ -22,7 +22,7 @@ from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Namespace, Node
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.rbac_v1_pb2 import RoleBinding
-from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES, PODS, Resource
+from pinnace.api.resources import LEASES, NAMESPACES, NODE_LEASE_NAMESPACE, NODES, PODS, Resource
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import FLEET_LABEL
@@ -215,6 +215,8 @@ def _thing(resource: Resource[Any], whose: str) -> tuple[str, str]:
     node = OWN_NODE if whose == OWN else OTHER_NODE
     if resource is LEASES:
         return NODE_LEASE_NAMESPACE, node
+    if resource is NAMESPACES:
+        return "", whose
     return (whose, "thing") if resource.namespaced else ("", node)
 
 

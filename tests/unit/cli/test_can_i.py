@@ -1,0 +1,15 @@
+"""What the words of `auth can-i` ask."""
+
+import pytest
+
+from pinnace.cli.verbs.auth import attributes
+
+
+@pytest.mark.parametrize(
+    ("word", "plural", "namespace", "name"),
+    [("pods", "pods", "", ""), ("nodes/n1", "nodes", "", "n1"), ("namespaces/team", "namespaces", "team", "team")],
+)
+def test_a_namespace_is_asked_about_in_itself(word: str, plural: str, namespace: str, name: str) -> None:
+    """A role there may give the right to it; elsewhere the caller's namespace is filled in afterwards."""
+    wanted, _ = attributes("get", word, "")
+    assert (wanted.resource, wanted.namespace, wanted.name) == (plural, namespace, name)

@@ -18,8 +18,9 @@ from pinnace.api.nodenames import NodeNames
 from pinnace.api.status import Code, Refusal
 from pinnace.pki import Subject
 
-MAX_REMEMBERED = 1000
-"""Certificates whose subject is remembered."""
+MAX_REMEMBERED = 10_000
+"""Certificates whose subject is remembered: more than a cluster has kubelets and people, for each that is forgotten is parsed
+again with its next call. Some 30 MB at most."""
 _BEARER = "Bearer "
 
 

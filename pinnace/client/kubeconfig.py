@@ -91,7 +91,8 @@ def drop(document: Document, kind: Kind, names: Sequence[str]) -> None:
 @contextmanager
 def changing(path: Path) -> Iterator[Document]:
     """The document, which is written when the block ends without an error; without the file, a new one. When nothing is left in
-    it the file is removed. Makes its folder. Raises ConfigError and OSError."""
+    it the file is removed. A link stays one. Makes its folder. Raises ConfigError and OSError."""
+    path = path.resolve()
     with filelock.locked(path.with_name(f"{path.name}.lock")):
         before = found(path)
         document = dict(before or {"apiVersion": "v1", "kind": "Config"})

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from pinnace.api.pods_pb2 import Fence
 from scheduler.cache.pod_info import PodInfo
+from scheduler.framework.faults import Faults
 from scheduler.framework.interface import (
     BatchBindPlugin,
     BindPlugin,
@@ -84,14 +85,19 @@ class BindingCycle:
             try:
                 plugin.post_bind(self.state, self.pod, self.node)
             except Exception as error:
-                log.warning("pod %s: %s", self.pod.key, PluginError(plugin.name, "PostBind", error))
+                self._note(PluginError(plugin.name, "PostBind", error))
 
     def undo(self) -> None:
         for plugin in reversed(self.plugins.reserves):
             try:
                 plugin.unreserve(self.state, self.pod, self.node)
             except Exception as error:
-                log.error("pod %s: %s", self.pod.key, PluginError(plugin.name, "Unreserve", error))
+                self._note(PluginError(plugin.name, "Unreserve", error))
+
+    def _note(self, error: PluginError) -> None:
+        """Of what nothing follows: no event tells of the pod."""
+        log.error("pod %s: %s", self.pod.key, error)
+        self.plugins.faults.note(error)
 
 
 class BindingPlugins:
@@ -111,6 +117,7 @@ class BindingPlugins:
         self._pre_binds = [(plugin, _pre_flight(plugin)) for plugin in pre_binds]
         self._binds = [(plugin, _pre_flight(plugin)) for plugin in binds if isinstance(plugin, BindPlugin)]
         self._batches = any(isinstance(plugin, BatchBindPlugin) for plugin in binds)
+        self.faults = Faults()
         self.none = self._batches and not (reserves or permits or pre_binds or self._binds or post_binds)
         """Every pod goes to the batches, and nobody wants to know."""
         self._prefixes = tuple({f"{plugin.name}." for plugin in (*reserves, *permits, *pre_binds, *binds, *post_binds)})

@@ -118,3 +118,13 @@ def test_nothing_is_made_where_there_is_no_file(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="does not exist"):
             attempt("local", environ=environ)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_stays_a_link(environ: dict[str, str], tmp_path: Path) -> None:
+    """Whoever keeps it in a repository of dotfiles finds it there."""
+    real, link = tmp_path / "dotfiles" / "config", tmp_path / "link"
+    real.parent.mkdir()
+    real.write_bytes(Path(environ["PINNACE_CONFIG"]).read_bytes())
+    link.symlink_to(real)
+    use_context("near", environ={"PINNACE_CONFIG": str(link)})
+    assert link.is_symlink() and current_context(environ={"PINNACE_CONFIG": str(real)}) == "near"

@@ -111,11 +111,12 @@ def test_who_refuses_is_named_and_all_is_undone(world: World, point: str) -> Non
     assert world.log[-2:] == ["B.unreserve", "A.unreserve"]
 
 
-def test_a_failing_unreserve_stops_nobody(world: World) -> None:
+def test_a_failing_unreserve_stops_nobody_and_shows_where(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.plugin("A", reserve=None)
     world.plugin("B", reserve=None, unreserve=RuntimeError("boom"))
     world.started().undo()
     assert world.log[-2:] == ["B.unreserve", "A.unreserve"]
+    assert "Traceback" in caplog.text and 'plugin "B" failed in Unreserve' in caplog.text
 
 
 def test_a_failing_post_bind_stops_nobody(world: World) -> None:

@@ -14,7 +14,10 @@ from pinnace.client.kubeconfig import HINT, ConfigError
 from pinnace.runtime.tls import TlsFiles
 
 CONNECT_TIMEOUT = 2.0
-CERTIFICATES = "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`"
+CERTIFICATES = (
+    "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`; "
+    "`pinnace doctor` looks into those that there are"
+)
 
 
 def configuration(settings: Settings) -> ClientConfig:
@@ -97,7 +100,8 @@ async def _accepts(endpoint: str, secure: ssl.SSLContext | None) -> _Trouble | N
             connected = True
             try:
                 if not await reader.read(1):
-                    return _Trouble("it hangs up on us" if secure else "it hangs up on who speaks without TLS", distrust=True)
+                    shown = "it does not trust our certificate" if secure else "it wants TLS"
+                    return _Trouble(f"it hangs up: {shown}", distrust=True)
             finally:
                 writer.transport.abort()
     except TimeoutError:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from kubelet.lifecycle import Care, ContainerPlan, PodPlan, PodState, comes_back, delay, in_words
 from kubelet.runtime import ContainerState, ContainerView, Exit
-from kubelet.template import Template
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, PodStatus
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -40,16 +39,16 @@ class Shown(NamedTuple):
         return self.init and not (self.started if self.plan.sidecar else self.ready)
 
 
-def plainly(template: Template, containers: Sequence[ContainerView]) -> bytes | None:
+def plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> bytes | None:
     """What `encode` says of a plain pod whose containers run since their first start, as nearly all do. None: it is none."""
-    if not template.plan.plain or len(containers) != len(template.images):
+    if not plan.plain or len(containers) != len(plan.main) or state.images is not plan.images:
         return None
     views, out = {view.name: view for view in containers}, b""
-    for plan, image in zip(template.plan.main, template.images, strict=True):
-        view = views.get(plan.name)
+    for each in plan.main:
+        view = views.get(each.name)
         if view is None or view.started is None or view.attempt or view.exit is not None:
             return None
-        out += _encoded_running(plan.name, image, False, 0, int(view.started.unix))
+        out += _encoded_running(each.name, each.image, False, 0, int(view.started.unix))
     return out
 
 
@@ -73,14 +72,14 @@ def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: P
     return Shown(plan, init, view, care, care.hooked, care.started, care.ready)
 
 
-def encode(metadata: ObjectMeta, template: Template, state: PodState, shown: Sequence[Shown]) -> bytes:
+def encode(metadata: ObjectMeta, plan: PodPlan, state: PodState, shown: Sequence[Shown]) -> bytes:
     """Encoded as a PodStatus. `metadata`: of the pod."""
-    images = (*template.init_images, *template.images) if template.init_images else template.images
-    return b"".join(_container(each, image, metadata, template.plan, state) for each, image in zip(shown, images, strict=True))
+    return b"".join(_container(each, metadata, plan, state) for each in shown)
 
 
-def _container(shown: Shown, image: str, metadata: ObjectMeta, plan: PodPlan, state: PodState) -> bytes:
+def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodState) -> bytes:
     view, name = shown.view, shown.plan.name
+    image = state.images.get(name, shown.plan.image)
     if view is not None and view.started is not None and view.last_exit is None and shown.ready and shown.running:
         return _encoded_running(name, image, shown.init, view.attempt, int(view.started.unix))
     status = PodStatus()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubelet.addresses import Addresses
-from kubelet.lifecycle import Phase, PodState, Wanted, accepted, deadline_of, plan_of
+from kubelet.lifecycle import Phase, PodState, Wanted, accepted
 from kubelet.runtime import ContainerState, ContainerView
 from kubelet.status import render
 from kubelet.template import Template, template_of
@@ -83,10 +83,10 @@ class Record:
         revision = metadata.resourceVersion
         if int(revision) < int(self.revision):
             return False
+        moved = metadata.generation != self.pod.metadata.generation
         self.pod, self.revision = pod, revision
-        moved = deadline_of(pod.spec) != self.template.plan.deadline
         if moved:
-            self.template = self.template._replace(plan=plan_of(pod.spec))
+            self.template = template_of(pod)
         if moved or metadata.HasField("deletionTimestamp") or self.template.plan.gates:
             self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at)
         return True

@@ -53,7 +53,7 @@ def render(
     if state.ending is not None and state.ending.reason == EVICTED:
         message, since = state.ending.message, state.ending.since.unix
         conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
-    if state.ready.holds and (running := containerstatus.plainly(template, containers)) is not None:
+    if state.ready.holds and (running := containerstatus.plainly(template.plan, state, containers)) is not None:
         status.MergeFromString(
             _all_true(
                 int(state.accepted.unix),
@@ -65,7 +65,7 @@ def render(
         )
     else:
         shown = show(template.plan, state, containers)
-        status.MergeFromString(_conditions(state, shown) + containerstatus.encode(pod.metadata, template, state, shown))
+        status.MergeFromString(_conditions(state, shown) + containerstatus.encode(pod.metadata, template.plan, state, shown))
     return report
 
 

@@ -10,9 +10,6 @@ from pinnace.fit import Requests, insists, pod_requests
 
 class Template(NamedTuple):
     plan: PodPlan
-    images: tuple[str, ...]
-    """Of the main containers."""
-    init_images: tuple[str, ...]
     host_network: bool
     requests: Requests
     choosy: PodSpec | None
@@ -32,8 +29,6 @@ def _of_bytes(encoded: bytes) -> Template:
     pod.spec.ParseFromString(encoded)
     return Template(
         plan_of(pod.spec),
-        tuple(container.image for container in pod.spec.containers),
-        tuple(container.image for container in pod.spec.initContainers),
         pod.spec.hostNetwork,
         pod_requests(pod),
         pod.spec if insists(pod.spec) else None,

@@ -34,7 +34,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 from kubelet.lifecycle.admission import accept, accepted, adopt, refuse
 from kubelet.lifecycle.advance import advance, evict
 from kubelet.lifecycle.backoff import comes_back, delay, in_words
-from kubelet.lifecycle.plan import ContainerPlan, PodPlan, deadline_of, plan_of
+from kubelet.lifecycle.plan import ContainerPlan, PodPlan, plan_of
 from kubelet.lifecycle.state import (
     TRANSITIONS,
     Action,
@@ -74,7 +74,6 @@ __all__ = [
     "adopt",
     "advance",
     "comes_back",
-    "deadline_of",
     "delay",
     "evict",
     "in_words",

@@ -1,5 +1,7 @@
 """How a pod comes to a node: taken, refused, or taken up from where an earlier process had it."""
 
+from collections.abc import Mapping
+
 from kubelet.lifecycle.plan import PodPlan
 from kubelet.lifecycle.state import Care, Fact, Phase, PodState
 from kubelet.runtime import Instant, past
@@ -10,7 +12,7 @@ from pinnace.api.times import to_seconds
 
 
 def accept(plan: PodPlan, now: Instant) -> PodState:
-    return PodState(Phase.PENDING, now, Fact(not plan.init, now), Fact(False, now), Fact(False, now))
+    return PodState(Phase.PENDING, now, Fact(not plan.init, now), Fact(False, now), Fact(False, now), images=plan.images)
 
 
 def refuse(reason: str, message: str, now: Instant) -> PodState:
@@ -41,7 +43,14 @@ def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:
         status.message,
         refused=phase.final and not status.podIP,
         cares=_cares(status, plan, now),
+        images=_images(status, plan),
     )
+
+
+def _images(status: PodStatus, plan: PodPlan) -> Mapping[str, str]:
+    said = {each.name: each.image for each in (*status.initContainerStatuses, *status.containerStatuses)}
+    images = {name: said.get(name) or image for name, image in plan.images.items()}
+    return plan.images if images == plan.images else images
 
 
 def _fact(status: PodStatus, kind: str, default: bool, since: Instant, now: Instant) -> Fact:

@@ -66,7 +66,7 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     plan, ending, mounted = want.plan, state.ending, now.monotonic >= want.mounted_at
     if plan.plain and mounted and not deleting and ending is None and (step := _plainly(plan, state, containers, now)):
         return step
-    turn = Turn(state.cares, now)
+    turn = Turn(state, now)
     if deleting or plan.deadline is not None:
         ending = _ending(want, state, turn)
     views = {view.name: view for view in containers}
@@ -81,6 +81,8 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     phase = _phase(main, ending, done and not init.sidecars)
     if not mounted:
         turn.hold(want.mounted_at)
+    if turn.images is not plan.images:
+        turn.images = _images(plan, turn)
     state = _next(want, state, phase, init.complete, init.ready and main.ready, ending, turn)
     if not state.phase.final:
         return Step(state, turn.wake_at, tuple(turn.actions))
@@ -97,6 +99,8 @@ def evict(state: PodState, reason: str, message: str, now: Instant) -> PodState:
 def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:
     """The same for the two cases that nearly all steps of nearly all pods are: nothing is there yet, and everything runs. None:
     it is neither."""
+    if state.images is not plan.images:
+        return None
     if not containers:
         return Step(state, None, tuple([Start(each.name, 0) for each in plan.main])) if state.phase is Phase.PENDING else None
     if len(containers) != len(plan.main):
@@ -111,7 +115,9 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
     if not state.ready.holds:  # nor need it when its containers are: somebody took the node to be unreachable
         ready = Fact(True, now)
         within = state.containers_ready if state.containers_ready.holds else ready
-        state = PodState(Phase.RUNNING, state.accepted, state.initialized, within, ready, cares=state.cares)
+        state = PodState(
+            Phase.RUNNING, state.accepted, state.initialized, within, ready, cares=state.cares, images=state.images
+        )
     return Step(state, wake_at, ())
 
 
@@ -210,6 +216,7 @@ def _next(
         and initialized is before.initialized.holds
         and ending is before.ending
         and turn.cares is before.cares
+        and turn.images is before.images
         and want.gated == before.gated
     ):
         return before
@@ -226,7 +233,17 @@ def _next(
         ended=turn.now if phase.final else None,
         ending=ending,
         cares=turn.cares,
+        images=turn.images,
     )
+
+
+def _images(plan: PodPlan, turn: Turn) -> Mapping[str, str]:
+    """What the containers are started with, now that some are."""
+    started = {action.container for action in turn.actions if isinstance(action, Start)}
+    images = {name: image if name in started else turn.images.get(name, image) for name, image in plan.images.items()}
+    if images == plan.images:
+        return plan.images
+    return turn.images if images == turn.images else images
 
 
 def _fact(before: Fact, holds: bool, now: Instant) -> Fact:

@@ -18,13 +18,15 @@ BACKOFF_RESET = 600.0
 
 def comes_back(plan: ContainerPlan, view: ContainerView, care: Care | None) -> bool:
     """Is a container that has ended so started again? One that was stopped because a hook or a probe had failed is, whatever
-    its code, unless nothing is. What failed of an earlier attempt does not matter: of one that ended before anybody saw it run
-    there is no care yet, but the earlier one's."""
+    its code, unless nothing is; one that was stopped because it is to have another image always is. What failed of an earlier
+    attempt does not matter: of one that ended before anybody saw it run there is no care yet, but the earlier one's."""
     assert view.exit is not None
     if plan.restart_policy == "Always":
         return True
-    doomed = care is not None and care.attempt == view.attempt and care.doom is not None
-    return plan.restart_policy == "OnFailure" and (view.exit.code != 0 or doomed)
+    doom = care.doom if care is not None and care.attempt == view.attempt else None
+    if doom is not None and doom.anyway:
+        return True
+    return plan.restart_policy == "OnFailure" and (view.exit.code != 0 or doom is not None)
 
 
 def ran_long(exit_: Exit) -> bool:

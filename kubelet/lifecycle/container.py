@@ -11,13 +11,12 @@ Source: https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from kubelet.lifecycle.backoff import comes_back, delay, ran_long
 from kubelet.lifecycle.plan import ContainerPlan, ProbePlan
 from kubelet.lifecycle.probes import call_of, probe
-from kubelet.lifecycle.state import Action, Begin, Care, Doom, Ending, Note, ProbeMemory, Start, Stop
+from kubelet.lifecycle.state import Action, Begin, Care, Doom, Ending, Note, PodState, ProbeMemory, Start, Stop
 from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant
 
 MIN_GRACE = 2.0
@@ -46,13 +45,14 @@ READY = Standing(True, True, True, True)
 class Turn:
     """One step of one pod, as it comes to be."""
 
-    __slots__ = ("actions", "cares", "now", "wake_at")
+    __slots__ = ("actions", "cares", "images", "now", "wake_at")
 
-    def __init__(self, cares: Mapping[str, Care], now: Instant) -> None:
+    def __init__(self, state: PodState, now: Instant) -> None:
         self.now = now
+        self.images = state.images
         self.actions: list[Action] = []
         self.wake_at: float | None = None
-        self.cares = cares
+        self.cares = state.cares
 
     def hold(self, until: float) -> None:
         """Nothing starts before."""
@@ -62,6 +62,10 @@ class Turn:
     def wake(self, at: float | None) -> None:
         if at is not None and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
+
+    def outdated(self, plan: ContainerPlan) -> bool:
+        """Is the container to have another image than it was started with?"""
+        return self.images.get(plan.name, plan.image) != plan.image
 
     def remember(self, name: str, care: Care) -> None:
         if self.cares.get(name) != care:
@@ -79,7 +83,7 @@ def attend(turn: Turn, plan: ContainerPlan, view: ContainerView, ending: Ending 
         turn.wake(at)
     if view.state is not ContainerState.RUNNING:
         return CRASHED if view.attempt else CREATING
-    if not plan.attended:
+    if not plan.attended and not turn.outdated(plan):
         return READY
     care = _look_after(turn, plan, view, ending)
     if (doom := care.doom) is not None and ending is None:
@@ -93,9 +97,12 @@ def _again(turn: Turn, plan: ContainerPlan, view: ContainerView) -> Standing:
     assert exit_ is not None
     if not comes_back(plan, view, care):
         return OVER
-    at = exit_.finished.monotonic + delay(view, care)
+    outdated = turn.outdated(plan)
+    at = exit_.finished.monotonic + (0.0 if outdated else delay(view, care))
     if turn.now.monotonic >= at:
-        if view.attempt and ran_long(exit_):
+        if outdated:  # what it did with another image does not count
+            turn.remember(plan.name, Care(view.attempt, False, False, False, first_crash=view.attempt + 1))
+        elif view.attempt and ran_long(exit_):
             turn.remember(plan.name, Care(view.attempt, False, False, False, first_crash=view.attempt))
         turn.actions.append(Start(plan.name, view.attempt + 1))
         return CRASHED
@@ -132,6 +139,9 @@ def _look_after(turn: Turn, plan: ContainerPlan, view: ContainerView, ending: En
             care = _startup(turn, plan, view, care)
         if care.started:
             care = _liveness(turn, plan, view, care)
+    if care.doom is None and ending is None and turn.outdated(plan):
+        message = f"Container {plan.name} definition changed, will be restarted"
+        care = care._replace(doom=Doom(turn.now.monotonic, plan.grace, message, anyway=True))
     if care.doom is None and care.started:
         care = _readiness(turn, plan, view, care)
     turn.remember(plan.name, care)

@@ -2,7 +2,8 @@
 of whom. Defaults are those of the API server, which has filled them in; what it left out here means the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kubelet.runtime import CallKind, Handler
@@ -39,6 +40,7 @@ class ContainerPlan(NamedTuple):
     name: str
     restart_policy: str
     """Its own. An init container of a pod that restarts Always comes back only when it has failed; a sidecar always."""
+    image: str = ""
     sidecar: bool = False
     grace: float = defaults.GRACE_SECONDS
     post_start: Handler | None = None
@@ -64,6 +66,8 @@ class PodPlan(NamedTuple):
     """activeDeadlineSeconds."""
     gates: tuple[str, ...] = ()
     """Conditions that must be True, beside those of the containers, before the pod is ready."""
+    images: Mapping[str, str] = MappingProxyType({})
+    """By name, of the containers that are started anew when theirs changes. Init containers are not, but for sidecars."""
     plain: bool = False
     """Main containers and nothing else, none of them attended: nearly all pods."""
 
@@ -75,21 +79,18 @@ def plan_of(spec: PodSpec) -> PodPlan:
     init_policy = "Never" if policy == "Never" else "OnFailure"
     main = tuple(_container(each, policy, grace) for each in spec.containers)
     init = tuple(_init_container(each, init_policy, grace) for each in spec.initContainers)
-    deadline = deadline_of(spec)
+    deadline = float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
     gates = tuple(gate.conditionType for gate in spec.readinessGates)
     plain = not (init or gates or deadline is not None or any(each.attended for each in main))
-    return PodPlan(main, init, grace, deadline, gates, plain)
-
-
-def deadline_of(spec: PodSpec) -> float | None:
-    """The one part of a plan that may change while the pod runs: it is set, or comes nearer."""
-    return float(spec.activeDeadlineSeconds) if spec.HasField("activeDeadlineSeconds") else None
+    images = {each.name: each.image for each in (*(each for each in init if each.sidecar), *main)}
+    return PodPlan(main, init, grace, deadline, gates, MappingProxyType(images), plain)
 
 
 def _init_container(container: Container, policy: str, grace: float) -> ContainerPlan:
     if container.restartPolicy == "Always":
         return _container(container, "Always", grace)._replace(sidecar=True)
-    return ContainerPlan(container.name, policy, grace=grace)  # has neither hooks nor probes: validation refuses them
+    # It has neither hooks nor probes: validation refuses them.
+    return ContainerPlan(container.name, policy, container.image, grace=grace)
 
 
 def _container(container: Container, policy: str, grace: float) -> ContainerPlan:
@@ -101,6 +102,7 @@ def _container(container: Container, policy: str, grace: float) -> ContainerPlan
     return ContainerPlan(
         container.name,
         policy,
+        container.image,
         grace=grace,
         post_start=post_start,
         pre_stop=_handler(lifecycle.preStop, ports),

@@ -64,11 +64,13 @@ NOTHING_KNOWN = ProbeMemory()
 
 
 class Doom(NamedTuple):
-    """A hook or a probe has failed: this attempt is stopped, and another follows unless restartPolicy is Never."""
+    """A hook or a probe has failed, or the container is to have another image: this attempt is stopped, and another follows."""
 
     since: float
     grace: float
     message: str
+    anyway: bool = False
+    """Another follows even if restartPolicy is Never."""
 
 
 class Care(NamedTuple):
@@ -123,11 +125,14 @@ class PodState(NamedTuple):
     ending: Ending | None = None
     cares: Mapping[str, Care] = MappingProxyType({})
     """By the container's name."""
+    images: Mapping[str, str] = MappingProxyType({})
+    """What each container has been started with, by its name; of one that has not been started, nothing counts. The plan's own
+    where nothing has changed."""
 
     @property
     def told(self) -> tuple[object, ...]:
         """What others are told of it."""
-        return (self[:10], [(name, care.started, care.ready) for name, care in self.cares.items()])
+        return (self[:10], self.images, [(name, care.started, care.ready) for name, care in self.cares.items()])
 
 
 class Start(NamedTuple):

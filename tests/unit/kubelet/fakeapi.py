@@ -108,6 +108,13 @@ class FakeApi:
     def set_deadline(self, name: str, seconds: int) -> None:
         pod = self.pod(name)
         pod.spec.activeDeadlineSeconds = seconds
+        pod.metadata.generation += 1
+        self._changed(pod, WatchEventType.MODIFIED)
+
+    def set_image(self, name: str, container: str, image: str) -> None:
+        pod = self.pod(name)
+        next(each for each in (*pod.spec.initContainers, *pod.spec.containers) if each.name == container).image = image
+        pod.metadata.generation += 1
         self._changed(pod, WatchEventType.MODIFIED)
 
     def annotate(self, name: str, key: str, value: str) -> None:

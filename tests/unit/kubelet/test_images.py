@@ -1,0 +1,95 @@
+"""A container whose image is changed is stopped, and started with the new one, whatever the pod's restartPolicy."""
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import ContainerStatus
+from tests.builders import PodBuilder, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+
+def pod() -> PodBuilder:
+    return make_pod("a").image("v1")
+
+
+def status(api: FakeApi) -> ContainerStatus:
+    return api.pod("a").status.containerStatuses[0]
+
+
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+async def test_it_runs_anew_with_the_new_image(api: FakeApi, policy: str) -> None:
+    api.create(pod().restart_policy(policy).declare(stop_seconds=2))
+    await api.clock.advance(10.0)
+    api.set_image("a", "c0", "v2")
+    await api.clock.advance(1.0)
+    assert (status(api).image, status(api).restartCount) == ("v1", 0), "that one runs still"
+    assert api.events == [("a", "Killing")]
+    await api.clock.advance(2.0)
+    assert (status(api).image, status(api).restartCount, status(api).ready) == ("v2", 1, True)
+    assert status(api).state.HasField("running") and status(api).lastState.terminated.exitCode == 0
+    assert {phase for _, phase in api.history} == {"Running"}
+    await api.clock.advance(60.0)
+    assert status(api).restartCount == 1 and api.events == [("a", "Killing")]
+
+
+async def test_one_that_is_changed_back_in_time_runs_on(api: FakeApi) -> None:
+    api.create(pod().declare(start_seconds=5))
+    api.set_image("a", "c0", "v2")
+    api.set_image("a", "c0", "v1")
+    await api.clock.advance(20.0)
+    assert (status(api).image, status(api).restartCount, api.events) == ("v1", 0, [])
+
+
+async def test_what_crashed_with_another_image_does_not_wait(api: FakeApi) -> None:
+    api.create(pod().declare(run_seconds="1", exit_code="1"))
+    await api.clock.advance(20.0)
+    assert status(api).state.waiting.reason == "CrashLoopBackOff"
+    count = status(api).restartCount
+    api.set_image("a", "c0", "v2")
+    await api.clock.advance(0.5)
+    assert (status(api).image, status(api).restartCount) == ("v2", count + 1)
+    assert status(api).state.HasField("running")
+    await api.clock.advance(1.0)
+    assert status(api).restartCount == count + 2, "the first restart is at once again"
+
+
+async def test_what_has_ended_for_good_stays(api: FakeApi) -> None:
+    api.create(pod().container().restart_policy("Never").declare(run_seconds__c0=1))
+    await api.clock.advance(5.0)
+    api.set_image("a", "c0", "v2")
+    await api.clock.advance(5.0)
+    assert status(api).state.terminated.reason == "Completed" and status(api).restartCount == 0
+
+
+async def test_a_process_that_was_started_anew_makes_up_for_it(api: FakeApi) -> None:
+    """The image was changed while nobody looked."""
+    api.create(pod())
+    await api.clock.advance(5.0)
+    await api.stop_fleet()
+    api.set_image("a", "c0", "v2")
+    await api.start_fleet()
+    await api.clock.advance(5.0)
+    assert (status(api).image, status(api).restartCount) == ("v2", 1)
+
+
+async def test_the_others_run_on(api: FakeApi) -> None:
+    api.create(pod().container().init(sidecar=True).init())
+    await api.clock.advance(5.0)
+    api.set_image("a", "c1", "v2")
+    api.set_image("a", "i1", "v2")  # it has ended well, and is not run again
+    await api.clock.advance(5.0)
+    said = api.pod("a").status
+    assert [each.restartCount for each in said.containerStatuses] == [0, 1]
+    assert [each.restartCount for each in said.initContainerStatuses] == [0, 0]
+    api.set_image("a", "i0", "v2")
+    await api.clock.advance(5.0)
+    assert [each.restartCount for each in api.pod("a").status.initContainerStatuses] == [1, 0]
+    assert api.pod("a").status.phase == "Running"
+
+
+async def test_a_pod_that_ends_starts_nothing_anew(api: FakeApi) -> None:
+    api.create(pod().declare(stop_seconds=3))
+    await api.clock.advance(5.0)
+    api.delete("a")
+    api.set_image("a", "c0", "v2")
+    await api.clock.advance(10.0)
+    assert api.pods == {}

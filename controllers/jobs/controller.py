@@ -11,11 +11,13 @@ from controllers.jobs.counting import FINALIZER, tracked, untracked
 from controllers.jobs.outcome import COMPLETE, FAILURE, SUSPENDED, condition, ended
 from controllers.jobs.plan import plan
 from controllers.ownership import keeper, kept_by
+from controllers.places import namespace_of
 from controllers.podcontrol import PodControl
+from controllers.quotas import those_that_lack
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import JOBS, PODS
+from pinnace.api.resources import JOBS, PODS, RESOURCE_QUOTAS
 from pinnace.api.selectors import from_message
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import DELETED
@@ -49,6 +51,7 @@ class JobController:
         self._events = shared.events
         self._clock = shared.clock
         self._jobs = informers.store(JOBS)
+        self._neighbours = informers.index(JOBS, namespace_of)
         self._tracked = informers.index(PODS, job_of)
         self._expectations = Expectations(informers)
         self._claimer = Claimer(shared, JOBS, PODS, self._expectations, finalizer=FINALIZER)
@@ -56,7 +59,8 @@ class JobController:
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(JOBS, itself), Watch(PODS, _of_pod))
+        refused = those_that_lack(self._neighbours, lambda job: ended(job) is None)
+        return (Watch(JOBS, itself), Watch(PODS, _of_pod), Watch(RESOURCE_QUOTAS, refused))
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)

@@ -10,12 +10,13 @@ from controllers.ownership import keeper, kept_by
 from controllers.places import namespace_of
 from controllers.podcontrol import PodControl, pod_from
 from controllers.podfacts import Facts
+from controllers.quotas import those_that_lack
 from controllers.replicasets.scaling import plan
 from controllers.replicasets.status import Trouble, status_of
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS, REPLICA_SETS
+from pinnace.api.resources import PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import NotFound
@@ -42,7 +43,8 @@ class ReplicaSetController:
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(REPLICA_SETS, itself), Watch(PODS, self._of_pod))
+        refused = those_that_lack(self._neighbours, lambda each: each.status.replicas < each.spec.replicas)
+        return (Watch(REPLICA_SETS, itself), Watch(PODS, self._of_pod), Watch(RESOURCE_QUOTAS, refused))
 
     async def sync(self, key: str) -> float | None:
         await self._expectations.met(key)

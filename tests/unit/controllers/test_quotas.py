@@ -1,0 +1,62 @@
+"""Whom a quota that grants more wakes."""
+
+import pytest
+
+from controllers.places import namespace_of
+from controllers.quotas import those_that_lack
+from pinnace.api.core_v1_pb2 import ResourceQuota
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
+from pinnace.client.index import Index
+from pinnace.client.informer import Delta
+from tests.builders import quantities
+from tests.workloads import make_replica_set
+
+LACKS = make_replica_set("lacks", replicas=3)
+HAS = make_replica_set("has", replicas=3)
+HAS.status.replicas = 3
+ELSEWHERE = make_replica_set("elsewhere", replicas=3)
+ELSEWHERE.metadata.namespace = "other"
+
+
+def quota(**hard: str) -> ResourceQuota:
+    made = ResourceQuota()
+    made.metadata.name, made.metadata.namespace = "q", "default"
+    for name, bound in quantities(hard).items():
+        made.spec.hard[name].CopyFrom(bound)
+    return made
+
+
+def told(kind: WatchEventType, before: ResourceQuota | None, after: ResourceQuota) -> list[str]:
+    keys = those_that_lack(Index(namespace_of, [LACKS, HAS, ELSEWHERE]), lambda each: each.status.replicas < each.spec.replicas)
+    return list(keys(Delta(kind, after, before)))
+
+
+@pytest.mark.parametrize(
+    "after", [quota(pods="6", cpu="1500m"), quota(pods="5", cpu="2"), quota(cpu="1500m"), quota(pods="6", cpu="1")]
+)
+def test_a_higher_bound_and_one_that_is_gone_wake_those_that_lack_pods(after: ResourceQuota) -> None:
+    assert told(MODIFIED, quota(pods="5", cpu="1500m"), after) == ["default/lacks"]
+
+
+def test_so_does_a_quota_that_goes() -> None:
+    assert told(DELETED, quota(pods="5"), quota(pods="5")) == ["default/lacks"]
+
+
+def test_other_scopes_do() -> None:
+    narrower = quota(pods="5")
+    narrower.spec.scopes.append("BestEffort")
+    assert told(MODIFIED, quota(pods="5"), narrower) == ["default/lacks"]
+
+
+@pytest.mark.parametrize(
+    "after", [quota(pods="5", cpu="1.5"), quota(pods="4", cpu="1500m"), quota(pods="5", cpu="1500m", memory="1")]
+)
+def test_what_grants_no_more_wakes_nobody(after: ResourceQuota) -> None:
+    assert told(MODIFIED, quota(pods="5", cpu="1500m"), after) == []
+
+
+def test_nor_does_a_new_one_or_what_is_counted() -> None:
+    assert told(ADDED, None, quota(pods="5")) == []
+    counted = quota(pods="5")
+    counted.status.used["pods"].string = "3"
+    assert told(MODIFIED, quota(pods="5"), counted) == []

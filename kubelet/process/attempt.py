@@ -76,12 +76,12 @@ class Attempt:
         self._look(now)
 
     def stop(self, grace: float, now: Instant) -> None:
-        """See kubelet.runtime.Runtime.stop."""
+        """See kubelet.runtime.Runtime.stop. Raises OSError: it was not asked to."""
         if self.exit is None:
             deadline = now.after(grace).monotonic
-            self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
-            self.stop_grace = grace
-            shims.stop(self.folder, grace, self._deadline)
+            deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+            shims.stop(self.folder, grace, deadline)
+            self.stop_grace, self._deadline = grace, deadline
 
     def forget(self) -> None:
         """Lets it run on, unobserved."""

@@ -1,14 +1,17 @@
 """The process runtime, with real processes: from the start of a container to its end, and beyond the end of a kubelet."""
 
 import asyncio
+import errno
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kubelet.process import files
 from kubelet.process.root import Root
 from kubelet.runtime import ContainerState, Unsupported, read
 from pinnace.api.resource_v1_pb2 import Quantity
@@ -117,6 +120,22 @@ async def test_a_process_ends_when_it_is_asked_and_is_killed_when_it_does_not(sc
     stubborn = await scene.exited("c1")
     assert stubborn.exit is not None
     assert stubborn.exit.code == 128 + signal.SIGKILL
+
+
+async def test_a_stop_that_the_disk_had_no_room_for_is_asked_for_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was remembered all the same: nobody asked again, and the pod was Terminating for good."""
+
+    def full(path: str, record: Mapping[str, Any]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    scene.run(shell(FOR_EVER))
+    await scene.running()
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(files, "write", full)
+        scene.stop(30.0)
+    assert scene.view().stop_grace is None
+    scene.stop(30.0)
+    assert (await scene.exited()).stop_grace == 30.0
 
 
 async def test_a_process_that_has_a_month_to_end_is_asked_too(scene: Scene) -> None:

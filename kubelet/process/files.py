@@ -3,7 +3,8 @@
     plan.json       kubelet -> shim   what to start
     lock            locked (flock) for as long as the shim lives, and by nobody else; holds its pid
     running.json    shim -> kubelet   the process runs
-    stop.json       kubelet -> shim   end it, and when to kill it; SIGURG says that there is something new
+    stop.json       kubelet -> shim   end it, and when to kill it; SIGURG says that there is something new. SIGUSR1 alone says
+                                      kill it now, of what is removed: that needs no room on a disk
     exit.json       shim -> kubelet   it has ended, and how; then the shim ends, too
     log, log.1 ...  its output (crilog)
 
@@ -21,6 +22,8 @@ from typing import Any, TypedDict
 PLAN, LOCK, RUNNING, STOP, EXIT, LOG = "plan.json", "lock", "running.json", "stop.json", "exit.json", "log"
 NUDGE = signal.SIGURG
 """Of all signals that mean nothing by themselves: a shim that does not listen yet is not killed by it."""
+KILL = signal.SIGUSR1
+"""A shim that does not listen yet is killed by it: it has not started anything."""
 
 
 class Plan(TypedDict):

@@ -3,13 +3,11 @@
 For when its kubelet has ended and no other is going to take it up (as `kubeadm reset`). Nothing, when there is no such folder.
 """
 
-import errno
 import sys
 import time
 from pathlib import Path
 
-from kubelet.process import files, shims
-from kubelet.process.root import POLL, Root, attempts, kill
+from kubelet.process.root import POLL, Root, kill
 from pinnace.runtime.trees import remove_tree
 
 PATIENCE = 10.0
@@ -22,27 +20,13 @@ def reset(folder: Path) -> None:
         return
     root = _taken(folder)
     pods = [*root.pods(), *root.removed()]
-    for pod in pods:
-        _kill(pod)
     deadline = time.monotonic() + PATIENCE
-    while alive := [attempt for pod in pods for attempt in attempts(pod) if shims.lives(attempt)]:
+    while alive := [attempt for pod in pods for attempt in kill(pod)]:
         if time.monotonic() >= deadline:
             raise OSError(f"what runs in {alive[0]} does not end")
         time.sleep(POLL)
     remove_tree(folder)
     root.close()
-
-
-def _kill(pod: Path) -> None:
-    """Shims are told by a file. On a full disk the plans make room for it, which they have read, and nobody else will."""
-    try:
-        kill(pod)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        for attempt in attempts(pod):
-            (attempt / files.PLAN).unlink(missing_ok=True)
-        kill(pod)
 
 
 def _taken(folder: Path) -> Root:

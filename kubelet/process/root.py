@@ -4,7 +4,6 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -76,8 +75,7 @@ async def bury(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:
     """Kills what is left of a pod that was put away, and removes it: in a thread, for a volume may have any number of files;
     one pod after the other, for there are few threads. When it is cancelled, the thread goes on to its end; the process waits
     for that, and keeps its lock so long."""
-    kill(folder)
-    while any(map(shims.lives, attempts(folder))):
+    while kill(folder):
         await clock.sleep(POLL)
     shims.reap_ended()
     async with one_by_one:
@@ -87,13 +85,6 @@ async def bury(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:
             log.warning("what a pod has left stays until the next start: %s", error)
 
 
-def kill(pod: Path) -> None:
-    """Tells all shims of a pod to kill."""
-    for attempt in attempts(pod):
-        if shims.lives(attempt):
-            shims.stop(attempt, 0.0, 0.0)
-
-
-def attempts(pod: Path) -> Iterator[Path]:
-    """The folders of all attempts at containers of a pod."""
-    return (lock.parent for lock in pod.glob(f"containers/*/*/{files.LOCK}"))
+def kill(pod: Path) -> list[Path]:
+    """Tells all shims of a pod to kill: see shims.kill. The folders of the attempts whose shims live still."""
+    return [lock.parent for lock in pod.glob(f"containers/*/*/{files.LOCK}") if shims.kill(lock.parent)]

@@ -94,7 +94,8 @@ class Shim:
         while not self._reap(process.pid):
             for descriptor, _ in poll.poll(self._patience()):
                 if descriptor == woken:
-                    os.read(woken, CHUNK)
+                    if files.KILL in os.read(woken, CHUNK):
+                        self._kill(process.pid)
                     self._look_for_stop(process.pid)
                 elif self._copy(descriptor, streams[descriptor]) == 0:
                     poll.unregister(descriptor)
@@ -127,8 +128,11 @@ class Shim:
 
     def _kill_when_due(self, pid: int) -> None:
         if self._stop is not None and not self._killed and time.monotonic() >= self._stop["deadline"]:
-            self._killed = True
-            _signal_group(pid, signal.SIGKILL)
+            self._kill(pid)
+
+    def _kill(self, pid: int) -> None:
+        self._killed = True
+        _signal_group(pid, signal.SIGKILL)
 
     def _reap(self, pid: int) -> bool:
         """Takes the ends of all children that have ended. True: the process is among them."""
@@ -155,7 +159,7 @@ def _wake_on_signals() -> int:
     nothing to a shim: it ends when its process does."""
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, files.NUDGE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGCHLD, files.NUDGE, files.KILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: None)  # and not SIG_IGN, which the process would inherit
     return readable
 

@@ -84,7 +84,18 @@ def handle(folder: Path) -> int | None:
 def stop(folder: Path, grace: float, deadline: float) -> None:
     """Tells the shim to end its process: see files.Stop. Nothing, when there is no shim. Raises OSError."""
     files.write(str(folder / files.STOP), files.Stop(grace=grace, deadline=deadline))
+    _signal(folder, files.NUDGE)
+
+
+def kill(folder: Path) -> bool:
+    """Has the shim kill its process, and leaves no word of it to later kubelets. False: no shim lives. Until then say it again,
+    for one that has just begun cannot be told yet."""
+    _signal(folder, files.KILL)
+    return lives(folder)
+
+
+def _signal(folder: Path, number: int) -> None:
     if (descriptor := handle(folder)) is not None:
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(descriptor, files.NUDGE)
+            signal.pidfd_send_signal(descriptor, number)
         os.close(descriptor)

@@ -14,7 +14,7 @@ from kubelet.process import files
 from kubelet.process.reset import reset
 from kubelet.process.root import Root, bury
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from tests.unit.kubelet.process.scene import FOR_EVER, Scene, exists, shell
+from tests.unit.kubelet.process.scene import FOR_EVER, PATIENCE, UID, Scene, eventually, exists, shell
 from tests.unprivileged import read_only, unprivileged
 
 
@@ -43,27 +43,41 @@ def test_reset_leaves_nothing() -> None:
         assert list(folder.iterdir()) == []
 
 
-async def test_a_full_disk_does_not_keep_what_runs_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shim is told by a file to end: `pinnace down` failed for want of room for it, and frees the room."""
+@pytest.mark.parametrize("by", ["reset", "removal"])
+async def test_a_full_disk_does_not_keep_what_runs_alive(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shims were told by a file to kill: for want of room for it `pinnace down` failed, and what a removed pod ran went on."""
 
     def full(path: str, record: Mapping[str, Any]) -> None:
-        if (Path(path).parent / files.PLAN).exists():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, record)
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    write = files.write
     scene = Scene(tmp_path / "root")
-    scene.run(shell(FOR_EVER))
+    scene.run(shell(f"setsid sh -c 'echo daemon $$$$; {FOR_EVER}' & {FOR_EVER}"))
+    await eventually(lambda: bool(scene.log()))
     await scene.running()
-    pid, shim = scene.pid(), scene.shim()
-    scene.root.close()
+    shim, running = scene.shim(), (scene.pid(), int(scene.log()[0].split()[-1]))
+    assert all(map(exists, running))
     monkeypatch.setattr(files, "write", full)
     try:
-        reset(tmp_path / "root")
-        assert not exists(pid)
+        if by == "removal":
+            scene.runtime.remove(UID)
+            await scene.runtime.settled()
+        scene.root.close()
+        if by == "reset":
+            reset(scene.folder)
+        assert not any(map(exists, running))
     finally:
         if exists(shim):
             os.kill(shim, signal.SIGKILL)
+
+
+async def test_a_shim_that_cannot_say_yet_who_it_is_is_killed_once_it_can(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "root")
+    scene.run(shell(FOR_EVER))
+    scene.runtime.remove(UID)
+    async with asyncio.timeout(PATIENCE):
+        await scene.runtime.settled()
+    assert scene.root.removed() == []
+    scene.root.close()
 
 
 async def test_what_stays_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

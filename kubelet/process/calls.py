@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cache
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -107,10 +108,7 @@ async def _execute(plan: Plan) -> None:
 
 async def _get(action: HTTPGetAction, host: str) -> None:
     port = action.port.intVal
-    context = None
-    if action.scheme == "HTTPS":  # whose certificate it is does not matter, as with Kubernetes
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = _trusts_everybody() if action.scheme == "HTTPS" else None
     headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
     headers |= {each.name: each.value for each in action.httpHeaders}
     lines = [f"GET /{action.path.lstrip('/')} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
@@ -127,6 +125,14 @@ async def _get(action: HTTPGetAction, host: str) -> None:
         raise Failed(f"malformed HTTP response: {error}") from None
     finally:
         writer.close()
+
+
+@cache
+def _trusts_everybody() -> ssl.SSLContext:
+    """Whose certificate it is does not matter, as with Kubernetes. (A default context reads whom the machine trusts: 20 ms.)"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 async def _connect(

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc.aio
@@ -14,6 +16,7 @@ from grpc_health.v1.health import aio as health
 from kubelet.runtime import Call, CallKind, CallView, Handler, read
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, SleepAction, TCPSocketAction
 from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.pki import Authority, Subject
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.conftest import free_port
 from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, shell
@@ -49,7 +52,7 @@ def http(port: int, path: str = "/") -> HTTPGetAction:
 
 
 @asynccontextmanager
-async def answering(line: bytes) -> AsyncIterator[int]:
+async def answering(line: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A server that begins each answer so; its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,7 +62,7 @@ async def answering(line: bytes) -> AsyncIterator[int]:
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls) as server:
         yield server.sockets[0].getsockname()[1]
 
 
@@ -89,6 +92,25 @@ async def test_a_page_answers_for_the_container(scene: Scene, line: bytes, said:
         action = http(port, "/ready")
         action.httpHeaders.add(name="X-Who", value="me")
         assert await failure(scene, action) == said
+
+
+async def test_a_page_is_asked_for_over_tls_and_nobody_is_trusted_for_that(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read whom the machine trusts holds the event loop for 20 ms: 200 probes at once took it from the heartbeats."""
+    now = datetime.now(UTC)
+    pair = Authority.create("who-knows", now).issue(Subject("a"), now, hosts=["another"])
+    (tmp_path / "pair").write_bytes(pair.certificate + pair.key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "pair")
+    trusted = list[ssl.SSLContext]()
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda context, *_: trusted.append(context))
+    async with answering(b"HTTP/1.1 200 OK\r\n\r\n", server) as port:
+        action = http(port, "/ready")
+        action.scheme = "HTTPS"
+        action.httpHeaders.add(name="X-Who", value="me")
+        assert await failure(scene, action) == ""
+    assert not trusted
 
 
 async def test_a_port_is_open_or_closed(scene: Scene) -> None:

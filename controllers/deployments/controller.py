@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.claiming import Claimer
-from controllers.controller import Shared, Watch, controller_of, its_controller, itself, key_of
+from controllers.controller import Shared, Unfinished, Watch, controller_of, its_controller, itself, key_of
 from controllers.deployments.plan import Plan, plan
 from controllers.deployments.revisions import split
 from controllers.deployments.status import PROGRESSING, deadline, has_deadline, say
@@ -18,7 +18,7 @@ from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from pinnace.api.rollouts import REVISION_ANNOTATION, bare
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.client.errors import AlreadyExists, ApiError, NotFound, OutcomeUnknown
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
 
 _LATER = 1.0
@@ -52,17 +52,31 @@ class DeploymentController:
         if deployment is None:
             self._claimer.forget(key)
             return None
+        again: float | None = None
         try:
             sets = await self._claimer.claim(key, deployment, from_message(deployment.spec.selector))
             now = self._clock.time()
             wanted = plan(deployment, sets, self._lingering(deployment, sets), now)
-            if wanted.create is not None:
-                await self._create(key, deployment, wanted.create)
-            await self._change(key, deployment, wanted)
             left = deadline(deployment, wanted.status, now)
+            again = max(0.0, left) + _LATER if left is not None else None
+            await self._carry_out(key, deployment, wanted)
         except NotFound:
             return None
-        return max(0.0, left) + _LATER if left is not None else None
+        except ApiError as error:
+            raise Unfinished(error, again) from error
+        return again
+
+    async def _carry_out(self, key: str, deployment: Deployment, wanted: Plan) -> None:
+        if wanted.create is not None:
+            await self._create(key, deployment, wanted.create)
+        try:
+            latest = await self._change(key, deployment, wanted)
+        except (NotFound, Conflict):  # the next look is at something else
+            raise
+        except ApiError:
+            await self._tell(key, deployment, wanted.status)
+            raise
+        await self._tell(key, latest, wanted.status)
 
     async def _create(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
         name = new.metadata.name
@@ -103,7 +117,8 @@ class DeploymentController:
             say(status, PROGRESSING, "False", "ReplicaSetCreateError", why, self._clock.time())
             await self._tell(key, deployment, status)
 
-    async def _change(self, key: str, deployment: Deployment, wanted: Plan) -> None:
+    async def _change(self, key: str, deployment: Deployment, wanted: Plan) -> Deployment:
+        """As it is stored afterwards, but for its status."""
         for before, after in wanted.update:
             stored = await self._sets_client.update(after)
             self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
@@ -122,7 +137,7 @@ class DeploymentController:
             changed.metadata.annotations[REVISION_ANNOTATION] = wanted.revision
             deployment = await self._client.update(changed)
             self._expectations.wrote(key, DEPLOYMENTS, deployment.metadata.resourceVersion)
-        await self._tell(key, deployment, wanted.status)
+        return deployment
 
     async def _tell(self, key: str, deployment: Deployment, status: DeploymentStatus) -> None:
         if status != deployment.status:

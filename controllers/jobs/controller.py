@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.claiming import Claimer
-from controllers.controller import Shared, Watch, controller_of, its_controller, itself
+from controllers.controller import Shared, Unfinished, Watch, controller_of, its_controller, itself
 from controllers.expectations import Expectations
 from controllers.jobs.counting import FINALIZER, tracked, untracked
 from controllers.jobs.outcome import COMPLETE, FAILURE, SUSPENDED, condition, ended
-from controllers.jobs.plan import plan
+from controllers.jobs.plan import Plan, plan
 from controllers.ownership import keeper, kept_by
 from controllers.places import namespace_of
 from controllers.podcontrol import PodControl
@@ -21,7 +21,7 @@ from pinnace.api.resources import JOBS, PODS, RESOURCE_QUOTAS
 from pinnace.api.selectors import from_message
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.client.errors import NotFound
+from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 
 AT_ONCE = 32
@@ -77,12 +77,18 @@ class JobController:
             await self._tell(key, job, wanted.status)
         except NotFound:
             return None
+        try:
+            await self._carry_out(key, job, wanted)
+        except ApiError as error:
+            raise Unfinished(error, wanted.again) from error
+        return wanted.again
+
+    async def _carry_out(self, key: str, job: Job, wanted: Plan) -> None:
         await self._untrack(key, wanted.release)
         await self._untrack(key, wanted.delete)
         error = await self._control.delete(key, job, wanted.delete) or await self._control.create(key, job, wanted.create)
         if error is not None:
             raise error
-        return wanted.again
 
     async def _let_go(self, key: str, job: Job | None) -> None:
         """Pods of a job that is gone, has left them, or has ended need not be counted any more."""

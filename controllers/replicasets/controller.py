@@ -4,22 +4,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.claiming import Claimer
-from controllers.controller import Shared, Watch, controller_of, its_controller, itself, key_of
+from controllers.controller import Shared, Unfinished, Watch, controller_of, its_controller, itself, key_of
 from controllers.expectations import Expectations
 from controllers.ownership import keeper, kept_by
 from controllers.places import namespace_of
 from controllers.podcontrol import PodControl, pod_from
 from controllers.podfacts import Facts
 from controllers.quotas import those_that_lack
-from controllers.replicasets.scaling import plan
-from controllers.replicasets.status import Trouble, status_of
+from controllers.replicasets.scaling import Plan, plan
+from controllers.replicasets.status import Trouble, available_in, status_of
 from controllers.workqueue import MAX_BACKOFF
-from pinnace.api.apps_v1_pb2 import ReplicaSet
+from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
-from pinnace.client.errors import NotFound
+from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 
 
@@ -56,31 +56,34 @@ class ReplicaSetController:
         pods = list(self._facts.of(own))
         now = self._clock.time()
         wanted = plan(replica_set, pods, self._related(replica_set), now)
+        again = min((each for each in (available_in(replica_set, pods, now), wanted.wait) if each is not None), default=None)
+        try:
+            await self._carry_out(key, replica_set, pods, wanted, now)
+        except ApiError as error:
+            raise Unfinished(error, again) from error
+        return again
+
+    async def _carry_out(self, key: str, replica_set: ReplicaSet, pods: Sequence[Facts], wanted: Plan, now: float) -> None:
         if wanted.create:
             pod = pod_from(replica_set.spec.template, REPLICA_SETS, replica_set)
             error = await self._control.create(key, replica_set, [pod] * wanted.create)
         else:
             error = await self._control.delete(key, replica_set, wanted.delete)
         failed = Trouble("FailedCreate" if wanted.create else "FailedDelete", error.message) if error is not None else None
-        again = await self._tell(key, replica_set, pods, failed, now)
+        await self._tell(key, replica_set, status_of(replica_set, pods, failed, now))
         if error is not None:
             raise error
-        return min((each for each in (again, wanted.wait) if each is not None), default=None)
 
-    async def _tell(
-        self, key: str, replica_set: ReplicaSet, pods: Sequence[Facts], failed: Trouble | None, now: float
-    ) -> float | None:
+    async def _tell(self, key: str, replica_set: ReplicaSet, status: ReplicaSetStatus) -> None:
         """Of the pods as they were seen: what was just made and deleted is news of the next look."""
-        status, again = status_of(replica_set, pods, failed, now)
         if status == replica_set.status:
-            return again
+            return
         changed = ReplicaSet(metadata=replica_set.metadata, spec=replica_set.spec, status=status)
         try:
             stored = await self._client.update_status(changed)
         except NotFound:
-            return None
+            return
         self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
-        return again
 
     def _related(self, replica_set: ReplicaSet) -> Iterable[Facts]:
         """The pods of all replica sets of its deployment."""

@@ -18,26 +18,24 @@ class Trouble:
     message: str
 
 
-def status_of(
-    replica_set: ReplicaSet, pods: Sequence[Facts], trouble: Trouble | None, now: float
-) -> tuple[ReplicaSetStatus, float | None]:
-    """The status, and the seconds until one more pod is available if all stays as it is; None: none will be."""
+def available_in(replica_set: ReplicaSet, pods: Sequence[Facts], now: float) -> float | None:
+    """Seconds until one more pod is available if all stays as it is; None: none will be."""
+    patience = replica_set.spec.minReadySeconds
+    return min((wait for each in pods if each.active and (wait := _available_in(each, patience, now))), default=None)
+
+
+def status_of(replica_set: ReplicaSet, pods: Sequence[Facts], trouble: Trouble | None, now: float) -> ReplicaSetStatus:
     labels, patience = frozenset(replica_set.spec.template.metadata.labels.items()), replica_set.spec.minReadySeconds
     status = ReplicaSetStatus(observedGeneration=replica_set.metadata.generation)
     status.terminatingReplicas = sum(each.terminating for each in pods)
-    waits = []
-    there, available = [each for each in pods if each.active], 0
-    for each in there:
-        wait = _available_in(each, patience, now)
-        available += wait == 0
-        if wait:
-            waits.append(wait)
-    status.replicas, status.availableReplicas = len(there), available
+    there = [each for each in pods if each.active]
+    status.replicas = len(there)
+    status.availableReplicas = sum(_available_in(each, patience, now) == 0 for each in there)
     status.fullyLabeledReplicas = sum(labels <= each.labels for each in there)
     status.readyReplicas = sum(each.ready for each in there)
     status.conditions.extend(replica_set.status.conditions)
     _tell(status, trouble, now)
-    return status, min(waits, default=None)
+    return status
 
 
 def _tell(status: ReplicaSetStatus, trouble: Trouble | None, now: float) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from controllers.podfacts import COST_ANNOTATION, FactBook, Facts, cost, facts_of
 from controllers.replicasets.scaling import BACKOFF_MAX, BURST, MEMORY, plan
-from controllers.replicasets.status import Trouble, status_of
+from controllers.replicasets.status import Trouble, available_in, status_of
 from controllers.replicasets.victims import victims
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
@@ -147,30 +147,30 @@ def test_the_status_counts_the_pods() -> None:
         pod_of(patient, "e").terminating(),
         pod_of(patient, "f").phase("Failed"),
     )
-    status, again = status_of(patient, own, None, NOW)
+    status = status_of(patient, own, None, NOW)
     counted = (status.replicas, status.fullyLabeledReplicas, status.readyReplicas, status.availableReplicas)
     assert counted == (4, 3, 3, 1)
     assert (status.terminatingReplicas, status.observedGeneration) == (1, 1)
-    assert again == 20.0
+    assert available_in(patient, own, NOW) == 20.0
 
 
 def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None:
     web = make_replica_set("web")
     web.status.conditions.add(type="Mine", status="True")
-    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", "exceeded quota"), NOW)[0])
+    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", "exceeded quota"), NOW))
     assert [(each.type, each.reason) for each in web.status.conditions] == [("Mine", ""), ("ReplicaFailure", "FailedCreate")]
-    web.status.CopyFrom(status_of(web, [], Trouble("FailedDelete", "not that one"), NOW + 50)[0])
+    web.status.CopyFrom(status_of(web, [], Trouble("FailedDelete", "not that one"), NOW + 50))
     failure = web.status.conditions[1]
     assert (failure.reason, failure.message) == ("FailedDelete", "not that one")
     assert failure.lastTransitionTime.seconds == NOW
-    assert [each.type for each in status_of(web, [], None, NOW)[0].conditions] == ["Mine"]
+    assert [each.type for each in status_of(web, [], None, NOW).conditions] == ["Mine"]
 
 
 def test_a_failure_that_is_said_already_is_no_change() -> None:
     """A change would be looked at at once: each refusal names another pod, and no back-off would ever be waited for."""
     web = make_replica_set("web", replicas=3)
-    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", 'pods "web-bcdfg" is forbidden'), NOW)[0])
-    again, _ = status_of(web, [], Trouble("FailedCreate", 'pods "web-xz245" is forbidden'), NOW + 50)
+    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", 'pods "web-bcdfg" is forbidden'), NOW))
+    again = status_of(web, [], Trouble("FailedCreate", 'pods "web-xz245" is forbidden'), NOW + 50)
     assert again == web.status
 
 

@@ -1,0 +1,95 @@
+"""What is due by time stays due when something is refused, or no server is there: no back-off puts it off."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controllers.controller import Controller, Unfinished
+from controllers.deployments.controller import DeploymentController
+from controllers.deployments.plan import plan
+from controllers.deployments.status import PROGRESSING, condition
+from controllers.jobs.controller import JobController
+from controllers.labelled import Labelled
+from controllers.podfacts import FactBook
+from controllers.replicasets.controller import ReplicaSetController
+from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.times import to_time
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import ApiError, from_refusal, unavailable
+from pinnace.client.index import Index
+from tests.workloads import make_deployment, make_job, make_replica_set, pod_of, running
+
+NOW = 10_000.0
+QUOTA = Refusal(Code.PERMISSION_DENIED, "Forbidden", "exceeded quota")
+
+
+class Cluster:
+    """Shows things, and refuses new ones and their changes; a status is written."""
+
+    def __init__(self, things: dict[Resource[Any], Sequence[Object]], call_fails: ApiError | None = None) -> None:
+        self.things = things
+        self.call_fails = call_fails
+        self.told: list[Any] = []
+        informers = SimpleNamespace(
+            store=lambda resource: {f"default/{each.metadata.name}": each for each in self.things.get(resource, ())},
+            index=lambda resource, by: Index(by, self.things.get(resource, ())),
+            labelled=lambda resource, only: Labelled(only, self.things.get(resource, ())),
+            facts=FactBook(),
+        )
+        client = SimpleNamespace(of=lambda resource: self, pods=self)
+        clock, events = SimpleNamespace(time=lambda: NOW), SimpleNamespace(event=lambda *_: None)
+        self.shared: Any = SimpleNamespace(informers=informers, client=client, clock=clock, events=events)
+
+    async def update_status(self, obj: Any) -> Any:
+        self.told.append(obj)
+        return obj
+
+    async def update(self, obj: Object) -> None:
+        raise from_refusal(QUOTA)
+
+    async def create_batch(self, pods: Sequence[Object]) -> list[BatchItem]:
+        if self.call_fails is not None:
+            raise self.call_fails
+        return [BatchItem(error=encode(QUOTA)) for _ in pods]
+
+
+async def due(controller: Controller) -> float | None:
+    with pytest.raises(Unfinished) as caught:
+        await controller.sync("default/web")
+    return caught.value.again
+
+
+@pytest.mark.parametrize("call_fails", [None, unavailable("no server")])
+async def test_a_job_is_late_when_it_is(call_fails: ApiError | None) -> None:
+    job = make_job("web", activeDeadlineSeconds=100)
+    job.status.startTime.CopyFrom(to_time(NOW - 40))
+    assert await due(JobController(Cluster({JOBS: [job]}, call_fails).shared)) == 60.0
+
+
+@pytest.mark.parametrize("call_fails", [None, unavailable("no server")])
+async def test_a_pod_is_available_when_it_is(call_fails: ApiError | None) -> None:
+    web = make_replica_set("web", replicas=2, minReadySeconds=30)
+    ready = running(pod_of(web, "a"), since=NOW - 10).build()
+    assert await due(ReplicaSetController(Cluster({REPLICA_SETS: [web], PODS: [ready]}, call_fails).shared)) == 20.0
+
+
+async def test_a_rollout_that_may_not_go_on_has_its_deadline_all_the_same() -> None:
+    deployment = make_deployment("web", replicas=2)
+    new = plan(deployment, [], False, NOW).create
+    assert new is not None
+    new.spec.replicas = 1
+    new.metadata.ownerReferences[0].uid = deployment.metadata.uid
+    cluster = Cluster({DEPLOYMENTS: [deployment], REPLICA_SETS: [new]})
+    again = await due(DeploymentController(cluster.shared))
+    assert again is not None and 600.0 < again < 602.0
+    progressing = condition(cluster.told[-1].status, PROGRESSING)
+    assert progressing is not None
+    progressing.lastUpdateTime.CopyFrom(to_time(NOW - 601))
+    cluster.things[DEPLOYMENTS] = cluster.told
+    assert await due(DeploymentController(cluster.shared)) is None
+    assert [each.reason for each in cluster.told[-1].status.conditions if each.type == PROGRESSING] == [
+        "ProgressDeadlineExceeded"
+    ]

@@ -16,6 +16,8 @@ BACKOFF, BACKOFF_MAX = 1.0, 300.0
 """Seconds before the next replacement of all; each one that follows waits twice as long."""
 MEMORY = 600.0
 """Seconds for which a failed pod counts."""
+SKEW = 60.0
+"""Seconds by which a clock may be ahead of this one. Pods of later than that do not count: nobody knows how old they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def plan(replica_set: ReplicaSet, pods: Sequence[Facts], related: Iterable[Facts
 
 def backoff(replicas: int, pods: Iterable[Facts], now: float) -> float:
     """Seconds until pods that have failed may be replaced."""
-    recent = [pod.created for pod in pods if pod.phase == "Failed" and pod.created > now - MEMORY]
+    recent = [pod.created for pod in pods if pod.phase == "Failed" and now - MEMORY < pod.created <= now + SKEW]
     rounds = len(recent) // replicas - AT_ONCE
     if rounds < 0:
         return 0.0

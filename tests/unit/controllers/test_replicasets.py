@@ -3,7 +3,7 @@
 import pytest
 
 from controllers.podfacts import COST_ANNOTATION, FactBook, Facts, cost, facts_of
-from controllers.replicasets.scaling import BACKOFF_MAX, BURST, MEMORY, plan
+from controllers.replicasets.scaling import BACKOFF_MAX, BURST, MEMORY, SKEW, plan
 from controllers.replicasets.status import Trouble, available_in, status_of
 from controllers.replicasets.victims import victims
 from pinnace.api.verbs_pb2 import DELETED
@@ -56,6 +56,12 @@ def test_what_fails_again_and_again_is_replaced_ever_more_slowly(failed: int, wa
 def test_after_the_wait_it_is_replaced_and_in_the_end_forgotten() -> None:
     assert plan(WEB, failures(9, NOW - 2.0), [], NOW).create == 3
     assert plan(WEB, failures(900, NOW - MEMORY), [], NOW).create == 3
+
+
+def test_those_of_a_clock_that_was_ahead_do_not_stop_it() -> None:
+    """A server's clock was an hour ahead, and is put right: nothing would be replaced for an hour."""
+    assert plan(WEB, failures(900, NOW + 3600.0), [], NOW).create == 3
+    assert plan(WEB, failures(900, NOW + SKEW), [], NOW).wait == SKEW + BACKOFF_MAX
 
 
 def test_pods_that_serve_wait_for_nobody() -> None:

@@ -43,7 +43,7 @@ from kubelet.trips import Trips
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import FakeVolumes, Volumes
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.verbs_pb2 import DELETED
+from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta
 from pinnace.fit import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -203,12 +203,15 @@ class Pods:
                 self._traces.arrived(pod)
             self._queue.add(uid)
 
-    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        """These are all the pods of these nodes, and no others are played. Forgets the rest: they are gone from the API."""
+    def relist(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
+        """These are all the pods of these nodes, and no others are played. The rest are gone, and forgotten first: new ones may
+        have been bound into their room."""
+        uids = {pod.metadata.uid for pod in pods}
         for uid, pod in self._all():
             if uid not in uids and not self._nodes.silences(pod):
                 self._forget(uid)
         self._runtime.retain(set(nodes) - self._nodes.frozen, uids)
+        self.handle([Delta(ADDED, pod, None) for pod in pods])
         self._nodes.settle(nodes)
 
     def _all(self) -> list[tuple[str, Pod]]:

@@ -10,12 +10,12 @@ watch begins with the present state, and what it does not show any more is forgo
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kubelet.pods import Pods
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import PodClient
-from pinnace.client.informer import Informer
+from pinnace.client.informer import Delta, Informer
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.race import race
 
@@ -61,8 +61,13 @@ class PodWatch:
             self._opened, self._synced = self._nodes, False
             selector = f"spec.nodeName in ({','.join(sorted(self._opened))})"
             informer = self._informer = Informer(self._client, fields=selector, clock=self._clock)
-            informer.add_handler(self._pods.handle)
+            informer.add_handler(self._hear)
             await race(informer.run(), self._until_grown(informer))
+
+    def _hear(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """What comes before it is synced is in the store by then."""
+        if self._synced:
+            self._pods.handle(deltas)
 
     async def _until_grown(self, informer: Informer[Pod]) -> None:
         while not self._synced:
@@ -71,7 +76,7 @@ class PodWatch:
                 self._synced = True
             except TimeoutError as error:
                 log.warning("%s", error)
-        self._pods.retain(self._opened, {pod.metadata.uid for pod in informer.store.values()})
+        self._pods.relist(self._opened, list(informer.store.values()))
         log.info("watching the pods of %d nodes: %d", len(self._opened), len(informer.store))
         await self._grown.wait()
         await self._clock.sleep(GATHER)

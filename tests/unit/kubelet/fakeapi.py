@@ -126,8 +126,7 @@ class FakeApi:
         """A new watch brings all pods of the fleet's node."""
         self.undelivered()
         self.deaf = False
-        self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])
-        self.fleet.retain(["n"], self.pods.keys())
+        self.fleet.relist(["n"], [self._copy(pod) for pod in self.pods.values()])
 
     def set_condition(self, name: str, kind: str, status: str) -> None:
         """A controller says something about the pod."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +13,9 @@ from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import DEAF, Delta
 from pinnace.client.resource import WatchBatch
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
+from tests.unit.kubelet.fakeapi import FakeApi
 
 
 class FakePods:
@@ -27,7 +29,7 @@ class FakePods:
         self.broken = asyncio.Event()
         self.present: list[Pod] = []
         self.handled: list[str] = []
-        self.retained: list[tuple[set[str], set[str]]] = []
+        self.listed: list[tuple[set[str], list[str]]] = []
 
     async def watch(self, *, fields: str, **_: object) -> AsyncIterator[WatchBatch[Pod]]:
         self.selectors.append(fields)
@@ -43,8 +45,8 @@ class FakePods:
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:
         self.handled += (delta.obj.metadata.name for delta in deltas)
 
-    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
-        self.retained.append((set(nodes), set(uids)))
+    def relist(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
+        self.listed.append((set(nodes), [pod.metadata.name for pod in pods]))
 
 
 class Scene:
@@ -77,7 +79,7 @@ async def test_one_watch_serves_all_nodes(scene: Scene) -> None:
     scene.pods.present = [make_pod("a").build()]
     await scene.follow("n-1", "n-0")
     assert scene.pods.selectors == ["spec.nodeName in (n-0,n-1)"]
-    assert (scene.pods.handled, scene.pods.retained) == (["a"], [({"n-0", "n-1"}, {"uid-default-a"})])
+    assert (scene.pods.handled, scene.pods.listed) == ([], [({"n-0", "n-1"}, ["a"])])
     assert scene.watch.healthy is None
 
 
@@ -89,7 +91,7 @@ async def test_nodes_that_come_together_cost_one_new_watch(scene: Scene) -> None
     await scene.clock.advance(GATHER)
     assert scene.pods.selectors == ["spec.nodeName in (n-0)", "spec.nodeName in (n-0,n-1,n-2)"]
     assert scene.pods.open == 1
-    assert len(scene.pods.retained) == 2
+    assert len(scene.pods.listed) == 2
 
 
 async def test_a_fleet_that_loses_nodes_keeps_its_watch(scene: Scene) -> None:
@@ -114,3 +116,30 @@ async def test_a_fleet_whose_watch_tells_nothing_any_more_is_not_ready(scene: Sc
     scene.pods.broken.set()
     await scene.clock.advance(DEAF)
     assert "is at revision 5, behind 7" in (scene.watch.healthy or "")
+
+
+async def test_who_is_gone_makes_room_before_those_who_came_meanwhile_are_considered() -> None:
+    """A fleet gained a node while a pod was force-deleted, and another one bound into its room: that was OutOfcpu for good."""
+    api = FakeApi()
+    api.deaf = True
+    await api.start_fleet(make_node("n").capacity(cpu="1", memory="8Gi", pods="10").build())
+
+    async def watch(**_: object) -> AsyncIterator[WatchBatch[Pod]]:
+        await api.clock.sleep(0.01)
+        yield WatchBatch([(WatchEventType.ADDED, pod) for pod in api.pods.values()], 7)
+        await asyncio.Event().wait()
+
+    watched = PodWatch(SimpleNamespace(resource=PODS, watch=watch), api.fleet, clock=api.clock)  # type: ignore[arg-type]
+    running = asyncio.create_task(watched.run())
+    api.create(make_pod("old").req(cpu="1"))
+    watched.follow(["n"])
+    await api.clock.advance(1.0)
+    assert api.phases("old") == ["Running"]
+    api.fleet.set_node(make_node("m").build())
+    watched.follow(["n", "m"])
+    api.remove("old")
+    api.create(make_pod("new").req(cpu="1"))
+    await api.clock.advance(1.0)
+    running.cancel()
+    await api.stop_fleet()
+    assert api.phases("new") == ["Running"]

@@ -62,7 +62,7 @@ SECTIONS = {
         "auth": "Ask the server who you are, and what you may do.",
         "pki": "Make the certificates of a cluster.",
         "version": "Show the version of this program and of the server.",
-        "completion": "Print a script that completes commands in a shell.",
+        "completion": "Print a script that completes commands and names in a shell.",
     },
 }
 

@@ -1,7 +1,6 @@
 """Options that several verbs share."""
 
 import click
-from click.shell_completion import CompletionItem
 
 MOST_REPLICAS = 2**31 - 1
 """That the API can say."""
@@ -9,16 +8,6 @@ MOST = 2**63 - 1
 """Of other numbers."""
 
 
-def _complete_kind(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from pinnace.api import resources
-
-    before, comma, last = incomplete.rpartition(",")
-    if ctx.params.get(param.name or ""):
-        return []
-    return [CompletionItem(before + comma + r.plural) for r in resources.ALL if r.plural.startswith(last)]
-
-
-what = click.argument("what", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=_complete_kind)
 all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 selector = click.option(
     "-l", "--selector", default="", metavar="LABELS", help="Only objects with these labels: app=web,tier in (a,b),!old"

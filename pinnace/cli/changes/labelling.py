@@ -8,13 +8,16 @@ from pinnace.api.resources import Object
 from pinnace.cli import options
 from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.changes.edits import PairEdits, Pairs
+from pinnace.cli.objects.arguments import complete_target
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 
 _ARGUMENTS = (
-    click.argument("words", nargs=-1, metavar="KIND NAME... | KIND/NAME...  KEY=VALUE... KEY-..."),
+    click.argument(
+        "words", nargs=-1, metavar="KIND NAME... | KIND/NAME...  KEY=VALUE... KEY-...", shell_complete=complete_target
+    ),
     options.all_namespaces,
     options.selector,
     click.option("--all", "every", is_flag=True, help="All objects of the kind."),

@@ -1,6 +1,7 @@
 """Which objects a command line means, and getting them.
 
 targets.py     how they are named: `pods`, `pod/a node/b` (pure)
+arguments.py   the arguments that name objects, and how a shell completes them
 query.py       targets with a namespace and selectors, and what they find
 manifests.py   what the files of `-f` hold
 written.py     objects as people write them (pure)

@@ -17,7 +17,7 @@ from pinnace.cli.settings import Settings
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(settings: Settings, shell: str) -> None:
-    """Print a script that completes commands in a shell."""
+    """Print a script that completes commands and names in a shell."""
     found = get_completion_class(shell)
     assert found is not None
     program = click.get_current_context().find_root().command

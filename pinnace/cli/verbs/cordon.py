@@ -1,10 +1,9 @@
 """`pinnace cordon`: marks nodes."""
 
-import click
-
 from pinnace.cli import options
 from pinnace.cli.changes.nodes import change_nodes, marking
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.settings import Settings
 
 
@@ -15,7 +14,7 @@ from pinnace.cli.settings import Settings
         pinnace cordon -l zone=a
     """,
 )
-@click.argument("nodes", nargs=-1)
+@arguments.nodes
 @options.selector
 def cordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Keep new pods off nodes.

@@ -5,6 +5,7 @@ import click
 from pinnace.cli import options
 from pinnace.cli.changes.deleting import How, delete_all
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.manifests import place_all, read
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.outcomes import usage
@@ -25,7 +26,7 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
         pinnace delete pods --all --wait=false
     """,
 )
-@options.what
+@arguments.what
 @options.filenames
 @options.recursive
 @options.all_namespaces

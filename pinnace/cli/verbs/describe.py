@@ -11,6 +11,7 @@ from pinnace.cli import options
 from pinnace.cli.command import verb
 from pinnace.cli.describe import DESCRIPTIONS, deployments, generic, nodes, pods
 from pinnace.cli.describe.text import Fields, render
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import AT_ONCE, Query, fetch, tell_none
 from pinnace.cli.objects.related import events_about, is_led, lease_of
 from pinnace.cli.session import Session, run
@@ -27,7 +28,7 @@ from pinnace.cli.terminal.console import out
         pinnace describe pod a --at-revision 1234       # as it was then, with the events of then
     """,
 )
-@options.what
+@arguments.what
 @options.all_namespaces
 @options.selector
 @options.at_revision

@@ -12,6 +12,7 @@ from pinnace.cli.changes.draining import How
 from pinnace.cli.changes.draining import drain as drain_node
 from pinnace.cli.changes.nodes import marking
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import Failure, usage
@@ -32,7 +33,7 @@ WAIT = 600.0
         pinnace drain -l zone=a --pod-selector app=web
     """,
 )
-@click.argument("nodes", nargs=-1)
+@arguments.nodes
 @options.selector
 @click.option("--pod-selector", default="", metavar="LABELS", help="Evict only pods with these labels.")
 @click.option("--force", is_flag=True, help="Also pods without a controller: nobody makes them again.")

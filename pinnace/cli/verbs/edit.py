@@ -10,10 +10,10 @@ import click
 from pinnace.api.codec import to_dict
 from pinnace.api.manifest import ManifestError
 from pinnace.api.resources import Object, Resource
-from pinnace.cli import options
 from pinnace.cli.changes.editing import body, page, read, save
 from pinnace.cli.command import verb
 from pinnace.cli.errors import explain
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.objects.targets import Item, reference
 from pinnace.cli.objects.written import written
@@ -32,7 +32,7 @@ from pinnace.client.errors import ApiError, Invalid
         EDITOR="code --wait" pinnace edit pod/a node/b    # one after the other
     """,
 )
-@options.what
+@arguments.what
 def edit(settings: Settings, what: tuple[str, ...]) -> None:
     """Change objects in an editor.
 

@@ -6,8 +6,10 @@ import sys
 import click
 
 from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, ExecStart
+from pinnace.api.resources import PODS
 from pinnace.cli.command import verb
 from pinnace.cli.objects import containers
+from pinnace.cli.objects.arguments import names_of
 from pinnace.cli.outcomes import Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
@@ -24,7 +26,7 @@ from pinnace.client.streams import Duplex
         tar c site | pinnace exec -i web-1 -- tar x
     """,
 )
-@click.argument("what", metavar="POD | KIND/NAME")
+@click.argument("what", metavar="POD | KIND/NAME", shell_complete=names_of(PODS))
 @click.argument("command", nargs=-1, metavar="-- COMMAND [ARGUMENT...]")
 @click.option("-c", "--container", default="", metavar="NAME", help="In this container of the pod.")
 @click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass standard input on to it.")

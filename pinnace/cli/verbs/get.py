@@ -6,6 +6,7 @@ import click
 
 from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
 from pinnace.cli.output.formats import OUTPUTS, chosen
@@ -29,7 +30,7 @@ from pinnace.printers.columns import View
         pinnace get pods --at-revision 1234         # as they were then
     """,
 )
-@options.what
+@arguments.what
 @options.all_namespaces
 @options.selector
 @options.field_selector

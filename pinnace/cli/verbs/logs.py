@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 
 from pinnace.api.pods_pb2 import LogOptions
+from pinnace.api.resources import PODS
 from pinnace.cli import options
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.logs import files
 from pinnace.cli.logs.pods import show, sources
+from pinnace.cli.objects.arguments import names_of
 from pinnace.cli.objects.containers import pods_of
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -39,7 +41,7 @@ TAIL_OF_MANY = 10
         pinnace logs component/scheduler-0 -f           # of a process of a local cluster
     """,
 )
-@click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME")
+@click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME", shell_complete=names_of(PODS))
 @click.option("-f", "--follow", is_flag=True, help="Then show what is added, until it ends, interrupted or --timeout.")
 @click.option("--tail", type=click.IntRange(-1, options.MOST), metavar="N", help="Only the last N lines; -1: all.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written in this time, such as 5s or 2m.")

@@ -13,6 +13,7 @@ from pinnace.cli.changes.faults import SHORTAGES, failing, pressing, recovering
 from pinnace.cli.changes.nodes import change_nodes
 from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
 from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.output.formats import chosen
@@ -109,7 +110,7 @@ def list_(settings: Settings, selector: str, output: str | None) -> None:
 
 
 @verb("fail", examples="pinnace node fail node-0        # until: pinnace node recover node-0")
-@click.argument("nodes", nargs=-1)
+@arguments.nodes
 @options.selector
 def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Make virtual nodes fail, as if their machines had lost power.
@@ -121,7 +122,7 @@ def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
 
 @verb("freeze", examples="pinnace node freeze -l zone=a   # until: pinnace node recover -l zone=a")
-@click.argument("nodes", nargs=-1)
+@arguments.nodes
 @options.selector
 def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Cut virtual nodes off, as if the network to them had gone.
@@ -132,7 +133,7 @@ def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
 
 @verb("recover", examples="pinnace node recover node-0 node-1")
-@click.argument("nodes", nargs=-1)
+@arguments.nodes
 @options.selector
 def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Take back what fail, freeze and pressure have done.
@@ -150,7 +151,7 @@ def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
         pinnace node pressure node-0 --of disk --of pid
     """,
 )
-@click.argument("nodes", nargs=-1)
+@arguments.nodes
 @options.selector
 @click.option("--of", "kinds", type=Shortage(), multiple=True, default=("memory",), show_default=True, help="KIND[=AMOUNT].")
 def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: tuple[str, ...]) -> None:

@@ -10,6 +10,7 @@ from pinnace.api.documents import DocumentError, parse
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.objects.targets import Target, reference
 from pinnace.cli.outcomes import usage
@@ -39,7 +40,7 @@ _FORMS: Mapping[str, tuple[type, str, str]] = {
         pinnace patch node node-0 --subresource status -p '{"status": {"capacity": {"example.com/gpu": "2"}}}'
     """,
 )
-@options.what
+@arguments.what
 @click.option("-p", "--patch", "text", metavar="PATCH", help="The patch, as JSON or YAML.")
 @click.option(
     "--patch-file",

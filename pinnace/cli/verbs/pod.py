@@ -7,6 +7,7 @@ from pinnace.cli import options
 from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.changes.faults import crashing
 from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import run
@@ -26,7 +27,7 @@ def pod() -> None:
         pinnace pod crash -l app=web
     """,
 )
-@click.argument("pods", nargs=-1)
+@arguments.pods
 @options.selector
 @click.option("-c", "--container", default="", metavar="NAME", help="Only this one.  [default: all that run]")
 @click.option("--exit-code", type=click.IntRange(0, 255), default=1, show_default=True, help="Of the containers.")

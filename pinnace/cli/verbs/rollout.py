@@ -15,6 +15,7 @@ from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.describe.templates import template
 from pinnace.cli.describe.text import render
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.follower import Follower
 from pinnace.cli.objects.query import Query, fetch, tell_none
 from pinnace.cli.objects.targets import Selection, reference
@@ -51,7 +52,7 @@ def query_of(what: Sequence[str], selector: str = "") -> Query:
         pinnace rollout status deployments -l app=web --watch=false     # how it is now
     """,
 )
-@options.what
+@arguments.what
 @options.selector
 @click.option("-w", "--watch/--no-watch", default=True, show_default="watch", help="Follow it to its end.")
 @click.option("--revision", type=click.IntRange(min=0), default=0, help="Fail if another revision comes meanwhile.")
@@ -106,7 +107,7 @@ async def follow(session: Session, namespace: str, name: str, watch: bool, numbe
         pinnace rollout history deployment/web --revision 3     # its template
     """,
 )
-@options.what
+@arguments.what
 @options.selector
 @click.option("--revision", type=click.IntRange(min=0), default=0, help="Show the template of this one.")
 def history(settings: Settings, what: tuple[str, ...], selector: str, revision: int) -> None:
@@ -139,7 +140,7 @@ def history(settings: Settings, what: tuple[str, ...], selector: str, revision: 
         pinnace rollout undo deployment/web --to-revision 3
     """,
 )
-@options.what
+@arguments.what
 @options.selector
 @click.option("--to-revision", type=click.IntRange(min=0), default=0, help="Which one; 0 is the one before.", show_default=True)
 def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: int) -> None:
@@ -166,7 +167,7 @@ async def revisions_of(session: Session, query: Query) -> list[tuple[Any, dict[i
 
 
 def _changing(name: str, text: str, change: Callable[[Deployment], str]) -> Any:
-    @options.what
+    @arguments.what
     @options.selector
     def run_it(settings: Settings, what: tuple[str, ...], selector: str) -> None:
         query = query_of(what, selector)

@@ -8,6 +8,7 @@ from pinnace.api.resources import DEPLOYMENTS, REPLICA_SETS
 from pinnace.cli import options
 from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import run
@@ -25,7 +26,7 @@ SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
         pinnace scale rs -l app=web --replicas 0
     """,
 )
-@options.what
+@arguments.what
 @options.selector
 @click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="How many pods there are to be.")
 @click.option("--current-replicas", type=REPLICAS, metavar="N", help="Change it only if it is this number now.")

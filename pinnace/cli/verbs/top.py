@@ -9,6 +9,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS
 from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import Failure, usage
@@ -27,7 +28,7 @@ from pinnace.cli.terminal.console import err, out
         pinnace top pods -l app=web --sum
     """,
 )
-@options.what
+@arguments.what
 @options.all_namespaces
 @options.selector
 @options.field_selector

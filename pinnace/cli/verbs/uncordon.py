@@ -1,10 +1,9 @@
 """`pinnace uncordon`: the opposite of `cordon`."""
 
-import click
-
 from pinnace.cli import options
 from pinnace.cli.changes.nodes import change_nodes, marking
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.settings import Settings
 
 
@@ -15,7 +14,7 @@ from pinnace.cli.settings import Settings
         pinnace uncordon -l zone=a
     """,
 )
-@click.argument("nodes", nargs=-1)
+@arguments.nodes
 @options.selector
 def uncordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Let new pods onto nodes again."""

@@ -4,6 +4,7 @@ import click
 
 from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
@@ -22,7 +23,7 @@ from pinnace.cli.waiting.until import wait_for
         pinnace wait --for=delete pods -l app=web
     """,
 )
-@options.what
+@arguments.what
 @options.all_namespaces
 @options.selector
 @options.field_selector

@@ -13,6 +13,7 @@ from pinnace.api.resources import PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
 from pinnace.cli.describe.pods import waits_for_scheduler
+from pinnace.cli.objects.arguments import complete_target
 from pinnace.cli.objects.query import Query
 from pinnace.cli.objects.related import events_about, is_led
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -39,7 +40,7 @@ EVENTS = 5
         pinnace why pod/a -o json | jq '.refusals[] | select(.alone > 0)'
     """,
 )
-@click.argument("what", nargs=-1, metavar="pod/NAME")
+@click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=complete_target)
 @click.option("--node", default="", metavar="NAME", help="Say why the pod is not on this node.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document, with all nodes by name.")
 @click.option(

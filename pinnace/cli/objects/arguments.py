@@ -1,0 +1,81 @@
+"""The arguments by which verbs name objects, and how a shell completes them: kinds, and the names of what there is.
+
+Names are the server's, which is asked with a short patience, as a shell waits for it. When it does not answer there is nothing
+to complete, and no error either.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from pinnace.api import resources
+from pinnace.api.resources import NODES, PODS, Resource
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+
+PATIENCE = 2.0
+"""Seconds."""
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Of `KIND [NAME...] | KIND/NAME...`."""
+    words = _before(ctx, param)
+    if "/" in incomplete:
+        return complete_reference(ctx, param, incomplete)
+    if words:
+        found = [] if "/" in words[0] else [resources.by_name(word) for word in words[0].split(",")]
+        return _items([name for kind in found if kind for name in _names(ctx, kind)], words, incomplete)
+    before, comma, _ = incomplete.rpartition(",")
+    return _items([f"{before}{comma}{each.plural}" for each in resources.ALL], words, incomplete)
+
+
+def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Of `KIND/NAME`."""
+    word = incomplete.partition("/")[0]
+    kind = resources.by_name(word)
+    names = _names(ctx, kind) if kind is not None else []
+    return _items([f"{word}/{name}" for name in names], _before(ctx, param), incomplete)
+
+
+def names_of(resource: Resource[Any]) -> Complete:
+    """Of `NAME...`, or of `NAME | KIND/NAME`."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if "/" in incomplete:
+            return complete_reference(ctx, param, incomplete)
+        return _items(_names(ctx, resource), _before(ctx, param), incomplete)
+
+    return complete
+
+
+what = click.argument("what", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=complete_target)
+nodes = click.argument("nodes", nargs=-1, shell_complete=names_of(NODES))
+pods = click.argument("pods", nargs=-1, shell_complete=names_of(PODS))
+
+
+def _before(ctx: click.Context, param: click.Parameter) -> Sequence[str]:
+    """The words of the argument that are there already."""
+    said = ctx.params.get(param.name or "")
+    return said if isinstance(said, tuple) else ()
+
+
+def _items(values: Sequence[str], said: Sequence[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(value) for value in values if value.startswith(incomplete) and value not in said]
+
+
+def _names(ctx: click.Context, resource: Resource[Any]) -> list[str]:
+    settings, found = ctx.ensure_object(Settings), list[str]()
+    settings.timeout = PATIENCE
+
+    async def ask(session: Session) -> None:
+        there = await session.client.of(resource).list(session.namespace if resource.namespaced else "")
+        found.extend(each.metadata.name for each in there.items)
+
+    with suppress(Exception):  # whatever it is, a shell that completes is no place to tell it
+        run(settings, ask)
+    return found

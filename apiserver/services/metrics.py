@@ -83,7 +83,8 @@ WEBHOOK_DURATION = Histogram(
 )
 WEBHOOK_REJECTED = Counter(
     "apiserver_admission_webhook_rejection_count",
-    "Writes that a webhook kept from happening: no_error: it said so; calling_webhook_error: it could not be asked.",
+    "Writes that a webhook kept from happening: no_error: it said so; calling_webhook_error: it could not be asked; "
+    "apiserver_internal_error: it was not asked, because too many others wait for it.",
     ["name", "type", "operation", "error_type"],
 )
 WEBHOOK_FAIL_OPEN = Counter(
@@ -165,6 +166,9 @@ class WebhookMeter:
             WEBHOOK_FAIL_OPEN.labels(name, kind).inc()
         else:
             WEBHOOK_REJECTED.labels(name, kind, operation, "calling_webhook_error").inc()
+
+    def crowded(self, name: str, kind: str, operation: str) -> None:
+        WEBHOOK_REJECTED.labels(name, kind, operation, "apiserver_internal_error").inc()
 
 
 def show(levels: Mapping[str, Level[Seat]], cacher: Cacher) -> None:

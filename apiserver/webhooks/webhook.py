@@ -3,10 +3,12 @@
     ask --> waiting --next turn of the event loop--> a message of at most MAX_ITEMS --> its answer, or a failure of all in it
 
 Every question ends within the webhook's timeout. A webhook that is slow has its own queue: who does not ask it notices nothing.
-At most MAX_WAITING questions are open; more fail at once.
+At most MAX_WAITING questions are open; of one user no more than GREED for each that he leaves free. More are refused at once,
+whatever the failurePolicy: that our queue is full is no failure of the webhook.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +25,10 @@ from pinnace.runtime.clock import Clock
 
 MAX_ITEMS = 500
 MAX_WAITING = 10_000
+GREED = 4
+"""One user who is alone has 8,000, and leaves two batches free for who comes next (as with seats: apiserver.flow.queue)."""
+RETRY_AFTER = 1.0
+"""Seconds."""
 _OPERATIONS = {
     Operation.CREATE: pb.CREATE,
     Operation.UPDATE: pb.UPDATE,
@@ -50,6 +56,10 @@ class Meter(Protocol):
 
     def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None: ...
 
+    def crowded(self, name: str, kind: str, operation: str) -> None:
+        """It was not asked: too many others wait for it."""
+        ...
+
 
 class _Question(NamedTuple):
     item: pb.AdmissionRequest
@@ -65,6 +75,7 @@ class Webhook:
         self._kind = "admit" if configuration.mutating else "validating"
         self._numbers = count(1)
         self._open = 0
+        self._open_of = Counter[str]()  # by the names of users
         self._waiting: list[_Question] = []
         self._calls: set[asyncio.Task[None]] = set()  # the event loop alone would forget them
 
@@ -75,6 +86,10 @@ class Webhook:
             message = f'admission webhook "{name}" does not support dry run'
             raise Rejected(Refusal(Code.INVALID_ARGUMENT, "BadRequest", message))
         operation, began = pb.Operation.Name(_OPERATIONS[change.operation]), self._clock.monotonic()
+        if crowd := self._crowd(change.request.user.name):
+            self._meter.crowded(name, self._kind, operation)
+            message = f'too many requests, please try again later: {crowd} wait for admission webhook "{name}" already'
+            raise Rejected(Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=RETRY_AFTER))
         try:
             answer = await self._answer(change)
         except WebhookError as error:
@@ -94,15 +109,22 @@ class Webhook:
             call.cancel()
         await self._transport.close()
 
+    def _crowd(self, user: str) -> str:
+        """Who leave no room for another question of the user; "": there is some."""
+        own, free = self._open_of[user], MAX_WAITING - self._open
+        if own and own >= GREED * free:
+            return f'{own:,} questions of user "{user}"'
+        return "" if free > 0 else f"{MAX_WAITING:,} questions"
+
     async def _answer(self, change: Change) -> pb.AdmissionResponse:
-        if self._open >= MAX_WAITING:
-            raise WebhookError(f"{self._open} questions wait for it already")
+        user = change.request.user.name
         loop = asyncio.get_running_loop()
         question = _Question(_item(str(next(self._numbers)), change), loop.create_future())
         if not self._waiting:
             loop.call_soon(self._send)
         self._waiting.append(question)
         self._open += 1
+        self._open_of[user] += 1
         try:
             async with asyncio.timeout(self.configuration.timeout):
                 return await question.answer
@@ -110,6 +132,9 @@ class Webhook:
             raise WebhookError(f"no answer within {self.configuration.timeout} s") from None
         finally:
             self._open -= 1
+            self._open_of[user] -= 1
+            if not self._open_of[user]:
+                del self._open_of[user]
 
     def _send(self) -> None:
         """Whoever has asked since: those who have not given up."""

@@ -6,13 +6,15 @@ from collections.abc import Awaitable
 
 import pytest
 
-from apiserver.registry.admission import Operation
+from apiserver.auth.user import User
+from apiserver.registry.admission import Change, Operation, Request
 from apiserver.registry.errors import Rejected
 from apiserver.webhooks.webhook import MAX_ITEMS
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.resources import PODS
 from pinnace.api.selectors import parse_labels
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, PatchRequest
@@ -262,6 +264,41 @@ async def test_a_slow_webhook_keeps_nobody_else_out() -> None:
         assert Node.FromString(await server.call("Nodes/Create", object=node)).metadata.name == "n"
         transport.gate.set()
         assert len({created.metadata.uid for created in await asyncio.gather(*waiting)}) == len(waiting)
+
+
+@pytest.mark.parametrize("ignore", [True, False])
+async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.MonkeyPatch, ignore: bool) -> None:
+    """That our own queue is full is no failure of the webhook: nothing gets past it, and nobody else is refused for it."""
+    monkeypatch.setattr("apiserver.webhooks.webhook.MAX_WAITING", 10)
+    meter = FakeMeter()
+    hook, transport = webhook(allow(), meter=meter, ignore_failures=ignore)
+    transport.gate.clear()
+
+    def asks(user: str, times: int) -> list[asyncio.Future[object]]:
+        change = Change(Request(User(user, ())), Operation.CREATE, PODS, pod().new(), None)
+        return [asyncio.ensure_future(hook.ask(change)) for _ in range(times)]
+
+    ada, bob = asks("ada", 12), asks("bob", 1)
+    await eventually(lambda: len(transport.items) == 9)
+    for each in ada[8:]:
+        refusal = (await refused(each)).refusal
+        assert (refusal.code, refusal.reason, refusal.retry_after) == (Code.UNAVAILABLE, "TooManyRequests", 1)
+        assert '8 questions of user "ada" wait for admission webhook "a.example.com"' in refusal.message
+    assert meter.counted == [("validating", "CREATE", "crowded")] * 4
+    transport.gate.set()
+    await asyncio.gather(*ada[:8], *bob)
+    await asyncio.gather(*asks("ada", 8))
+
+
+async def test_a_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apiserver.webhooks.webhook.MAX_WAITING", 3)
+    hook, transport = webhook(allow(), ignore_failures=True)
+    transport.gate.clear()
+    users = [Change(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]
+    asked = [asyncio.ensure_future(hook.ask(each)) for each in users]
+    assert "3 questions wait for admission webhook" in str(await refused(asked[3]))
+    transport.gate.set()
+    await asyncio.gather(*asked[:3])
 
 
 async def test_who_gives_up_is_not_waited_for() -> None:

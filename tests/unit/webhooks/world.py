@@ -71,6 +71,9 @@ class FakeMeter:
     def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None:
         self.counted.append((kind, operation, "ignored" if ignored else "failed"))
 
+    def crowded(self, name: str, kind: str, operation: str) -> None:
+        self.counted.append((kind, operation, "crowded"))
+
 
 def webhook(
     judge: Judge, *operations: Operation, name: str = "a.example.com", meter: FakeMeter | None = None, **more: Any

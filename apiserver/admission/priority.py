@@ -38,8 +38,11 @@ class Priority:
             message += f"priority admission controller computed {value} from the given PriorityClass name"
             raise Rejected(errors.invalid(PODS, obj.metadata.name, [Violation("spec.priority", message)]))
         spec.priority = value
-        if not spec.HasField("preemptionPolicy"):
-            spec.preemptionPolicy = policy
+        if spec.HasField("preemptionPolicy") and spec.preemptionPolicy != policy:
+            message = f"Forbidden: the string value of PreemptionPolicy ({spec.preemptionPolicy[:64]}) must not be provided in "
+            message += f"pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+            raise Rejected(errors.invalid(PODS, obj.metadata.name, [Violation("spec.preemptionPolicy", message)]))
+        spec.preemptionPolicy = policy
 
     def validate(self, request: Request, operation: Operation, obj: PriorityClass, old: PriorityClass | None) -> None:
         """Refuses who becomes the default beside another; of those that are there already, any may be changed otherwise."""

@@ -15,7 +15,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.api.status import Code
+from pinnace.api.status import Code, Violation
 from tests.builders import make_pod
 from tests.unit.auth.matrix import serving
 from tests.unit.registry.test_creating import asked, call
@@ -112,6 +112,38 @@ def test_who_may_be_the_default_beside_another(
         )
     else:
         assert allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "computed"),
+    [
+        ("plain", "PreemptLowerPriority", "Never"),
+        ("", "Never", "PreemptLowerPriority"),
+        ("system-node-critical", "Never", "PreemptLowerPriority"),
+    ],
+)
+def test_a_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str, said: str, computed: str) -> None:
+    cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
+    plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
+    with pytest.raises(Rejected) as caught:
+        plugin.admit(Request(UNSECURED), pod)
+    assert caught.value.refusal.violations == (
+        Violation(
+            "spec.preemptionPolicy",
+            f"Forbidden: the string value of PreemptionPolicy ({said}) must not be provided in pod spec; "
+            f"priority admission controller computed {computed} from the given PriorityClass name",
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", ["plain", ""])
+def test_a_pod_that_was_completed_may_be_looked_at_again(cacher: Cacher, name: str) -> None:
+    cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
+    plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).new()
+    plugin.admit(Request(UNSECURED), pod)
+    again = Pod.FromString(pod.SerializeToString())
+    plugin.admit(Request(UNSECURED), again)
+    assert again == pod and pod.spec.preemptionPolicy == ("Never" if name else "PreemptLowerPriority")
 
 
 async def test_who_becomes_the_default_is_not_refused_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

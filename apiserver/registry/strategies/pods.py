@@ -17,14 +17,17 @@ from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
+MAX_COMPLETE = 16 << 10
+"""Bytes of a completed pod that is remembered."""
+
 
 class PodStrategy(StatusStrategy[Pod]):
     def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
         """`tolerations`: those that every pod gets; None: the usual ones."""
         super().__init__(PODS)
         self._tolerations = tolerations or DefaultTolerations()
-        self._completed = Templates(self._complete)
-        self._judged = Templates(validate_new_spec)
+        self._completed = Templates(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
+        self._judged = Templates(validate_new_spec, lambda violations: not violations)
 
     def set_defaults(self, obj: Pod) -> None:
         set_defaults(obj.spec)
@@ -32,8 +35,9 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def prepare_create(self, obj: Pod) -> None:
         complete = self._completed(obj.spec)
-        obj.spec.CopyFrom(complete.spec)
-        obj.status.CopyFrom(complete.status)
+        obj.ClearField("spec")
+        obj.ClearField("status")
+        obj.MergeFromString(complete)
         _set_fence(obj, None)
 
     def prepare_update(self, obj: Pod, old: Pod) -> None:
@@ -71,8 +75,9 @@ class PodStrategy(StatusStrategy[Pod]):
     def check_status_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
         validate_pod_status_update(new, old, out)
 
-    def _complete(self, spec: PodSpec) -> Pod:
-        """A new pod of this spec: with all defaults, and the status that it is born with."""
+    def _complete(self, spec: PodSpec) -> bytes:
+        """A new pod of this spec: with all defaults, and the status that it is born with. Encoded: a message
+        of many small parts takes many times the memory."""
         pod = Pod(spec=spec)
         self.set_defaults(pod)
         pod.status.phase = "Pending"
@@ -80,7 +85,7 @@ class PodStrategy(StatusStrategy[Pod]):
         if spec.schedulingGates:
             message = "Scheduling is blocked due to non-empty scheduling gates"
             pod.status.conditions.add(type="PodScheduled", status="False", reason="SchedulingGated", message=message)
-        return pod
+        return pod.SerializeToString()
 
 
 def _set_fence(pod: Pod, fence: str | None) -> None:

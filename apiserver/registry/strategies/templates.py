@@ -18,8 +18,10 @@ MAX_SPEC = 8192
 class Templates(Generic[V]):
     """Remembers `work(spec)`, a function of the spec's value alone, for up to MAX_KNOWN specs; the oldest are forgotten."""
 
-    def __init__(self, work: Callable[[PodSpec], V]) -> None:
+    def __init__(self, work: Callable[[PodSpec], V], worth: Callable[[V], bool]) -> None:
+        """`worth`: is this result to be remembered? That of a short spec may be large."""
         self._work = work
+        self._worth = worth
         self._known: dict[bytes, V] = {}
 
     def __call__(self, spec: PodSpec) -> V:
@@ -28,7 +30,7 @@ class Templates(Generic[V]):
         if known is not None:
             return known
         result = self._work(spec)
-        if len(encoded) <= MAX_SPEC:
+        if len(encoded) <= MAX_SPEC and self._worth(result):
             if len(self._known) >= MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[encoded] = result

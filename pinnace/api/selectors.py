@@ -33,8 +33,8 @@ MAX_LENGTH = {"label": 32 << 10, "field": 512 << 10}
 """Characters of a selector; a megabyte may take a second to parse. Kubelets name all their nodes in a field selector."""
 MAX_REQUIREMENTS = 100
 """Of a selector: each is asked of each object, and of each event for a watch. A requirement may have many values."""
-MAX_REMEMBERED = 16 << 10
-"""Bytes of a selector of an object that is remembered, of which there are thousands."""
+MAX_REMEMBERED = 1 << 10
+"""Bytes of a selector of an object that is remembered, of which there are thousands: read, it takes many times as much."""
 _LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
 _FIELD_HINT = "write it like metadata.name=a,spec.nodeName in (b,c)"
 

@@ -1,8 +1,9 @@
 """Events: all of them expire, and like ones are merged when they are recorded.
 
 An event that is there already (by namespace and name, which reporters derive from what makes events alike) grows: its count
-by the count sent, its lastTimestamp to the later one. Every event hangs on an etcd lease, whichever verb wrote it last; events
-of the same minute share one, so that expiry costs etcd next to nothing (as in Kubernetes' lease manager).
+by the count sent, its lastTimestamp to the later one. One without a name is like no other: it is refused. Every event hangs on
+an etcd lease, whichever verb wrote it last; events of the same minute share one, so that expiry costs etcd next to nothing (as
+in Kubernetes' lease manager).
 """
 
 from __future__ import annotations  # those of the steps below would be evaluated for every object
@@ -19,6 +20,7 @@ from apiserver.storage.committer import Outcome as Committal
 from apiserver.storage.interface import Storage, StorageError, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS
+from pinnace.api.status import Refusal, Violation
 from pinnace.api.times import to_seconds
 from pinnace.runtime.clock import Clock
 
@@ -76,9 +78,13 @@ class EventRegistry:
         by_key = dict(zip(different, outcomes, strict=True))
         return [by_key[key] for key in keys]
 
-    def _mutation(self, event: Event, by: Request) -> Mutation[Event]:
+    def _mutation(self, event: Event, by: Request) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
         name = event.metadata.name
+        if not name:
+            return errors.invalid(
+                EVENTS, "", [Violation("metadata.name", "Required value: events are recorded by their names")]
+            )
 
         def step(version: Version[Event] | None) -> Put[Event]:
             new = Event()

@@ -7,12 +7,14 @@ from apiserver.assembly import Assembly
 from apiserver.registry.events import LEASE_REUSE, MAX_COUNT, TTL, Expiring, merge
 from apiserver.storage.interface import OutOfSpace, Write
 from apiserver.storage.memory import MemoryStorage
-from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.core_v1_pb2 import Event, EventList
 from pinnace.api.events_pb2 import CreateEventBatchRequest, CreateEventRequest, UpdateEventRequest
 from pinnace.api.resources import EVENTS
-from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.api.status import decode
+from pinnace.api.verbs_pb2 import BatchResponse, ListRequest, PatchRequest
 from tests.clock import FakeClock
-from tests.unit.auth.matrix import PEOPLE, Caller
+from tests.unit.auth.matrix import PEOPLE, Caller, serving
+from tests.unit.registry.test_creating import call
 
 KEY = EVENTS.key("default", "a.1")
 
@@ -53,6 +55,25 @@ async def test_every_event_expires_whichever_verb_wrote_it() -> None:
         assert TTL <= await storage.renew_lease(stored.lease) <= TTL + LEASE_REUSE
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_has_no_name_is_not_recorded() -> None:
+    """It was stored where no event is: a list showed it, and nobody could get or delete it."""
+    async with serving() as assembly:
+        events = [Event(reason=reason, type="Normal") for reason in ("One", "Two", "Named")]
+        for event in events:
+            event.metadata.generateName = "a-"
+            event.involvedObject.kind, event.involvedObject.namespace, event.involvedObject.name = "Pod", "default", "a"
+        events[-1].metadata.name = "a.1"
+        request = CreateEventBatchRequest(items=events)
+        recorded = BatchResponse.FromString(await call(assembly, "Events/Record", request))
+        assert [each.name or decode(each.error).violations[0].field for each in recorded.items] == [
+            "metadata.name",
+            "metadata.name",
+            "a.1",
+        ]
+        found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
+        assert [each.metadata.name for each in found.items] == ["a.1"]
 
 
 class Written:

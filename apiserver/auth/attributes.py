@@ -22,7 +22,7 @@ class Action(NamedTuple):
 
 class Target(NamedTuple):
     """To what. An empty namespace is all of them (or the resource has none), an empty name is all names; a list or watch also
-    says by which selectors it is narrowed, as text."""
+    says by which selectors it is narrowed, as text, and has a name when these leave but one."""
 
     namespace: str = ""
     name: str = ""

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import MethodDescriptor
 
 from apiserver.auth.attributes import EVERYTHING, Action, Target
+from pinnace.api.fields import FIELDS
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
+from pinnace.api.selectors import SelectorError, parse_fields
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
@@ -25,6 +27,9 @@ BYPASS_FENCE = Action("bypass-fence", "pods/binding")
 UNKNOWN = "unknown"
 """Stands for a resource or subresource that there is not: what is allowed is remembered by its action, and a caller's own words
 could be of megabytes, other ones in each call."""
+NAME = "metadata.name"
+MAX_NAMING = 1024
+"""Characters of a field selector in which a name is looked for: a fleet's may have half a million."""
 
 Actions = Callable[[Any], Sequence[Action]]
 Targets = Callable[[Any], Iterable[Target]]
@@ -107,17 +112,40 @@ def _printed(request: Any) -> Sequence[Action]:
 
 
 def _printed_of(request: Any) -> Iterable[Target]:
-    resource, options = _BY_PLURAL.get(request.resource), request.options
-    namespace = request.namespace if resource is None or resource.namespaced else ""
-    return (Target(namespace, "", options.labelSelector, options.fieldSelector),)
+    resource = _BY_PLURAL.get(request.resource)
+    if resource is None:
+        return (Target(request.namespace, "", request.options.labelSelector, request.options.fieldSelector),)
+    return (_narrowed(resource, request),)
 
 
 def _selected(resource: Resource[Any]) -> Targets:
-    def targets(request: Any) -> Iterable[Target]:
-        options = request.options
-        return (Target(request.namespace if resource.namespaced else "", "", options.labelSelector, options.fieldSelector),)
+    """A list or watch that is narrowed to one name is of that: who has a right to it alone may ask so.
 
-    return targets
+    Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
+    """
+    return lambda request: (_narrowed(resource, request),)
+
+
+def _collected(resource: Resource[Any]) -> Targets:
+    """Who deletes all that a selector finds needs a right to all names, as in Kubernetes."""
+    return lambda request: (_narrowed(resource, request)._replace(name=""),)
+
+
+def _narrowed(resource: Resource[Any], request: Any) -> Target:
+    fields = request.options.fieldSelector
+    namespace = request.namespace if resource.namespaced else ""
+    return Target(namespace, _only_name(resource, fields), request.options.labelSelector, fields)
+
+
+def _only_name(resource: Resource[Any], selector: str) -> str:
+    """The one name that a field selector leaves; "": it leaves others, or is none, which the call is told."""
+    if len(selector) > MAX_NAMING or NAME not in selector:
+        return ""
+    try:
+        names = parse_fields(selector, FIELDS[resource.plural]).allowed(NAME)
+    except SelectorError:
+        return ""
+    return next(iter(names)) if names is not None and len(names) == 1 else ""
 
 
 def _recorded(request: Any) -> Iterable[Target]:
@@ -171,7 +199,7 @@ _STANDARD: Mapping[str, tuple[str, str, Callable[[Resource[Any]], Targets]]] = {
     "UpdateStatusBatch": ("update", "status", _of_items),
     "Delete": ("delete", "", _named),
     "DeleteBatch": ("delete", "", _named_items),
-    "DeleteCollection": ("deletecollection", "", _selected),
+    "DeleteCollection": ("deletecollection", "", _collected),
 }
 _BIND = Action("create", "pods/binding")
 _EVICT = Action("create", "pods/eviction")

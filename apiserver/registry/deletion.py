@@ -26,7 +26,7 @@ from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.podstatus import ended
 from pinnace.api.resources import COLLECTED, Object, Resource
-from pinnace.api.times import to_time
+from pinnace.api.times import to_seconds, to_time
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import DISRUPTION_TARGET, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
@@ -68,13 +68,21 @@ def delete_step(
     new = copy(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
-        new.metadata.deletionTimestamp.CopyFrom(to_time(now + grace))
+        new.metadata.deletionTimestamp.CopyFrom(to_time(_deleted_at(old, now) + grace))
         new.metadata.deletionGracePeriodSeconds = grace
     if isinstance(new, Namespace):
         new.status.phase = "Terminating"
     if why is not None and isinstance(new, Pod):
         conditions.say(new.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
     return Put(new)
+
+
+def _deleted_at(obj: Object, now: float) -> float:
+    """Unix seconds: when it was deleted first, from which each shorter grace counts."""
+    metadata = obj.metadata
+    if not metadata.HasField("deletionTimestamp"):
+        return now
+    return to_seconds(metadata.deletionTimestamp) - metadata.deletionGracePeriodSeconds
 
 
 def holds_others(obj: Object) -> bool:

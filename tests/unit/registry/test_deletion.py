@@ -57,6 +57,17 @@ def test_grace_defaults_to_thirty_seconds_and_only_shrinks() -> None:
     assert isinstance(shorter, Put) and shorter.obj.metadata.deletionGracePeriodSeconds == 1
 
 
+@pytest.mark.parametrize("grace", [29, 5, 1])
+def test_a_shorter_grace_counts_from_the_first_delete(grace: int) -> None:
+    """It ends earlier, not later; what is to be over already is in the past, as in Kubernetes."""
+    first = step(make_pod("a").node("n"))
+    assert isinstance(first, Put)
+    again = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=grace), Version(first.obj, 8, b""), NOW + 20)
+    assert isinstance(again, Put)
+    assert to_seconds(again.obj.metadata.deletionTimestamp) == NOW + grace
+    assert again.obj.metadata.deletionGracePeriodSeconds == grace
+
+
 def test_why_others_end_a_pod_is_in_the_write_that_ends_it() -> None:
     pod = make_pod("a").node("n").phase("Running").build()
     why = Disruption(reason="PreemptionByScheduler", message="for another")

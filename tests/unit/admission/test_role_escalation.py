@@ -1,11 +1,14 @@
 """Can somebody give away, or take, what he does not have?"""
 
+from typing import Any
+
 import pytest
 
 from apiserver.admission.role_escalation import RoleEscalation
 from apiserver.auth.user import MASTERS, User
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.errors import Rejected
+from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from tests.unit.auth.test_rbac import EVE, World, rule
 
@@ -20,10 +23,11 @@ def world() -> World:
     return world
 
 
-def refused(world: World, obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding, user: User = EVE) -> str:
+def refused(world: World, obj: Any, user: User = EVE, old: Any = None) -> str:
     """What is said of it; empty: it is let through."""
+    operation = Operation.CREATE if old is None else Operation.UPDATE
     try:
-        RoleEscalation(world.rbac).validate(Request(user), Operation.CREATE, obj, None)
+        RoleEscalation(world.rbac).validate(Request(user), operation, obj, old)
     except Rejected as rejected:
         return rejected.refusal.message
     return ""
@@ -88,6 +92,29 @@ def test_the_verbs_bind_and_escalate_allow_it(world: World) -> None:
     world.cluster_role("lord", rule("escalate", "roles", ["rbac.authorization.k8s.io"]))
     world.bind("ClusterRole", "lord", "dev")
     assert not refused(world, role(rule("delete")))
+
+
+@pytest.mark.parametrize("old", [role(rule("delete")), binding("ClusterRole", "writer")])
+def test_to_see_to_what_others_gave_gives_nothing_away(world: World, old: Role | RoleBinding) -> None:
+    """Who takes his finalizer away need not hold what is in the role."""
+    old.metadata.resourceVersion = "7"
+    new: Any = type(old)()
+
+    def changed(**fields: Any) -> Any:
+        new.CopyFrom(old)
+        new.metadata.resourceVersion = ""
+        new.metadata.MergeFrom(ObjectMeta(**fields))
+        return new
+
+    assert not refused(world, changed(finalizers=["orphan"]), old=old)
+    assert not refused(world, changed(ownerReferences=[OwnerReference(name="x")]), old=old)
+    assert refused(world, changed(labels={"a": "b"}), old=old)
+    if isinstance(old, Role):
+        changed(finalizers=["orphan"]).rules.append(rule("get"))
+    else:
+        changed(finalizers=["orphan"]).subjects.add(kind="User", name="adam")
+    assert refused(world, new, old=old)
+    assert refused(world, old), "anew"
 
 
 def test_masters_give_anything(world: World) -> None:

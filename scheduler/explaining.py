@@ -8,6 +8,7 @@ import asyncio
 import gc
 import json
 import sys
+from base64 import b64encode
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,11 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
 from pinnace.api.jsonrecords import to_json
 from pinnace.api.resources import NODES, PODS, Resource, T
+from pinnace.api.status import encode
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, load
 from pinnace.client.connection import Connection
-from pinnace.client.errors import ApiError, NotFound
+from pinnace.client.errors import ApiError
 from pinnace.client.kubeconfig import ConfigError
 from scheduler import config
 from scheduler.cache.cache import Cache
@@ -70,18 +72,18 @@ def main(
         servers = load(server, context=context)
         configuration = config.parse(file.read_text()) if file else config.Configuration()
         said = Answer(asyncio.run(_explanation(namespace, name, node, servers, configuration, file, timeout)))
-    except NotFound as error:
-        said = _unexplained(error.message, Trouble.NOT_FOUND)
-    except (ApiError, TimeoutError) as error:  # a TimeoutError is an OSError, too
-        said = _unexplained(str(error) or f"the API servers took more than {timeout:g} s", Trouble.UNAVAILABLE)
+    except ApiError as error:
+        said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
+    except TimeoutError:  # it is an OSError, too
+        said = _unexplained(f"the API servers took more than {timeout:g} s", Trouble.TOO_SLOW)
     except (config.ConfigurationError, ConfigError, OSError) as error:
         said = _unexplained(f"{file}: {error}" if file else str(error), Trouble.USAGE)
     json.dump(to_json(said), sys.stdout)
     gc.freeze()  # as in pinnace.cli.command: what was imported is not searched for garbage at the end
 
 
-def _unexplained(error: str, kind: Trouble) -> Answer:
-    return Answer(unexplained=Unexplained(error, kind))
+def _unexplained(error: str, kind: Trouble, status: str = "") -> Answer:
+    return Answer(unexplained=Unexplained(error, kind, status))
 
 
 async def _explanation(

@@ -90,14 +90,16 @@ class Explanation:
 
 class Trouble(StrEnum):
     USAGE = "usage"
-    NOT_FOUND = "not found"
-    UNAVAILABLE = "unavailable"
+    REFUSED = "refused"
+    TOO_SLOW = "too slow"
 
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
     error: str
     kind: Trouble
+    status: str = ""
+    """Of a call that was refused: its google.rpc.Status, in base64."""
 
 
 @dataclass(frozen=True, slots=True)

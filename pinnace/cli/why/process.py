@@ -4,12 +4,16 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE
+from base64 import b64decode
 from pathlib import Path
+
+from google.rpc.status_pb2 import Status
 
 from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
 from pinnace.api.jsonrecords import Malformed, from_json
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
+from pinnace.client.errors import ApiError, from_status
 from pinnace.client.kubeconfig import HINT
 
 PATIENCE = 50.0
@@ -17,7 +21,7 @@ PATIENCE = 50.0
 
 
 async def ask(settings: Settings, namespace: str, name: str, node: str, file: Path | None) -> Explanation:
-    """Raises Failure."""
+    """Raises Failure, or the ApiError of a call that it made."""
     arguments = ["--timeout", str(PATIENCE), "--node", node]
     for flag, value in (("--server", settings.server), ("--context", settings.context)):
         arguments += [flag, value] if value else []
@@ -37,7 +41,7 @@ async def ask(settings: Settings, namespace: str, name: str, node: str, file: Pa
 
 
 def understood(said: bytes, complaints: bytes) -> Explanation:
-    """What the process has written to stdout and stderr. Raises Failure."""
+    """What the process has written to stdout and stderr. Raises as `ask`."""
     try:
         answer = from_json(Answer, json.loads(said))
     except Malformed as error:
@@ -46,7 +50,7 @@ def understood(said: bytes, complaints: bytes) -> Explanation:
         last = complaints.decode(errors="replace").strip().splitlines()[-1:]
         raise _bug(last[0] if last else "no answer") from None
     if answer.unexplained is not None:
-        raise _failure(answer.unexplained)
+        raise _why_not(answer.unexplained)
     if answer.explanation is None:
         raise _bug("no answer")
     return answer.explanation
@@ -56,12 +60,11 @@ def _bug(message: str) -> Failure:
     return Failure(f"the explanation failed: {message}", hint="this is a bug: please report it")
 
 
-def _failure(unexplained: Unexplained) -> Failure:
+def _why_not(unexplained: Unexplained) -> Failure | ApiError:
     match unexplained.kind:
         case Trouble.USAGE:
             return usage(unexplained.error, hint="give the schedulers' configuration with --config FILE")
-        case Trouble.NOT_FOUND:
-            hint = "`pinnace get pods` lists those of the namespace"
-            return Failure(unexplained.error, hint=hint, code=ExitCode.NOT_FOUND)
-        case Trouble.UNAVAILABLE:
+        case Trouble.REFUSED:
+            return from_status(Status.FromString(b64decode(unexplained.status)))
+        case Trouble.TOO_SLOW:
             return Failure(unexplained.error, hint=HINT, code=ExitCode.UNAVAILABLE)

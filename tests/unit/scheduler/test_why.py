@@ -1,5 +1,6 @@
 """Questions of each kind, and the exact words of the answers: from the objects of a cluster to what `pinnace why` prints."""
 
+import asyncio
 import inspect
 import json
 import socket
@@ -11,19 +12,26 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import grpc.aio
 import pytest
+from google.protobuf.message import Message
 
-from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.explanation import Explanation
 from pinnace.api.jsonrecords import from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.cli.why.process import understood
 from pinnace.cli.why.text import lines
+from pinnace.client.errors import Forbidden
 from scheduler.config import Configuration, parse, with_plugin
 from scheduler.cycle import Placed, Unschedulable, schedule_one
 from scheduler.explaining import explanation
 from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.client.fakeserver import FakeServer, refuse
 from tests.unit.scheduler.pods import cache_of, framework, info
 
 NO_PREEMPTION = parse(
@@ -625,5 +633,25 @@ def test_servers_that_are_too_slow() -> None:
         said = subprocess.run(command, capture_output=True, check=True).stdout
     assert json.loads(said) == {
         "explanation": None,
-        "unexplained": {"error": "the API servers took more than 0.2 s", "kind": "unavailable"},
+        "unexplained": {"error": "the API servers took more than 0.2 s", "kind": "too slow", "status": ""},
     }
+
+
+async def test_a_call_that_is_refused() -> None:
+    refused = Refusal(Code.PERMISSION_DENIED, "Forbidden", "you may not get pods", metadata=(("hint", "a ClusterRole"),))
+
+    async def get(request: GetRequest, context: grpc.aio.ServicerContext) -> Message:
+        await refuse(context, refused)
+        return Pod()
+
+    servers = await FakeServer().start()
+    servers.on("/pinnace.v1.Pods/Get", GetRequest, get)
+    try:
+        command = [sys.executable, "-m", "scheduler.explaining", "--server", servers.address, "default", "a"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        said, _ = await process.communicate()
+    finally:
+        await servers.stop()
+    with pytest.raises(Forbidden) as raised:
+        understood(said, b"")
+    assert raised.value.refusal == refused

@@ -1,12 +1,15 @@
 """What the process that explains has written, and how it may end."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
 
+from pinnace.api.status import Code, Refusal, encode
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.why.process import understood
+from pinnace.client.errors import Forbidden
 
 BUG = "the explanation failed: "
 
@@ -17,8 +20,8 @@ def failure(said: bytes, complaints: bytes = b"") -> tuple[str, ExitCode]:
     return failed.value.report.lines[0], failed.value.report.code
 
 
-def unexplained(kind: str) -> bytes:
-    return json.dumps({"unexplained": {"error": "no", "kind": kind}}).encode()
+def unexplained(kind: str, **more: str) -> bytes:
+    return json.dumps({"unexplained": {"error": "no", "kind": kind, **more}}).encode()
 
 
 def test_an_explanation() -> None:
@@ -28,10 +31,18 @@ def test_an_explanation() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [("usage", ExitCode.USAGE), ("not found", ExitCode.NOT_FOUND), ("unavailable", ExitCode.UNAVAILABLE)],
+    [("usage", ExitCode.USAGE), ("too slow", ExitCode.UNAVAILABLE)],
 )
 def test_why_there_is_none(kind: str, code: ExitCode) -> None:
     assert failure(unexplained(kind)) == ("no", code)
+
+
+def test_a_call_that_was_refused_is_told_like_any_other() -> None:
+    refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", "you may not list nodes", metadata=(("hint", "ask for it"),))
+    status = b64encode(encode(refusal).SerializeToString()).decode()
+    with pytest.raises(Forbidden) as refused:
+        understood(unexplained("refused", status=status), b"")
+    assert refused.value.refusal == refusal
 
 
 @pytest.mark.parametrize(
@@ -43,7 +54,7 @@ def test_why_there_is_none(kind: str, code: ExitCode) -> None:
         ({"explanation": {"pod": "default/a", "scheduler": "s", "nodes": "3"}}, "explanation.nodes: expected a whole number"),
         (
             {"unexplained": {"error": "no", "kind": "mood"}},
-            "unexplained.kind: expected one of usage, not found, unavailable",
+            "unexplained.kind: expected one of usage, refused, too slow",
         ),
     ],
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from pinnace.api.absent import absent
 from pinnace.api.codec import CodecError, Path, as_written, from_dict
 from pinnace.api.documents import Document, DocumentError, line_of, parse
 from pinnace.api.resources import ALL, Object, Resource, by_kind
@@ -138,6 +139,8 @@ def _resource(data: Any) -> Resource[Any]:
     kind, version = data.get("kind"), data.get("apiVersion")
     if not isinstance(kind, str):
         raise _UnknownKind("kind", f"kind: required; supported: {', '.join(_KINDS)}")
+    if (lacking := absent(kind)) is not None:
+        raise _UnknownKind("kind", f"kind: {lacking}: {lacking.instead}")
     if kind not in _KINDS:
         close = difflib.get_close_matches(kind, _KINDS, n=1)
         hint = f'; did you mean "{close[0]}"?' if close else ""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pinnace.api import resources
-from pinnace.api.resources import Object, Resource
+from pinnace.api.absent import absent
+from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICES, Object, Resource
 from pinnace.api.selectors import one_of
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.outcomes import usage
@@ -14,6 +15,9 @@ from pinnace.cli.terminal.table import one_line
 SELECTABLE = 50
 """So many objects are selected by name in a watch; for more, all of the namespace are watched."""
 SHOWN = 5
+CATEGORY = "all"
+IN_CATEGORY = (PODS, SERVICES, DEPLOYMENTS, REPLICA_SETS, JOBS)
+"""What "all" stands for where no names follow: what people run, as in kubectl."""
 
 Item: TypeAlias = tuple[Resource[Any], Object]
 """An object, and what it is."""
@@ -56,16 +60,16 @@ def some_of(references: Sequence[str]) -> str:
 def parse_resource(word: str) -> Resource[Any]:
     """Plural, singular, kind or short name, with or without the API group. Raises Failure (usage)."""
     name, _, group = word.partition(".")
+    if (lacking := absent(name)) is not None:
+        raise usage(str(lacking), hint=lacking.instead)
+    if name == CATEGORY:
+        raise usage(f'"{CATEGORY}" stands for several kinds, and takes no names', hint="name the kind, as in deployment/web")
     found = resources.by_name(name)
     if found is None or (group and not _is_group_of(found, group)):
         known = [name for resource in resources.ALL for name in resources.names(resource)]
         kinds = ", ".join(resource.plural for resource in resources.ALL)
-        how = (
-            "name the kinds, as in pods,deployments,jobs"
-            if word == "all"
-            else "say KIND NAME or KIND/NAME, as in deployment/web"
-        )
-        raise usage(f'unknown resource "{word}"{did_you_mean(name, known)}', hint=f"{how}; there are {kinds}")
+        hint = f"say KIND NAME or KIND/NAME, as in deployment/web; there are {kinds}"
+        raise usage(f'unknown resource "{word}"{did_you_mean(name, known)}', hint=hint)
     return found
 
 
@@ -81,6 +85,8 @@ def parse(words: Sequence[str]) -> list[Target]:
         raise usage("which resource?", hint="name one, such as `pods` or `node/a`")
     if "/" in words[0]:
         return _references(words)
+    if tuple(words) == (CATEGORY,):
+        return [Target(kind) for kind in IN_CATEGORY]
     kinds = [parse_resource(word) for word in words[0].split(",") if word]
     names = tuple(dict.fromkeys(words[1:]))
     if slashed := next((name for name in names if "/" in name), None):

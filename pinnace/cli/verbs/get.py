@@ -23,6 +23,7 @@ from pinnace.printers.columns import View
         pinnace get pods -A -o wide                 # of all namespaces, with their nodes
         pinnace get pod a -o yaml                   # one object, all of it
         pinnace get pods,nodes                      # several kinds
+        pinnace get all                             # pods, services, deployments, replica sets and jobs
         pinnace get pods,nodes -l app=web -w        # what there is, then every change
         pinnace get pods --field-selector spec.nodeName=node-0 -o name
         pinnace get pods -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'

@@ -107,7 +107,11 @@ def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
             "apiVersion: v1\nkind: PriorityClass\n",
             '1: apiVersion: "v1" has no kind "PriorityClass"; expected "scheduling.k8s.io/v1"',
         ),
-        ("apiVersion: apps/v1\nkind: DaemonSet\n", f'2: kind: unknown kind "DaemonSet" (supported: {KINDS})'),
+        ("apiVersion: v1\nkind: Xyzzy\n", f'2: kind: unknown kind "Xyzzy" (supported: {KINDS})'),
+        (
+            "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\n",
+            "2: kind: pinnace has no HorizontalPodAutoscalers: `pinnace scale deployment/NAME --replicas N`",
+        ),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", "3: metadata.name: required, or metadata.generateName"),
         ("kind: List\nitems:\n- kind: Pod\n", '3: apiVersion: required; that of a Pod is "v1"'),
         ("kind: List\nitems: [7]\n", "2: not an object: a document begins with apiVersion and kind"),

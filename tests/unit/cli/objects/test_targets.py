@@ -1,6 +1,21 @@
+from collections.abc import Sequence
+
 import pytest
 
-from pinnace.api.resources import CLUSTER_ROLES, LIMIT_RANGES, NODES, PODS, PRIORITY_CLASSES, RESOURCE_QUOTAS
+from pinnace.api.absent import ABSENT
+from pinnace.api.resources import (
+    CLUSTER_ROLES,
+    DEPLOYMENTS,
+    JOBS,
+    LIMIT_RANGES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    by_name,
+)
 from pinnace.cli.objects.targets import Target, parse, reference
 from pinnace.cli.outcomes import ExitCode, Failure
 
@@ -18,9 +33,11 @@ from pinnace.cli.outcomes import ExitCode, Failure
         (["pods.v1"], [Target(PODS)]),
         (["clusterrole/system:node"], [Target(CLUSTER_ROLES, ("system:node",))]),
         (["quota,limits"], [Target(RESOURCE_QUOTAS), Target(LIMIT_RANGES)]),
+        (["all"], [Target(kind) for kind in (PODS, SERVICES, DEPLOYMENTS, REPLICA_SETS, JOBS)]),
+        (("all",), [Target(kind) for kind in (PODS, SERVICES, DEPLOYMENTS, REPLICA_SETS, JOBS)]),
     ],
 )
-def test_parse(words: list[str], targets: list[Target]) -> None:
+def test_parse(words: Sequence[str], targets: list[Target]) -> None:
     assert parse(words) == targets
 
 
@@ -34,6 +51,8 @@ def test_parse(words: list[str], targets: list[Target]) -> None:
         (["pod", "a/b"], '"a/b": a name has no slash'),
         (["pod/a", "b"], '"b": expected KIND/NAME'),
         (["pod/"], '"pod/": expected KIND/NAME'),
+        (["all", "web"], '"all" stands for several kinds'),
+        (["all/web"], '"all" stands for several kinds'),
     ],
 )
 def test_mistakes_are_usage_errors(words: list[str], message: str) -> None:
@@ -43,11 +62,32 @@ def test_mistakes_are_usage_errors(words: list[str], message: str) -> None:
     assert caught.value.report.code is ExitCode.USAGE and caught.value.report.hint
 
 
-@pytest.mark.parametrize(("word", "hint"), [("all", "pods,deployments"), ("web", "KIND/NAME")])
-def test_who_names_no_kind_is_told_how(word: str, hint: str) -> None:
+def test_who_names_no_kind_is_told_how() -> None:
+    with pytest.raises(Failure) as caught:
+        parse(["web"])
+    assert "KIND/NAME" in caught.value.report.hint
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("secrets", "pinnace has no Secrets", "`env`"),
+        ("cm", "pinnace has no ConfigMaps", "`env`"),
+        ("DaemonSet", "pinnace has no DaemonSets", "a Deployment"),
+        ("statefulsets.apps", "pinnace has no StatefulSets", "a Deployment"),
+        ("ingress/web", "pinnace has no Ingresses", "nothing is routed"),
+        ("netpol", "pinnace has no NetworkPolicies", "nothing is routed"),
+        ("pods,endpoints", "pinnace has no Endpoints", "endpointslices"),
+    ],
+)
+def test_a_kind_that_is_not_here_is_told_what_is(word: str, message: str, hint: str) -> None:
     with pytest.raises(Failure) as caught:
         parse([word])
-    assert hint in caught.value.report.hint
+    assert caught.value.report.lines == (message,) and hint in caught.value.report.hint
+
+
+def test_what_is_absent_is_not_there() -> None:
+    assert [each.kind for each in ABSENT for name in (each.plural, each.kind, *each.short_names) if by_name(name)] == []
 
 
 def test_a_reference_can_be_typed_again() -> None:

@@ -64,6 +64,7 @@ ABSENT = (
     Absent("Secret", "Secrets", _CONFIGURATION),
     Absent("ServiceAccount", "ServiceAccounts", _CERTIFICATES, ("sa",)),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
+    Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
     Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),
     Absent("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBindings", _ADMISSION),
     Absent("ValidatingWebhookConfiguration", "ValidatingWebhookConfigurations", _ADMISSION),

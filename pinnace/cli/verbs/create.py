@@ -7,14 +7,13 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
-from pinnace.api.resources import by_name
 from pinnace.cli import options
 from pinnace.cli.changes import generators
 from pinnace.cli.changes.apply_decisions import in_order
 from pinnace.cli.command import DefaultGroup, verb
 from pinnace.cli.objects.manifests import place_all, read, where
 from pinnace.cli.objects.query import AT_ONCE
-from pinnace.cli.objects.targets import Item, reference
+from pinnace.cli.objects.targets import Item, parse_resource, reference
 from pinnace.cli.outcomes import usage
 from pinnace.cli.output import documents
 from pinnace.cli.session import Session, run
@@ -31,10 +30,19 @@ class Kinds(DefaultGroup):
     """Its verbs are kinds, and go by all the names of these."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        resource = by_name(args[0]) if args else None
-        if resource is not None and (kind := resource.kind.lower()) in SIMPLE:
-            args = [kind, *args[1:]]
+        if args and args[0] != self.default and not args[0].startswith("-") and not ctx.resilient_parsing:
+            args = [_simple(args[0]), *args[1:]]
         return super().parse_args(ctx, args)
+
+
+def _simple(word: str) -> str:
+    """The verb of a kind that needs no manifest. Raises Failure (usage) for any other, before its flags are looked at: they are
+    kubectl's for that kind."""
+    kind = parse_resource(word).kind.lower()
+    if kind not in SIMPLE:
+        hint = f"`pinnace create -f FILE`; `pinnace explain {kind}` shows what to write into it"
+        raise usage(f'"{word}" needs a manifest', hint=hint)
+    return kind
 
 
 class How(NamedTuple):
@@ -94,9 +102,8 @@ def file(
 ) -> None:
     """Create the objects of manifests. One that is there already is refused: `apply` changes it."""
     if what:
-        raise usage(
-            f'"{what[0]}" needs a manifest', hint="`pinnace create -f FILE`; without one there are " + ", ".join(SIMPLE)
-        )
+        hint = f"say -f FILE, or one of {', '.join(SIMPLE)} and its name before the flags"
+        raise usage(f'"{what[0]}" is neither a flag nor a manifest', hint=hint)
     if not filenames:
         raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
     manifests = in_order(read(filenames, recursive=recursive, validate=validate))

@@ -52,6 +52,11 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["events", "--types", "Warning,"], 'error: --types: "" is not a type of event'),
         (["events", "--types", "Normal),reason in (Killing"], 'error: --types: "Normal)" is not a type of event'),
         (["completion", "tcsh"], "error: invalid value for"),
+        (["create", "role", "reader", "--verb=get", "--resource=pods"], 'error: "role" needs a manifest'),
+        (["create", "quota", "q", "--hard", "pods=1"], 'error: "quota" needs a manifest'),
+        (["create", "secret", "generic", "s", "--from-literal=a=b"], "error: pinnace has no Secrets"),
+        (["create", "token", "me", "--duration", "1h"], "error: pinnace has no TokenRequests"),
+        (["create", "xyzzy", "me"], 'error: unknown resource "xyzzy"'),
     ],
 )
 def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

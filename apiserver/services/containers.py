@@ -16,7 +16,7 @@ def choose(pod: Pod, wanted: str) -> str:
         annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
         return annotated if annotated in names else pod.spec.containers[0].name
     if wanted not in names:
-        raise _refused(f'container "{wanted}" not found in pod "{pod.metadata.name}": there are {", ".join(names)}')
+        raise _refused(pod, f'container "{wanted}" not found in pod "{pod.metadata.name}": there are {", ".join(names)}')
     return wanted
 
 
@@ -29,19 +29,22 @@ def readable(pod: Pod, container: str, previous: bool) -> bool:
     before = status.lastState.HasField("terminated")
     if previous:
         if not before:
-            raise _refused(f"previous terminated {what} not found")
+            raise _refused(pod, f"previous terminated {what} not found")
         return not status.state.HasField("waiting")
     if before or status.state.HasField("running") or status.state.HasField("terminated"):
         return False
-    raise _refused(f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
+    if ended(pod):
+        why = f" ({pod.status.reason})" if pod.status.reason else ""
+        raise _refused(pod, f"{what} has never run: the pod is {pod.status.phase}{why}")
+    raise _refused(pod, f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
 
 
 def executable(pod: Pod, container: str) -> None:
     """Raises Rejected when the container does not run."""
     if ended(pod):
-        raise _refused(f"cannot exec into a container in a completed pod; current phase is {pod.status.phase}")
+        raise _refused(pod, f"cannot exec into a container in a completed pod; current phase is {pod.status.phase}")
     if not _status(pod, container).state.HasField("running"):
-        raise _refused(f'container "{container}" in pod "{pod.metadata.name}" is not running')
+        raise _refused(pod, f'container "{container}" in pod "{pod.metadata.name}" is not running')
 
 
 def _status(pod: Pod, container: str) -> ContainerStatus:
@@ -49,5 +52,6 @@ def _status(pod: Pod, container: str) -> ContainerStatus:
     return next((each for each in statuses if each.name == container), ContainerStatus())
 
 
-def _refused(message: str) -> Rejected:
-    return Rejected(bad_request(message))
+def _refused(pod: Pod, message: str) -> Rejected:
+    hint = f"`pinnace describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows what its containers do"
+    return Rejected(bad_request(message, hint))

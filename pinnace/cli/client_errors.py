@@ -75,7 +75,7 @@ def _hint(error: errors.ApiError) -> str:
         case errors.Fenced():
             return "`pinnace leader` shows who leads now"
         case errors.Invalid():
-            return "the object was not changed: correct what is named and try again"
+            return f"{'nothing was written: ' * (error.reason == 'Invalid')}correct what is named and try again"
         case errors.Expired():
             oldest = dict(error.metadata).get("compactRevision")
             return f"list again; --at-revision reaches back to {oldest}" if oldest else "list again"

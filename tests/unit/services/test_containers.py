@@ -11,7 +11,7 @@ from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 def pod(**states: str) -> Pod:
     """With containers a and b. `state` and `last` are fields of a ContainerState, of a's."""
     made = Pod()
-    made.metadata.name = "web"
+    made.metadata.name, made.metadata.namespace = "web", "default"
     for name in "ab":
         made.spec.containers.add(name=name)
     if states:
@@ -58,8 +58,17 @@ def test_which_attempt_is_shown(states: dict[str, str], previous: bool, earlier:
     ],
 )
 def test_where_there_is_nothing_to_show(states: dict[str, str], previous: bool, message: str) -> None:
-    with pytest.raises(Rejected, match=message):
+    with pytest.raises(Rejected, match=message) as refused:
         readable(pod(**states), "a", previous)
+    assert "`pinnace describe pod web -n default`" in dict(refused.value.refusal.metadata)["hint"]
+
+
+@pytest.mark.parametrize(("reason", "why"), [("OutOfcpu", r" \(OutOfcpu\)$"), ("", "$")])
+def test_a_pod_that_was_refused_does_not_wait_to_start(reason: str, why: str) -> None:
+    refused = pod()
+    refused.status.phase, refused.status.reason = "Failed", reason
+    with pytest.raises(Rejected, match=f'container "a" in pod "web" has never run: the pod is Failed{why}'):
+        readable(refused, "a", False)
 
 
 def test_commands_run_in_what_runs() -> None:

@@ -116,14 +116,15 @@ def explanation(
 ) -> Explanation:
     """Pure, but for what plugins do when they are made. `file`: that of the configuration; None: it is the default one. Raises
     ConfigurationError."""
-    frameworks = config.build(configuration, Listed(stores))
+    listed = Listed(stores)
+    frameworks = config.build(configuration, listed)
     key, name, bound = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.spec.schedulerName, pod.spec.nodeName
     gone = bool(bound) and bound not in stores[NODES]
     framework = frameworks.get(name)
     if framework is None:
         return Explanation(key, name, bound, node_is_gone=gone, unknown=_not_configured(name, frameworks, file))
     cache, placed = filled(stores[NODES].values(), stores[PODS].values(), frameworks)
-    found = explain(pod, cache, placed, framework, node if cache.nodes.row(node) is not None else "")
+    found = explain(pod, cache, placed, framework, listed, node if cache.nodes.row(node) is not None else "")
     hearing = [each.url_prefix for each in configuration.extenders if interested(each.managed_resources, pod)]
     return replace(found, node_is_gone=gone, extenders=hearing)
 

@@ -19,23 +19,30 @@ from scheduler.framework.diagnosis import NO_NODES
 from scheduler.framework.points import Point
 from scheduler.framework.results import CycleState, PluginError
 from scheduler.framework.runtime import Framework
+from scheduler.plugins.listers import Objects
 
 TOP = 5
 """Nodes that are ranked, beside the pod's own and the one that was asked about."""
 
 
 def explain(
-    pod: Pod, cache: Cache, placed: Mapping[str, Sequence[PodInfo]], framework: Framework, asked: str = ""
+    pod: Pod,
+    cache: Cache,
+    placed: Mapping[str, Sequence[PodInfo]],
+    framework: Framework,
+    objects: Objects,
+    asked: str = "",
 ) -> Explanation:
     """Where the pod would go now, and why. If it is bound, it is first taken out of the cache, and does not count among
-    `placed`, the pods by node. `asked`: a node of the cache to say more about; empty: none."""
+    `placed`, the pods by node. `objects`: what the plugins read of other kinds. `asked`: a node of the cache to say more about;
+    empty: none."""
     cache.remove(pod.metadata.uid)
     others = {node: [info for info in pods if info.uid != pod.metadata.uid] for node, pods in placed.items()}
     unbound = _unbound(pod)
     for info in cache.nodes.nominated:
         if info.priority >= unbound.priority:
             others.setdefault(cache.nodes.nominated.node_of(info.uid), []).append(info)
-    case = Case(unbound, cache.nodes.seen_at(unbound.priority, unbound.uid), others)
+    case = Case(unbound, cache.nodes.seen_at(unbound.priority, unbound.uid), others, objects)
     found = Explanation(
         case.pod.key,
         framework.scheduler_name,

@@ -45,7 +45,7 @@ def _together(case: Case, survey: Survey, rows: Sequence[int]) -> Remedy:
     row = min(rows, key=lambda row: (missing_share(case, row), case.nodes.names[row]))
     plugins = survey.refusing([row])
     texts = [advisor(plugin).remedies(case, _reasons(survey, plugin, [row]))[0].text for plugin in plugins]
-    return Remedy("; and ".join(texts), [case.nodes.names[row]], plugins)
+    return Remedy("; and ".join(dict.fromkeys(texts)), [case.nodes.names[row]], plugins)
 
 
 def _reasons(survey: Survey, plugin: str, rows: Sequence[int]) -> Reasons:

@@ -108,7 +108,7 @@ class VolumeBinding:
                 found.lost |= volume is None
                 if volume is not None and volume.spec.nodeAffinity.HasField("required"):
                     found.volumes.append(volume)
-            elif claim.spec.volumeName or not self._objects.waits_for_consumer(claim):
+            elif binds_at_once(self._objects, claim):
                 immediate = True
             else:
                 found.waiting.append(claim)
@@ -240,6 +240,11 @@ class VolumeBinding:
     def _is_settled(self, key: str) -> bool:
         claim = self._objects.claims.get(key)
         return claim is None or is_bound(claim)
+
+
+def binds_at_once(objects: Volumes, claim: PersistentVolumeClaim) -> bool:
+    """Is it unbound, and to be bound by somebody else than this plugin?"""
+    return not is_bound(claim) and bool(claim.spec.volumeName or not objects.waits_for_consumer(claim))
 
 
 def _allowed(storage_class: StorageClass, nodes: NodeTable) -> BoolArray:

@@ -27,6 +27,7 @@ from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, not_fo
 from scheduler.plugins.listers import Objects
 
 REASON = "node(s) had no available volume zone"
+NO_SUCH_CLASS = 'storageclass.storage.k8s.io "{}" not found'
 NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
 NO_VOLUME = "PersistentVolume had no name"
 TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
@@ -80,7 +81,7 @@ class VolumeZone:
             if not wanted:
                 return Status(NO_CLASS)
             if wanted not in self._objects.classes:
-                return Status(f'storageclass.storage.k8s.io "{wanted}" not found')
+                return Status(NO_SUCH_CLASS.format(wanted))
             return None if self._objects.waits_for_consumer(claim) else Status(NO_VOLUME)
         volume = self._objects.volumes.get(claim.spec.volumeName)
         return volume or Status(f'persistentvolume "{claim.spec.volumeName}" not found')

@@ -16,10 +16,10 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
-from pinnace.api.core_v1_pb2 import Event, Pod
+from pinnace.api.core_v1_pb2 import Event, PersistentVolumeClaim, Pod
 from pinnace.api.explanation import Explanation
 from pinnace.api.jsonrecords import from_json, to_json
-from pinnace.api.resources import ALL, NODES, PODS
+from pinnace.api.resources import ALL, NODES, PODS, Object
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.cli.why.process import understood
@@ -33,6 +33,7 @@ from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.client.fakeserver import FakeServer, refuse
 from tests.unit.scheduler.pods import cache_of, framework, info
+from tests.unit.scheduler.volume_objects import claim, storage_class, volume
 
 NO_PREEMPTION = parse(
     dedent("""\
@@ -54,10 +55,15 @@ def explained(
     node: str = "",
     configuration: Configuration = NO_PREEMPTION,
     file: Path | None = None,
+    objects: Sequence[Object] = (),
 ) -> Explanation:
     """As it comes out of the other process."""
     stores: dict[Any, dict[str, Any]] = {resource: {} for resource in ALL}
     stores[NODES] = {each.metadata.name: each for each in (builder.build() for builder in nodes)}
+    for each in objects:
+        resource = next(resource for resource in ALL if isinstance(each, resource.message))
+        each.metadata.namespace = "default" if resource.namespaced else ""
+        stores[resource]["default/" * resource.namespaced + each.metadata.name] = each
     stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
     found = explanation(pod.build(), stores, configuration, node, file)
     return from_json(Explanation, json.loads(json.dumps(to_json(found))))
@@ -539,6 +545,44 @@ def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
         The smallest change that would help:
           * create the PersistentVolumeClaim nope  -> n0, n1
     """)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "remedy"),
+    [
+        (
+            claim("c", storage_class="manual"),
+            (),
+            "create the StorageClass manual, with provisioner: kubernetes.io/no-provisioner and "
+            "volumeBindingMode: WaitForFirstConsumer",
+        ),
+        (
+            claim("c", storage_class="fast"),
+            (storage_class("fast", volumeBindingMode="Immediate"),),
+            "make the StorageClass fast anew, with volumeBindingMode: WaitForFirstConsumer: "
+            "nobody binds its claims at once here",
+        ),
+        (
+            claim("c"),
+            (),
+            "give the PersistentVolumeClaim c a class with volumeBindingMode: WaitForFirstConsumer: "
+            "nobody binds claims without one here",
+        ),
+        (
+            claim("c", volumeName="v"),
+            (volume("v"),),
+            "bind the PersistentVolumeClaim c to v, which it names: nobody does that here",
+        ),
+    ],
+    ids=["no such class", "Immediate", "without a class", "pre-bound"],
+)
+def test_a_claim_that_nobody_binds(asked: PersistentVolumeClaim, there: Sequence[Object], remedy: str) -> None:
+    question = make_pod("a").claim("c"), THREE[:1]
+    assert remedies(*question, objects=(asked, *there)) == [f"{remedy} -> n0"]
+    found = explained(*question, node="n0", objects=(asked, *there)).asked
+    assert found is not None
+    (details,) = [each.details for each in found.objections if each.plugin == "VolumeBinding"]
+    assert details == [f"pod has unbound immediate PersistentVolumeClaims: {remedy}"]
 
 
 def test_extenders_are_not_asked_but_named() -> None:

@@ -18,9 +18,11 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err, out
 from pinnace.cli.waiting.gone import Doomed, wait_until_gone
-from pinnace.client.errors import Conflict, Exhausted, NotFound, from_status
+from pinnace.client.errors import ApiError, Conflict, Exhausted, NotFound, from_status
 from pinnace.client.resource import delete_request
 
+REMINDER = 10.0
+"""Seconds."""
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
@@ -90,12 +92,12 @@ async def drain(session: Session, node: str, how: How) -> None:
 async def _evict(session: Session, pods: Sequence[Pod], how: How) -> list[Doomed]:
     """Until all are, or the command's time is up. Pods that change while they are looked at (they start, say) are asked for
     again, too."""
-    evicted = []
+    evicted, refusals = [], _Refusals()
     left = list(pods)
     for pod in left:
         err(f"evicting pod {pod.metadata.namespace}/{pod.metadata.name}")
     while left:
-        session.waiting_for = f"{len(left)} of {len(pods)} pods to be evicted"
+        session.waiting_for = f"{len(left)} of {len(pods)} pods to be evicted{refusals.latest}"
         refused, wait = [], 0.0
         for start in range(0, len(left), BATCH):
             batch = left[start : start + BATCH]
@@ -108,14 +110,35 @@ async def _evict(session: Session, pods: Sequence[Pod], how: How) -> list[Doomed
                 elif isinstance(error, Exhausted | Conflict) and error.retry_after is not None:
                     refused.append(pod)
                     wait = max(wait, error.retry_after)
-                    where = f'pods/"{metadata.name}" -n "{metadata.namespace}"'
-                    err(f"error when evicting {where} (will retry after {error.retry_after:g}s): {error.message}")
+                    refusals.tell(pod, error)
                 elif not isinstance(error, NotFound) and error.reason != "UIDMismatch":
                     raise error
         left = refused
         if left:
             await asyncio.sleep(wait)
     return evicted
+
+
+class _Refusals:
+    """Tells of each pod why it may not go yet: again when it is for another reason, or after REMINDER."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[str, float]] = {}
+        """What was told of a pod, and when, by uid."""
+        self.latest = ""
+        """To be put behind what is waited for."""
+
+    def tell(self, pod: Pod, error: ApiError) -> None:
+        metadata, now = pod.metadata, asyncio.get_running_loop().time()
+        cause = dict(error.metadata).get("cause", "")
+        why = f"{error.message} {cause}".rstrip()
+        if cause:
+            self.latest = f": {cause.rstrip('.')} (`pinnace get pdb -n {metadata.namespace}` shows what it allows)"
+        said, since = self._told.get(metadata.uid, ("", now))
+        if why != said or now - since >= REMINDER:
+            self._told[metadata.uid] = why, now
+            where = f'pods/"{metadata.name}" -n "{metadata.namespace}"'
+            err(f"error when evicting {where} (will retry after {error.retry_after:g}s): {why}")
 
 
 def _eviction(pod: Pod, how: How) -> Eviction:

@@ -97,7 +97,7 @@ async def test_drain_waits_for_budgets_and_takes_nothing_that_would_be_lost(pinn
         assert await running.line() == "node/n1 cordoned"
         while "will retry after" not in (line := await running.error()):
             assert line.startswith("evicting pod default/")
-        assert line.endswith("Cannot evict pod as it would violate the pod's disruption budget.")
+        assert "violate the pod's disruption budget. The disruption budget b needs " in line
         assert len((await client.pods.list("default", labels="app=web")).items) == 1
         budget = await client.of(POD_DISRUPTION_BUDGETS).get("b", "default")
         budget.status.disruptionsAllowed = 1

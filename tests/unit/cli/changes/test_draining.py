@@ -11,7 +11,7 @@ from apiserver.registry.errors import contended
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS
-from pinnace.api.status import encode
+from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.cli.changes import draining
 from pinnace.cli.changes.draining import MIRROR_ANNOTATION, How, drain, sort_out
@@ -64,10 +64,17 @@ def test_what_has_ended_may_go() -> None:
 
 async def test_a_pod_that_changes_while_it_is_evicted_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pod, outcomes = owned("a").node("n").build(), [[BatchItem(error=encode(contended(PODS, "a")))], [BatchItem()]]
+    session, gone = session_of(monkeypatch, [pod], outcomes)
+    await drain(session, "n", How())
+    assert ([each.name for each in gone], outcomes) == (["a"], [])
+
+
+def session_of(monkeypatch: pytest.MonkeyPatch, pods: list[Pod], outcomes: list[list[BatchItem]]) -> tuple[Any, list[Doomed]]:
+    """With the answers to evictions, which are taken from `outcomes`, and what is waited for. No time passes."""
     gone: list[Doomed] = []
 
     async def listed(**selected: str) -> Listing[Pod]:
-        return Listing([pod], 1)
+        return Listing(pods, 1)
 
     async def evict_batch(evictions: Sequence[Eviction]) -> list[BatchItem]:
         return outcomes.pop(0)
@@ -81,8 +88,31 @@ async def test_a_pod_that_changes_while_it_is_evicted_is_asked_for_again(monkeyp
     monkeypatch.setattr(draining, "wait_until_gone", wait_until_gone)
     monkeypatch.setattr(draining.asyncio, "sleep", at_once)
     session: Any = SimpleNamespace(client=SimpleNamespace(pods=SimpleNamespace(list=listed, evict_batch=evict_batch)))
+    return session, gone
+
+
+async def test_a_budget_in_the_way_is_named_and_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(needs: int) -> list[BatchItem]:
+        facts = (("cause", f"The disruption budget web needs {needs} healthy pods and has 1 currently"),)
+        no = Refusal(Code.RESOURCE_EXHAUSTED, "TooManyRequests", "Cannot evict.", retry_after=0.5, metadata=facts)
+        return [BatchItem(error=encode(no))]
+
+    pod = owned("a").node("n").build()
+    session, _ = session_of(monkeypatch, [pod], [refused(1), refused(1), refused(2), refused(2), [BatchItem()]])
     await drain(session, "n", How())
-    assert ([each.name for each in gone], outcomes) == (["a"], [])
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error when evicting")]
+    assert said == [
+        'error when evicting pods/"a" -n "default" (will retry after 0.5s): Cannot evict. '
+        f"The disruption budget web needs {needs} healthy pods and has 1 currently"
+        for needs in (1, 2)
+    ]
+    assert "disruption budget web" in session.waiting_for and "`pinnace get pdb -n default`" in session.waiting_for
+    monkeypatch.setattr(draining, "REMINDER", 0.0)
+    session, _ = session_of(monkeypatch, [pod], [refused(1), refused(1), [BatchItem()]])
+    await drain(session, "n", How())
+    assert capsys.readouterr().err.count("error when evicting") == 2
 
 
 async def test_no_node_is_emptied_when_one_of_them_is_not_there() -> None:

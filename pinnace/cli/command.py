@@ -18,6 +18,7 @@ import click
 
 from pinnace.cli.outcomes import ReaderGone, usage
 from pinnace.cli.settings import Settings, as_text, global_options
+from pinnace.cli.unsupported import flag_hint
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -39,6 +40,8 @@ class Verb(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args if ctx.resilient_parsing else list(self._plain(ctx, args)))
+        except click.NoSuchOption as error:
+            raise _without(error, ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # not all of click's errors know whose usage they are about
             raise
@@ -90,6 +93,13 @@ class Verb(click.Command):
                     formatter.write_dl(records)
 
 
+def _without(error: click.NoSuchOption, ctx: click.Context) -> Exception:
+    """What to raise for a flag that is not there: a hint where it is one of kubectl's, and not click's guess."""
+    path = ctx.command_path
+    hint = flag_hint(path.partition(" ")[2], error.option_name)
+    return usage(f"`{path}` has no {error.option_name} (yet)", hint=hint) if hint else error
+
+
 def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Callable[..., Any]], Verb]:
     """Decorator: makes a function with click's arguments and options the command `name`. The docstring is the help text, its
     first line the summary. `examples`: lines of shell, with comments."""
@@ -134,6 +144,12 @@ class LazyGroup(click.Group):
         self._package = package
         self._sections = sections
         self._unsupported = unsupported
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _without(error, ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb for verbs in self._sections.values() for verb in verbs]

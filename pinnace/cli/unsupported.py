@@ -1,4 +1,6 @@
-"""The verbs of kubectl that pinnace does not have, and the nearest way to what they do."""
+"""The verbs and flags of kubectl that pinnace does not have, and the nearest way to what they do."""
+
+from collections.abc import Mapping
 
 _SIMULATED = "`pinnace exec POD -- COMMAND` runs a command in a container, where these are processes and not simulated"
 _APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
@@ -24,3 +26,77 @@ UNSUPPORTED = {
     "run": "`pinnace create deployment NAME --image IMAGE`, or a manifest of kind Pod and `pinnace apply -f FILE`",
 }
 """Each with a hint."""
+
+_CONTEXT = "--context names a context, which has it: `pinnace config --help`"
+_WHO = "a certificate says who you are; `pinnace auth can-i VERB KIND --as USER` says what others may"
+_OBJECTS = "name the objects, as in deployment/web, or select them with -l"
+_KUSTOMIZE = "`kustomize build DIR | pinnace apply -f -`"
+_NOTHING = "leave it out: it would change nothing here"
+_MERGED = "`pinnace apply` merges three ways: it sets what the manifest says, and leaves alone what only others have set"
+_LABELS = "`pinnace get KIND NAME --show-labels` shows them"
+
+_OF_ANY = {
+    "--allow-missing-template-keys": "leave it out: what is not there is empty",
+    "--as": _WHO,
+    "--as-group": _WHO,
+    "--as-uid": _WHO,
+    "--certificate-authority": _CONTEXT,
+    "--chunk-size": _NOTHING,
+    "--client-certificate": _CONTEXT,
+    "--client-key": _CONTEXT,
+    "--cluster": _CONTEXT,
+    "--dry-run": "`pinnace apply -f FILE --dry-run=server` and `pinnace diff -f FILE` say what would become of a manifest",
+    "--field-manager": _NOTHING,
+    "--filename": _OBJECTS,
+    "--insecure-skip-tls-verify": _CONTEXT,
+    "--kubeconfig": "the environment variable PINNACE_CONFIG names the file",
+    "--kustomize": _KUSTOMIZE,
+    "--raw": "the API is gRPC, not HTTP; -o json prints what a client would be given",
+    "--record": "`pinnace annotate KIND/NAME kubernetes.io/change-cause=TEXT`",
+    "--request-timeout": "--timeout is for the whole command",
+    "--template": "-o jsonpath=TEMPLATE",
+    "--tls-server-name": _CONTEXT,
+    "--token": _WHO,
+    "--user": _CONTEXT,
+    "-f": _OBJECTS,
+    "-k": _KUSTOMIZE,
+    "-s": "--server HOST:PORT",
+}
+FLAGS: Mapping[str, Mapping[str, str]] = {
+    "annotate": {"--list": "`pinnace get KIND NAME -o jsonpath={.metadata.annotations}` shows them"},
+    "apply": {
+        "--force": "`pinnace delete -f FILE`, and apply it then",
+        "--force-conflicts": _MERGED,
+        "--output": "`pinnace get -o yaml` shows it afterwards",
+        "--prune": "`pinnace delete` what the manifests no longer have: by name, or with -l",
+        "--selector": "it takes all that is in the manifests",
+        "--server-side": _MERGED,
+        "--wait": "`pinnace wait` waits until objects are as wanted",
+        "-l": "it takes all that is in the manifests",
+        "-o": "`pinnace get -o yaml` shows it afterwards",
+    },
+    "create deployment": {"--port": "write a manifest: --dry-run=client -o yaml prints one to begin with"},
+    "delete": {"--dry-run": "`pinnace get` with the same names or selectors shows what there is to delete"},
+    "describe": {"--show-events": "`pinnace get -o yaml` shows an object without its events"},
+    "diff": {"--force-conflicts": _MERGED, "--server-side": _MERGED},
+    "drain": {
+        "--disable-eviction": "`pinnace delete pods -A --field-selector spec.nodeName=NODE` asks no disruption budget",
+        "--dry-run": "`pinnace get pods -A --field-selector spec.nodeName=NODE` shows what there is to evict",
+        "--skip-wait-for-delete-timeout": _NOTHING,
+    },
+    "get": {
+        "--ignore-not-found": "what is not there ends with exit code 3",
+        "--output-watch-events": "`pinnace get KIND -w -o json` has the deletionTimestamp of what goes",
+        "--server-print": _NOTHING,
+        "--show-kind": "kinds are shown where there are several, as in pods,nodes",
+        "--watch-only": "-w shows what there is first",
+    },
+    "label": {"--list": _LABELS},
+    "rollout undo": {"--dry-run": "`pinnace rollout history deployment/NAME --revision N` shows what would come back"},
+}
+"""By the words of a verb."""
+
+
+def flag_hint(verb: str, flag: str) -> str:
+    """What to do instead of a flag of kubectl's; empty where that is not known. `verb`: "rollout undo"."""
+    return FLAGS.get(verb, {}).get(flag) or _OF_ANY.get(flag, "")

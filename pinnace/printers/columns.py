@@ -39,12 +39,20 @@ class View:
     wide: bool = False
     namespace: bool = False
     labels: bool = False
+    label_columns: tuple[str, ...] = ()
+    """Labels that have a column each."""
     prefix: str = ""
     """Put before each name: "pod/" where a table is one of several kinds."""
 
+    @property
+    def with_metadata(self) -> bool:
+        """Does it show more than a kind's own columns?"""
+        return self.namespace or self.labels or bool(self.label_columns)
+
     def headers(self, columns: Headed) -> tuple[str, ...]:
         own = columns.headers + (columns.wide if self.wide else ())
-        return ("NAMESPACE",) * self.namespace + own + ("LABELS",) * self.labels
+        chosen = tuple(key.rpartition("/")[2].upper() for key in self.label_columns)
+        return ("NAMESPACE",) * self.namespace + own + chosen + ("LABELS",) * self.labels
 
     def row(self, columns: Columns[T], obj: T, now: float) -> list[str]:
         return self.frame(columns, columns.row(obj, now), obj.metadata)
@@ -57,6 +65,7 @@ class View:
             cells[at] = self.prefix + cells[at]
         if self.namespace:
             cells.insert(0, metadata.namespace)
+        cells += [metadata.labels.get(key) or NONE for key in self.label_columns]
         if self.labels:
             cells.append(format_labels(metadata.labels) or NONE)
         return cells

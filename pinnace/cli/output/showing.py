@@ -65,7 +65,7 @@ async def _table(session: Session, query: Query, target: Target, style: Style) -
     if target.names or style.order or COLUMNS[target.resource.plural].order is not None:
         objs = await _fetch(session, query, target, style)
         return style.table(target).render(objs, time.time(), as_given=style.order is not None) if objs else ""
-    table = await fetch_table(session, query, target, metadata=view.namespace or view.labels)
+    table = await fetch_table(session, query, target, metadata=view.with_metadata)
     return printed(table, view, headers=style.headers) if table.rows else ""
 
 

@@ -36,6 +36,7 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
 @click.option(
     "--grace-period", type=click.IntRange(0, options.MOST), metavar="SECONDS", help="Time for pods to stop; 0 removes at once."
 )
+@click.option("--force", is_flag=True, help="The same as --grace-period 0.")
 @click.option("--now", is_flag=True, help="The same as --grace-period 1.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Return once the objects are gone.")
 @click.option(
@@ -56,6 +57,7 @@ def delete(
     field_selector: str,
     every: bool,
     grace_period: int | None,
+    force: bool,
     now: bool,
     wait: bool,
     cascade: str,
@@ -67,7 +69,10 @@ def delete(
     """
     if now and grace_period is not None:
         raise usage("--now and --grace-period exclude one another")
-    how = How(1 if now else grace_period, ignore_not_found, wait, cascade.capitalize())
+    grace = 1 if now else grace_period
+    if force and grace:
+        raise usage("--force and a grace period exclude one another", hint="--force removes at once")
+    how = How(0 if force else grace, ignore_not_found, wait, cascade.capitalize())
     selected = bool(selector or field_selector or every)
     if filenames:
         if what or selected:

@@ -24,6 +24,7 @@ from pinnace.printers.columns import View
         pinnace get pod a -o yaml                   # one object, all of it
         pinnace get pods,nodes                      # several kinds
         pinnace get all                             # pods, services, deployments, replica sets and jobs
+        pinnace get nodes -L topology.kubernetes.io/zone
         pinnace get pods,nodes -l app=web -w        # what there is, then every change
         pinnace get pods --field-selector spec.nodeName=node-0 -o name
         pinnace get pods -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
@@ -39,6 +40,9 @@ from pinnace.printers.columns import View
 @click.option("-o", "--output", metavar=OUTPUTS, help="How to show the objects.")
 @click.option("--sort-by", default="", metavar="PATH", help="Sort by the field at this path, such as .status.startTime.")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
+@click.option(
+    "-L", "--label-columns", multiple=True, metavar="LABEL[,...]", help="A column with the value of a label. May be repeated."
+)
 @click.option("--show-labels", is_flag=True, help="A column with the labels.")
 @click.option("--no-headers", is_flag=True, help="No line of column names.")
 def get(
@@ -51,6 +55,7 @@ def get(
     output: str | None,
     sort_by: str,
     watch: bool,
+    label_columns: tuple[str, ...],
     show_labels: bool,
     no_headers: bool,
 ) -> None:
@@ -64,7 +69,8 @@ def get(
     sc, svc, pdb, quota, limits, rs, deploy) work too.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
-    view = View(wide=output == "wide", labels=show_labels)
+    keys = tuple(key for each in label_columns for key in each.split(",") if key)
+    view = View(wide=output == "wide", labels=show_labels, label_columns=keys)
     order = _order(sort_by)
     style = Style(format=chosen(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
     if watch and order:

@@ -31,6 +31,11 @@ async def test_get_as_tables(pinnace: Commands, client: Client) -> None:
     done = await pinnace("get", "pods,nodes", "--show-labels")
     assert done.lines[1].startswith("pod/a ") and done.lines[1].endswith("app=web")
     assert done.lines[2] == "" and done.lines[4].startswith("node/n ")
+    done = await pinnace("get", "pods", "-L", "app,example.com/tier", "-L", "zone")
+    assert done.lines[0].split()[-4:] == ["AGE", "APP", "TIER", "ZONE"]
+    assert done.lines[1].split()[-3:] == ["web", "<none>", "<none>"]
+    everything = await pinnace("get", "all")
+    assert everything.lines[1].startswith("pod/a ") and "node/n" not in everything.out
     assert (await pinnace("get", "pods", "-l", "app=web", "-o", "name", "-A")).lines == ["pod/a"]
     assert (await pinnace("get", "pods", "--field-selector", "metadata.name!=a", "-o", "name", "-A")).lines == ["pod/b"]
     assert (await pinnace("-n", "kube-system", "get", "pods", "-o", "name")).lines == ["pod/b"]
@@ -231,7 +236,7 @@ async def test_delete_waits_for_what_takes_its_time(pinnace: Commands, client: C
         await client.pods.delete("a", "default", grace=0)
         await client.pods.create(make_pod("a").req(cpu="1").new())  # a namesake is not the one that it waits for
         assert (await waiting.end()).code == 0
-    assert (await pinnace("delete", "pod", "a", "--grace-period", "0")).code == 0
+    assert (await pinnace("delete", "pod", "a", "--force", "--grace-period=0")).code == 0
 
 
 async def test_add_nodes(pinnace: Commands, client: Client) -> None:

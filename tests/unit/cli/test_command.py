@@ -12,7 +12,7 @@ from pinnace.api.resources import ALL
 from pinnace.cli.command import module_of, verb
 from pinnace.cli.main import SECTIONS, cli, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.unsupported import UNSUPPORTED
+from pinnace.cli.unsupported import FLAGS, UNSUPPORTED
 from pinnace.cli.verbs.node import node
 
 VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
@@ -57,6 +57,13 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["create", "secret", "generic", "s", "--from-literal=a=b"], "error: pinnace has no Secrets"),
         (["create", "token", "me", "--duration", "1h"], "error: pinnace has no TokenRequests"),
         (["create", "xyzzy", "me"], 'error: unknown resource "xyzzy"'),
+        (["apply", "--prune", "-f", "x"], "error: `pinnace apply` has no --prune (yet)"),
+        (["scale", "-f", "web.yaml", "--replicas", "1"], "error: `pinnace scale` has no -f (yet)"),
+        (["get", "pods", "--as=me"], "error: `pinnace get` has no --as (yet)"),
+        (["--kubeconfig", "x", "get", "pods"], "error: `pinnace` has no --kubeconfig (yet)"),
+        (["rollout", "undo", "deployment/web", "--dry-run=server"], "error: `pinnace rollout undo` has no --dry-run (yet)"),
+        (["delete", "pod", "a", "--force", "--grace-period", "5"], "error: --force and a grace period exclude one another"),
+        (["delete", "pod", "a", "--force", "--now"], "error: --force and a grace period exclude one another"),
     ],
 )
 def test_mistakes_are_one_line_and_a_hint(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,6 +181,17 @@ KUBECTL = """
 def test_what_pinnace_lacks_is_not_there() -> None:
     assert not set(UNSUPPORTED) & set(VERBS)
     assert set(KUBECTL.split()) <= {*UNSUPPORTED, *VERBS}, "who types one of kubectl's is told what to do instead"
+
+
+def test_flags_that_pinnace_lacks_are_not_there() -> None:
+    for words, flags in FLAGS.items():
+        command: click.Command = cli
+        for word in words.split():
+            assert isinstance(command, click.Group)
+            found = command.get_command(click.Context(command), word)
+            assert found is not None
+            command = found
+        assert not set(flags) & {name for param in command.params for name in param.opts}, words
 
 
 def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ doctor/         what a cluster and this client need, and whether it is there
 local/          what the verbs of local clusters share
 terminal/       the standard streams, and what is drawn on a terminal
 
-main.py         the entry point: all verbs by name; unsupported.py: those of kubectl that are not there, and flags
+entry.py        where the program begins: quiet about an interrupt while the rest is imported
+main.py         all verbs by name; unsupported.py: those of kubectl that are not there, and flags
 command.py      what a verb is: flags, help, loading it
 settings.py     the flags of every verb; options.py: those of several
 session.py      one command's connection, and its deadline

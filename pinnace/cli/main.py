@@ -1,4 +1,4 @@
-"""`pinnace`: the entry point. Finds the verb, runs it, and turns however it ends into an exit code."""
+"""`pinnace`: finds the verb, runs it, and turns however it ends into an exit code."""
 
 import os
 import sys

@@ -1,19 +1,15 @@
 """Finding the server: where it is said to be, and whether anybody answers there. Needs no gRPC, and so is quick."""
 
 import asyncio
-import os
-import re
-import ssl
 from contextlib import suppress
-from dataclasses import dataclass
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.config import ClientConfig, load
+from pinnace.client.diagnosis import probe
 from pinnace.client.kubeconfig import HINT, ConfigError
 from pinnace.runtime.tls import TlsFiles
 
-CONNECT_TIMEOUT = 2.0
 CERTIFICATES = (
     "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`; "
     "`pinnace doctor` looks into those that there are"
@@ -39,7 +35,7 @@ async def reach(config: ClientConfig) -> None:
         secure = config.tls.context() if config.tls is not None else None
     except OSError as error:
         raise Failure(f"the certificates cannot be used: {error}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
-    attempts = [asyncio.ensure_future(_accepts(endpoint, secure)) for endpoint in endpoints]
+    attempts = [asyncio.ensure_future(probe(endpoint, secure)) for endpoint in endpoints]
     try:
         for attempt in asyncio.as_completed(attempts):
             if await attempt is None:
@@ -80,46 +76,3 @@ def _way_out(config: ClientConfig) -> str:
         return HINT
     where = "" if data_dir == default_data_dir() else f" --data-dir {data_dir}"
     return f"start its processes again with `pinnace restart{where}`; `pinnace status{where}` shows which run"
-
-
-@dataclass(frozen=True, slots=True)
-class _Trouble:
-    """Why there is no connection. `distrust`: somebody listens, but one of the two does not like the other's certificate."""
-
-    what: str
-    distrust: bool = False
-
-
-async def _accepts(endpoint: str, secure: ssl.SSLContext | None) -> _Trouble | None:
-    """None, or why there is no connection. A server speaks first: so we hear what it has against our certificate, too."""
-    host, _, port = endpoint.rpartition(":")
-    connected = False
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=secure)
-            connected = True
-            try:
-                if not await reader.read(1):
-                    shown = "it does not trust our certificate" if secure else "it wants TLS"
-                    return _Trouble(f"it hangs up: {shown}", distrust=True)
-            finally:
-                writer.transport.abort()
-    except TimeoutError:
-        plain = connected and not secure
-        return _Trouble(f"no answer{' without TLS' if plain else ''} in {CONNECT_TIMEOUT:.0f} s", distrust=plain)
-    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
-        return _Trouble("no such host")
-    except OSError as error:
-        return _Trouble(_why(error), distrust=isinstance(error, ssl.SSLError))
-    return None
-
-
-def _why(error: OSError) -> str:
-    """ "connection refused": what the operating system says, whichever of the host's addresses were tried; or why there is no
-    trust."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).lower().replace("_", " ")
-    number = re.search(r"\[Errno (\d+)\]", str(error))
-    return (os.strerror(int(number[1])) if number else error.strerror or str(error)).lower()

@@ -27,6 +27,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_bef
 from pinnace.api import fences
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wellknown import REQUEST_ID_KEY
+from pinnace.client.diagnosis import Diagnosis
 from pinnace.client.errors import (
     ApiError,
     OutcomeUnknown,
@@ -74,6 +75,7 @@ class Connection:
         self._tls = Renewed(tls) if tls is not None else None
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._metadata = metadata
+        self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
         self._closed = False
@@ -142,6 +144,7 @@ class Connection:
     async def close(self) -> None:
         """Cancels the calls that are under way."""
         self._closed = True
+        self._diagnosis.close()
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
     def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError:
@@ -167,12 +170,15 @@ class Connection:
                 await self._look_up()
             for _ in self._peers:
                 peer = self._peers[self._current]
-                if peer.endpoint not in ignorant and await peer.connect():
-                    return peer
+                if peer.endpoint not in ignorant:
+                    if await peer.connect():
+                        self._diagnosis.over()
+                        return peer
+                    self._diagnosis.failed()
                 self.move_on(peer)
         if ignorant:
             raise unimplemented(method, ignorant)
-        raise unavailable(f"cannot connect to the API server at {', '.join(self._endpoints)}")
+        raise unavailable(f"cannot connect to the API server at {self._diagnosis.servers}")
 
     async def _look_up(self) -> None:
         """Learns which addresses the endpoints stand for now. Servers that are still among them keep their channels."""
@@ -201,7 +207,7 @@ class Connection:
         except TimeoutError:
             if ignorant:
                 raise unimplemented(method, ignorant) from None
-            raise timed_out(f"no connection to the API server at {', '.join(self._endpoints)} in time") from None
+            raise timed_out(f"no connection to the API server at {self._diagnosis.servers} in time") from None
         metadata = self._metadata
         if fence is not None:
             leader = fence()

@@ -23,11 +23,12 @@ from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.supervise import QUIET
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds between complaints about informers that are not up to date."""
+"""Seconds for which informers may be behind before it is told."""
 
 
 class Informed(Protocol):
@@ -88,12 +89,14 @@ class Standby:
 
     async def run(self) -> None:
         """Until cancelled or resigned. Raises what `lead` raises."""
+        patience = PATIENCE
         async with self._terms:
             while not self._informers.synced:
                 try:
-                    await self._informers.wait_synced(PATIENCE)
+                    await self._informers.wait_synced(patience)
                 except TimeoutError as error:
                     log.warning("cannot stand for election yet: %s", error)
+                    patience = QUIET
             await self._candidate.run()
 
     async def resign(self) -> None:

@@ -1,6 +1,8 @@
-"""The one supervised loop: it owns backoff, jitter and the log line of every activity that must go on after a failure.
+"""The one supervised loop: it owns backoff, jitter and the log lines of every activity that must go on after a failure.
 
 Errors that are named as expected are retried; any other is a bug and ends the process through its task group, loudly.
+
+A failure is told when it is new, and then every QUIET seconds, with how often it was met; so is, once, that all is well again.
 """
 
 import asyncio
@@ -11,6 +13,11 @@ from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
+
+QUIET = 30.0
+"""Seconds for which a failure that was told is only counted; and without any, after which all is well again."""
+KINDS = 10
+"""Failures of one loop that are told apart."""
 
 
 async def supervise(
@@ -27,19 +34,65 @@ async def supervise(
     An attempt that lasted `healthy_after` seconds resets the backoff.
     """
     backoff = backoff or Backoff()
-    while True:
-        started = clock.monotonic()
-        try:
-            await attempt()
-            backoff.reset()
-        except retry_on as error:
-            if clock.monotonic() - started >= healthy_after:
+    account = _Account(name, clock)
+    try:
+        while True:
+            started = clock.monotonic()
+            try:
+                await attempt()
                 backoff.reset()
-            delay = backoff.next()
-            log.warning("%s: %s; again in %.2f s", name, describe(error), delay)
-            await clock.sleep(delay)
-        else:
-            await asyncio.sleep(0)
+            except retry_on as error:
+                if clock.monotonic() - started >= healthy_after:
+                    backoff.reset()
+                delay = backoff.next()
+                account.failed(describe(error), delay)
+                await clock.sleep(delay)
+            else:
+                await asyncio.sleep(0)
+    finally:
+        account.close()
+
+
+class _Account:
+    """Of the failures of one loop, from the first one until all is well."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._failures = 0
+        self._first = self._last = 0.0
+        self._told: dict[str, tuple[float, int]] = {}  # when, and how often it was met since
+        self._recovery: asyncio.Task[None] | None = None
+
+    def failed(self, what: str, delay: float) -> None:
+        self._last = self._clock.monotonic()
+        self._first = self._first if self._failures else self._last
+        self._failures += 1
+        if self._recovery is None:
+            self._recovery = asyncio.create_task(self._recover())
+        told, times = self._told.pop(what, (None, 0))
+        if told is not None and self._last - told < QUIET:
+            self._told[what] = told, times + 1
+            return
+        often = f"{times + 1} more times in {self._last - told:.0f} s, " if told is not None else ""
+        log.warning("%s: %s; %sagain in %.2f s", self._name, what, often, delay)
+        self._told[what] = self._last, 0
+        if len(self._told) > KINDS:
+            del self._told[next(iter(self._told))]
+
+    async def _recover(self) -> None:
+        while (remaining := self._last + QUIET - self._clock.monotonic()) > 0.0:
+            await self._clock.sleep(remaining)
+        if self._failures > 1:  # of a single one nothing was withheld
+            lasted = self._last - self._first
+            log.info("%s: no failure for %.0f s, after %d in %.0f s", self._name, QUIET, self._failures, lasted)
+        self._failures = 0
+        self._told.clear()
+        self._recovery = None
+
+    def close(self) -> None:
+        if self._recovery is not None:
+            self._recovery.cancel()
 
 
 def describe(error: BaseException) -> str:

@@ -7,8 +7,8 @@ from pinnace.pki import Subject
 from pinnace.pki.folder import Folder, Wanted
 
 
-def certificates(path: Path, *hosts: str) -> Folder:
-    """A folder with a CA, and of it: `server`, found at the hosts, and `client`."""
+def certificates(path: Path, *hosts: str, made: datetime | None = None) -> Folder:
+    """A folder with a CA, and of it: `server`, found at the hosts, and `client`. `made`: when; None: now."""
     folder = Folder(path)
-    folder.provide([Wanted("server", Subject("server"), hosts), Wanted("client", Subject("client"))], datetime.now(UTC))
+    folder.provide([Wanted("server", Subject("server"), hosts), Wanted("client", Subject("client"))], made or datetime.now(UTC))
     return folder

@@ -1,6 +1,7 @@
 """What a call does when servers fail it: what is repeated, what is not, and where."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.pods_pb2 import CreatePodRequest, Fence
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
-from pinnace.client import errors
+from pinnace.client import diagnosis, errors
 from pinnace.client.connection import Connection
 from pinnace.client.peer import Peer, addresses
 from tests.unit.client.conftest import Connect, Serve
@@ -66,6 +67,34 @@ async def test_fails_when_no_server_can_be_reached(connect: Connect, free_port: 
     connection = connect(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}")
     with pytest.raises(errors.Unavailable, match="cannot connect to the API server at 127"):
         await get(connection, timeout=0.3)
+
+
+async def test_says_why_no_server_can_be_reached(
+    connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "AFTER", 0.1)
+    monkeypatch.setattr(diagnosis, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        refusing, silent = f"127.0.0.1:{free_port()}", "{}:{}".format(*mute.getsockname())
+        with pytest.raises(errors.Unavailable) as caught:
+            await get(connect(refusing, silent), timeout=3.0)
+    assert f"the API server at {refusing} (connection refused), {silent} (no answer without TLS in 0 s)" in str(caught.value)
+
+
+async def test_what_was_wrong_is_not_told_of_the_next_failure(
+    connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "AFTER", 0.1)
+    address = f"127.0.0.1:{free_port()}"
+    connection = connect(address)
+    with pytest.raises(errors.Unavailable, match="connection refused"):
+        await get(connection, timeout=1.0)
+    server = await FakeServer().start(address)
+    answering(server)
+    await get(connection)
+    await server.stop()
+    with pytest.raises(errors.Unavailable, match=f"at {address}( in time)?$"):
+        await get(connection, timeout=0.05)
 
 
 async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect: Connect) -> None:

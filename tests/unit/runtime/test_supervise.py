@@ -1,0 +1,103 @@
+"""What the log is told of a loop that fails: enough to see what is wrong, and not the same without end."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.supervise import QUIET, supervise
+from tests.clock import FakeClock
+
+
+class Trouble(Exception):
+    pass
+
+
+class Loop:
+    """Fails with what `trouble` says, and otherwise runs until the clock has moved on by an hour."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.trouble: Callable[[int], str] | None = None
+        self.failures = 0
+        self._clock = clock
+
+    async def attempt(self) -> None:
+        if self.trouble is not None:
+            self.failures += 1
+            raise Trouble(self.trouble(self.failures))
+        await self._clock.sleep(3600.0)
+
+
+@asynccontextmanager
+async def supervised(loop: Loop, clock: FakeClock) -> AsyncIterator[None]:
+    running = supervise("loop", loop.attempt, retry_on=(Trouble,), backoff=Backoff(maximum=0.5), clock=clock)
+    task = asyncio.create_task(running)
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_unchanged_failure_is_told_once_and_then_counted(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    loop = Loop(clock)
+    loop.trouble = lambda _: "no server"
+    async with supervised(loop, clock):
+        await clock.advance(QUIET - 1.0)
+        assert loop.failures > 50
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert caplog.messages[0].startswith("loop: Trouble: no server; again in 0.0")
+        await clock.advance(2.0)
+    assert len(caplog.messages) == 2
+    counted = int(caplog.messages[1].removeprefix("loop: Trouble: no server; ").split()[0])
+    assert 50 < counted <= loop.failures and f"{counted} more times in 30 s" in caplog.messages[1]
+
+
+async def test_failures_that_take_turns_are_each_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    loop = Loop(clock)
+    loop.trouble = lambda number: ("no server", "no answer")[number % 2]
+    async with supervised(loop, clock):
+        await clock.advance(QUIET - 1.0)
+    assert len(caplog.messages) == 2
+
+
+async def test_that_all_is_well_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = FakeClock()
+    loop = Loop(clock)
+    loop.trouble = lambda _: "no server"
+    async with supervised(loop, clock):
+        await clock.advance(10.0)
+        loop.trouble = None
+        await clock.advance(QUIET + 1.0)
+        assert caplog.messages[1:] == [f"loop: no failure for 30 s, after {loop.failures} in 10 s"]
+        await clock.advance(3 * QUIET)
+        assert len(caplog.messages) == 2
+
+
+async def test_what_fails_once_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = FakeClock()
+    loop = Loop(clock)
+    loop.trouble = lambda _: "no server"
+    async with supervised(loop, clock):
+        await clock.advance(0.0)
+        loop.trouble = None
+        await clock.advance(2 * QUIET)
+    assert len(caplog.messages) == loop.failures == 1
+
+
+async def test_after_it_was_well_the_same_failure_is_told_anew(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    loop = Loop(clock)
+    loop.trouble = lambda _: "no server"
+    async with supervised(loop, clock):
+        await clock.advance(1.0)
+        loop.trouble = None
+        await clock.advance(QUIET + 3600.0)
+        loop.trouble = lambda _: "no server"
+        await clock.advance(3600.0)
+    assert len(caplog.messages) > 1 and not any("more times" in message for message in caplog.messages[:2])

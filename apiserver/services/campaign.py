@@ -70,7 +70,8 @@ class Campaign:
         """Opens or resumes the session, and takes over the key if the candidate holds it."""
         opening = self._opening
         if opening.forsaken:
-            await self._leadership.delete_forsaken(opening.forsaken)
+            ago = opening.forsaken_ago_ms / 1000 if opening.HasField("forsaken_ago_ms") else None
+            await self._leadership.delete_forsaken(opening.forsaken, ago)
         record = await self._leadership.find(opening.session) if opening.session else None
         if opening.token and (record is None or record.create_revision != opening.token):
             return self._lose("leadership has ended meanwhile")

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import TypeGuard
 
 from apiserver.services.contest import Contest, Held, election_of, term_of
-from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog
+from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog, ended
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, Storage, StorageError, Write
 from pinnace.api.elections_pb2 import Election, Nomination, Term
@@ -113,18 +113,19 @@ class Leadership:
         held, self.held = self.held, None
         if held is not None:
             log.info('election "%s": %s with token %d: %s', self._contest.name, self._holder, held.token, why)
-            await self._delete(held, self._term, why)
+            await self._delete(held, ended(self._term, why, self._now()))
 
-    async def delete_forsaken(self, session: int) -> None:
+    async def delete_forsaken(self, session: int, ago: float | None) -> None:
         """Deletes the key of a term that the candidate has stood down from by its own clock: nobody need wait for the lease.
-        Takes as long as `depose`. Raises StorageError when the key cannot be read."""
+        `ago`: seconds since then; None: not known. Takes as long as `depose`. Raises StorageError when the key is not read."""
+        at = to_micro_time(max(self._clock.time() - max(ago or 0.0, 0.0), 0.0))
         record = await self.find(session)
         if record is not None:
-            await self._delete(Held(record.create_revision, record.mod_revision), term_of(record), STOOD_DOWN)
+            over = ended(term_of(record), STOOD_DOWN, at, presumed=ago is None)
+            await self._delete(Held(record.create_revision, record.mod_revision), over)
 
-    async def _delete(self, held: Held, term: Term, why: str) -> None:
-        """Gives up when the lease must have run out anyway."""
-        ended = self._now()
+    async def _delete(self, held: Held, over: Term) -> None:
+        """Gives up when the lease must have run out anyway. `over`: what is noted of the term then."""
         deadline = self._clock.monotonic() + self._ttl
         while self._clock.monotonic() < deadline:
             try:
@@ -136,18 +137,13 @@ class Leadership:
                 await self._clock.sleep(RETRY)
             else:
                 self._contest.vacated(revision)
-                self._note_end(term, why, ended)
+                self._terms.note(over)
                 return
 
     def ran_out(self) -> None:
         """Notes that the term is over if one was held: the key has gone without us, as may be presumed with its lease."""
         if self.held is not None:
-            self._note_end(self._term, RAN_OUT, self._now(), presumed=True)
-
-    def _note_end(self, term: Term, reason: str, ended: MicroTime, *, presumed: bool = False) -> None:
-        over = Term(ended=ended, reason=reason, presumed=presumed)
-        over.MergeFrom(term)
-        self._terms.note(over)
+            self._terms.note(ended(self._term, RAN_OUT, self._now(), presumed=True))
 
     def _now(self) -> MicroTime:
         return to_micro_time(self._clock.time())

@@ -8,9 +8,11 @@ term comes together whatever the order, and noting a thing twice changes nothing
 that somebody saw wins over one that is presumed, and the first of two that were seen over the second.
 
 Does not promise completeness: what is noted while the store is away for longer than PATIENCE, or dies with its server, is lost.
-Of a term whose server died, the next leader's server presumes the end: the lease ran out.
+Of a term whose server died, the next leader's server presumes the end: the lease ran out, when the next term began at the
+latest. How long nobody led before that is not known.
 
-Times are those of the servers' wall clocks; a gap between two terms is as exact as these agree.
+Times are those of the servers' wall clocks; a gap between two terms is as exact as these agree. That of a leader which stood
+down unanswered is when it did, however much later it could say so: it says how long ago that was.
 """
 
 import asyncio
@@ -22,7 +24,9 @@ from itertools import pairwise
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, OutOfSpace, Storage, StorageError, TooLarge, Write
 from pinnace.api.elections_pb2 import Term
+from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.resources import term_key, terms_prefix
+from pinnace.api.times import to_seconds
 from pinnace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -60,17 +64,22 @@ def merge(stored: Term | None, noted: Term) -> Term:
     return merged
 
 
+def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False) -> Term:
+    """The term, over since `at`, though not before it began."""
+    over = Term()
+    over.CopyFrom(term)
+    over.ended.CopyFrom(max(at, term.began, key=to_seconds))
+    over.reason, over.presumed = reason, presumed
+    return over
+
+
 def presume(terms: list[Term], seen: Term) -> list[Term]:
     """The terms before `seen` that nobody has ended, ended as may be presumed: when the next one began, at the latest."""
     terms = sorted([*(term for term in terms if term.token != seen.token), seen], key=lambda term: term.token)
     found = []
     for term, following in pairwise(terms):
         if not term.HasField("ended"):
-            over = Term()
-            over.CopyFrom(term)
-            over.ended.CopyFrom(following.began)
-            over.reason, over.presumed = RAN_OUT, True
-            found.append(over)
+            found.append(ended(term, RAN_OUT, following.began, presumed=True))
     return found
 
 

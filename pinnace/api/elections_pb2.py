@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpinnace/api/elections.proto\x12\npinnace.v1\x1a\x19pinnace/api/meta_v1.proto\"s\n\x08\x45lection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0f\n\x07session\x18\x05 \x01(\x03\"\xaf\x01\n\x04Term\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05\x62\x65gan\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08presumed\x18\x07 \x01(\x08\"&\n\x16\x45lectionHistoryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x17\x45lectionHistoryResponse\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.pinnace.v1.Term\"N\n\nNomination\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x0f\n\x07session\x18\x04 \x01(\x03\"3\n\x17TransferElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\"y\n\x18TransferElectionResponse\x12$\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x14.pinnace.v1.Election\x12#\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x14.pinnace.v1.Election\x12\x12\n\ngap_micros\x18\x03 \x01(\x03\"\"\n\x12GetElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14ListElectionsRequest\"<\n\x15ListElectionsResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.v1.Election\"\xc2\x02\n\x0f\x43\x61mpaignRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32 .pinnace.v1.CampaignRequest.OpenH\x00\x12:\n\theartbeat\x18\x02 \x01(\x0b\x32%.pinnace.v1.CampaignRequest.HeartbeatH\x00\x12\x34\n\x06resign\x18\x03 \x01(\x0b\x32\".pinnace.v1.CampaignRequest.ResignH\x00\x1aZ\n\x04Open\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\x03\x12\r\n\x05token\x18\x04 \x01(\x03\x12\x10\n\x08\x66orsaken\x18\x05 \x01(\x03\x1a\x1d\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x08\n\x06ResignB\x06\n\x04kind\"\xd3\x04\n\x10\x43\x61mpaignResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32#.pinnace.v1.CampaignResponse.OpenedH\x00\x12>\n\theartbeat\x18\x02 \x01(\x0b\x32).pinnace.v1.CampaignResponse.HeartbeatAckH\x00\x12\x37\n\x07\x65lected\x18\x03 \x01(\x0b\x32$.pinnace.v1.CampaignResponse.ElectedH\x00\x12\x39\n\x08observed\x18\x04 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ObservedH\x00\x12\x31\n\x04lost\x18\x05 \x01(\x0b\x32!.pinnace.v1.CampaignResponse.LostH\x00\x12\x39\n\x08resigned\x18\x06 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ResignedH\x00\x1aS\n\x06Opened\x12\x0f\n\x07session\x18\x01 \x01(\x03\x12\x13\n\x0binterval_ms\x18\x02 \x01(\x03\x12\x13\n\x0bvalidity_ms\x18\x03 \x01(\x03\x12\x0e\n\x06\x66\x65nces\x18\x04 \x01(\x08\x1a \n\x0cHeartbeatAck\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x18\n\x07\x45lected\x12\r\n\x05token\x18\x01 \x01(\x03\x1a)\n\x08Observed\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x1a\x16\n\x04Lost\x12\x0e\n\x06reason\x18\x01 \x01(\t\x1a\n\n\x08ResignedB\x06\n\x04kind2\x8b\x03\n\tElections\x12I\n\x08\x43\x61mpaign\x12\x1b.pinnace.v1.CampaignRequest\x1a\x1c.pinnace.v1.CampaignResponse(\x01\x30\x01\x12;\n\x03Get\x12\x1e.pinnace.v1.GetElectionRequest\x1a\x14.pinnace.v1.Election\x12K\n\x04List\x12 .pinnace.v1.ListElectionsRequest\x1a!.pinnace.v1.ListElectionsResponse\x12R\n\x07History\x12\".pinnace.v1.ElectionHistoryRequest\x1a#.pinnace.v1.ElectionHistoryResponse\x12U\n\x08Transfer\x12#.pinnace.v1.TransferElectionRequest\x1a$.pinnace.v1.TransferElectionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpinnace/api/elections.proto\x12\npinnace.v1\x1a\x19pinnace/api/meta_v1.proto\"s\n\x08\x45lection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0f\n\x07session\x18\x05 \x01(\x03\"\xaf\x01\n\x04Term\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05\x62\x65gan\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08presumed\x18\x07 \x01(\x08\"&\n\x16\x45lectionHistoryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x17\x45lectionHistoryResponse\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.pinnace.v1.Term\"N\n\nNomination\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x0f\n\x07session\x18\x04 \x01(\x03\"3\n\x17TransferElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\"y\n\x18TransferElectionResponse\x12$\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x14.pinnace.v1.Election\x12#\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x14.pinnace.v1.Election\x12\x12\n\ngap_micros\x18\x03 \x01(\x03\"\"\n\x12GetElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14ListElectionsRequest\"<\n\x15ListElectionsResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.v1.Election\"\xf5\x02\n\x0f\x43\x61mpaignRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32 .pinnace.v1.CampaignRequest.OpenH\x00\x12:\n\theartbeat\x18\x02 \x01(\x0b\x32%.pinnace.v1.CampaignRequest.HeartbeatH\x00\x12\x34\n\x06resign\x18\x03 \x01(\x0b\x32\".pinnace.v1.CampaignRequest.ResignH\x00\x1a\x8c\x01\n\x04Open\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\x03\x12\r\n\x05token\x18\x04 \x01(\x03\x12\x10\n\x08\x66orsaken\x18\x05 \x01(\x03\x12\x1c\n\x0f\x66orsaken_ago_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_forsaken_ago_ms\x1a\x1d\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x08\n\x06ResignB\x06\n\x04kind\"\xd3\x04\n\x10\x43\x61mpaignResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32#.pinnace.v1.CampaignResponse.OpenedH\x00\x12>\n\theartbeat\x18\x02 \x01(\x0b\x32).pinnace.v1.CampaignResponse.HeartbeatAckH\x00\x12\x37\n\x07\x65lected\x18\x03 \x01(\x0b\x32$.pinnace.v1.CampaignResponse.ElectedH\x00\x12\x39\n\x08observed\x18\x04 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ObservedH\x00\x12\x31\n\x04lost\x18\x05 \x01(\x0b\x32!.pinnace.v1.CampaignResponse.LostH\x00\x12\x39\n\x08resigned\x18\x06 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ResignedH\x00\x1aS\n\x06Opened\x12\x0f\n\x07session\x18\x01 \x01(\x03\x12\x13\n\x0binterval_ms\x18\x02 \x01(\x03\x12\x13\n\x0bvalidity_ms\x18\x03 \x01(\x03\x12\x0e\n\x06\x66\x65nces\x18\x04 \x01(\x08\x1a \n\x0cHeartbeatAck\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x18\n\x07\x45lected\x12\r\n\x05token\x18\x01 \x01(\x03\x1a)\n\x08Observed\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x1a\x16\n\x04Lost\x12\x0e\n\x06reason\x18\x01 \x01(\t\x1a\n\n\x08ResignedB\x06\n\x04kind2\x8b\x03\n\tElections\x12I\n\x08\x43\x61mpaign\x12\x1b.pinnace.v1.CampaignRequest\x1a\x1c.pinnace.v1.CampaignResponse(\x01\x30\x01\x12;\n\x03Get\x12\x1e.pinnace.v1.GetElectionRequest\x1a\x14.pinnace.v1.Election\x12K\n\x04List\x12 .pinnace.v1.ListElectionsRequest\x1a!.pinnace.v1.ListElectionsResponse\x12R\n\x07History\x12\".pinnace.v1.ElectionHistoryRequest\x1a#.pinnace.v1.ElectionHistoryResponse\x12U\n\x08Transfer\x12#.pinnace.v1.TransferElectionRequest\x1a$.pinnace.v1.TransferElectionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,27 +53,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTELECTIONSRESPONSE']._serialized_start=781
   _globals['_LISTELECTIONSRESPONSE']._serialized_end=841
   _globals['_CAMPAIGNREQUEST']._serialized_start=844
-  _globals['_CAMPAIGNREQUEST']._serialized_end=1166
-  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_start=1027
-  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_end=1117
-  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_start=1119
-  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_end=1148
-  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_start=1150
-  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_end=1158
-  _globals['_CAMPAIGNRESPONSE']._serialized_start=1169
-  _globals['_CAMPAIGNRESPONSE']._serialized_end=1764
-  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_start=1534
-  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_end=1617
-  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_start=1619
-  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_end=1651
-  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_start=1653
-  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_end=1677
-  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_start=1679
-  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_end=1720
-  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_start=1722
-  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_end=1744
-  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_start=1746
-  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_end=1756
-  _globals['_ELECTIONS']._serialized_start=1767
-  _globals['_ELECTIONS']._serialized_end=2162
+  _globals['_CAMPAIGNREQUEST']._serialized_end=1217
+  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_start=1028
+  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_end=1168
+  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_start=1170
+  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_end=1199
+  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_start=1201
+  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_end=1209
+  _globals['_CAMPAIGNRESPONSE']._serialized_start=1220
+  _globals['_CAMPAIGNRESPONSE']._serialized_end=1815
+  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_start=1585
+  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_end=1668
+  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_start=1670
+  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_end=1702
+  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_start=1704
+  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_end=1728
+  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_start=1730
+  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_end=1771
+  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_start=1773
+  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_end=1795
+  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_start=1797
+  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_end=1807
+  _globals['_ELECTIONS']._serialized_start=1818
+  _globals['_ELECTIONS']._serialized_end=2213
 # @@protoc_insertion_point(module_scope)

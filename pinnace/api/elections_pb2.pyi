@@ -100,18 +100,20 @@ class ListElectionsResponse(_message.Message):
 class CampaignRequest(_message.Message):
     __slots__ = ("open", "heartbeat", "resign")
     class Open(_message.Message):
-        __slots__ = ("election", "holder", "session", "token", "forsaken")
+        __slots__ = ("election", "holder", "session", "token", "forsaken", "forsaken_ago_ms")
         ELECTION_FIELD_NUMBER: _ClassVar[int]
         HOLDER_FIELD_NUMBER: _ClassVar[int]
         SESSION_FIELD_NUMBER: _ClassVar[int]
         TOKEN_FIELD_NUMBER: _ClassVar[int]
         FORSAKEN_FIELD_NUMBER: _ClassVar[int]
+        FORSAKEN_AGO_MS_FIELD_NUMBER: _ClassVar[int]
         election: str
         holder: str
         session: int
         token: int
         forsaken: int
-        def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ..., token: _Optional[int] = ..., forsaken: _Optional[int] = ...) -> None: ...
+        forsaken_ago_ms: int
+        def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ..., token: _Optional[int] = ..., forsaken: _Optional[int] = ..., forsaken_ago_ms: _Optional[int] = ...) -> None: ...
     class Heartbeat(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]

@@ -93,6 +93,7 @@ class Candidate:
         self._on_lost = on_lost
         self._clock = clock
         self._session = 0
+        self._stood_down = 0.0  # when the last term ended here
         self._forsaken = 0  # the session of a term that has lapsed: the server is told, so that its key goes at once
         self._validity = 0.0
         self._answered = 0.0  # when the last message that was answered had been sent
@@ -186,6 +187,7 @@ class Candidate:
                     session=self._session,
                     token=term.token if term else 0,
                     forsaken=forsaken,
+                    forsaken_ago_ms=round((sent - self._stood_down) * 1000) if forsaken else None,
                 )
             )
         )
@@ -281,7 +283,8 @@ class Candidate:
             self._forsake()
             raise unavailable(f"elected with token {token}, which was given up")
         term = Term(token, self._answered + self._validity)
-        if not term.valid(self._clock.monotonic()):
+        if not term.valid(now := self._clock.monotonic()):
+            self._stood_down = now
             self._forsake()
             raise unavailable("elected, but the last answered heartbeat is too old to act on it")
         self._term = term
@@ -308,6 +311,7 @@ class Candidate:
         term, self._term = self._term, None
         if term is not None:
             self._given_up = term.token
+            self._stood_down = min(term.until, self._clock.monotonic())
             self._leading.clear()
             self._status.set(0)
             self._break_off()

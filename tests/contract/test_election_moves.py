@@ -6,6 +6,7 @@ import pytest
 
 from apiserver.services.elections import TIMING
 from apiserver.storage.interface import Guard, KeyValue, Storage, Write
+from pinnace.api.times import to_seconds
 from pinnace.client.election import Candidate
 from tests.contract.electing import KEY, PATIENT, Serve, Vote, history_until, record_until
 from tests.contract.servers import PATIENCE
@@ -111,11 +112,32 @@ async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage:
     thief = await Speaker.open(two, "b", forsaken=session)
     await thief.hear("opened")
     assert (await thief.hear("observed")).observed.token == token
-    again = await Speaker.open(two, "a", forsaken=session)
+    again = await Speaker.open(two, "a", forsaken=session, ago=0.0)
     await again.hear("opened")
     assert (await thief.hear("elected")).elected.token > token
     (term, _) = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
-    assert term.reason == "stood down unanswered"
+    assert (term.reason, term.presumed) == ("stood down unanswered", False)
+
+
+async def test_a_leader_that_has_stood_down_says_how_long_ago(serve: Serve, storage: Storage) -> None:
+    """Nobody has led since, though its key was there."""
+    server = await serve(PATIENT)
+    session, _ = await (await Speaker.open(server, "a")).lead()
+    await asyncio.sleep(0.5)
+    again = await Speaker.open(server, "a", forsaken=session, ago=0.4)
+    await again.lead()
+    (before, after) = await history_until(server, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
+    assert not before.presumed
+    assert to_seconds(after.began) - to_seconds(before.ended) >= 0.39
+    assert to_seconds(before.began) < to_seconds(before.ended)
+
+
+async def test_an_older_candidate_does_not_say_when_it_stood_down(serve: Serve, storage: Storage) -> None:
+    server = await serve(PATIENT)
+    session, _ = await (await Speaker.open(server, "a")).lead()
+    await (await Speaker.open(server, "a", forsaken=session)).lead()
+    (before, _) = await history_until(server, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
+    assert before.presumed
 
 
 async def test_a_leader_that_asks_two_servers_keeps_its_token(serve: Serve, storage: Storage) -> None:

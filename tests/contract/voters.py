@@ -77,9 +77,14 @@ class Speaker:
         self._stream = stream
 
     @classmethod
-    async def open(cls, server: Server, holder: str, session: int = 0, token: int = 0, forsaken: int = 0) -> "Speaker":
+    async def open(
+        cls, server: Server, holder: str, session: int = 0, token: int = 0, forsaken: int = 0, ago: float | None = None
+    ) -> "Speaker":
+        """`ago`: seconds since it stood down from the term of the session that it has forsaken."""
         speaker = cls(await connect(server.address).duplex(METHOD, CampaignRequest, CampaignResponse))
         opening = CampaignRequest.Open(election=ELECTION, holder=holder, session=session, token=token, forsaken=forsaken)
+        if ago is not None:
+            opening.forsaken_ago_ms = round(ago * 1000)
         await speaker.say(CampaignRequest(open=opening))
         return speaker
 

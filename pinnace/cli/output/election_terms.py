@@ -1,4 +1,5 @@
-"""The terms of an election as people and programs read them."""
+"""The terms of an election as people and programs read them. A presumed end was then at the latest: what follows from it is a
+bound, or not told."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -19,7 +20,7 @@ def rows(terms: Sequence[Term]) -> list[tuple[str, ...]]:
             str(term.token),
             moment(term.began),
             moment(term.ended) if term.HasField("ended") else "",
-            short(to_seconds(term.ended) - to_seconds(term.began)) if term.HasField("ended") else "",
+            "<=" * term.presumed + short(to_seconds(term.ended) - to_seconds(term.began)) if term.HasField("ended") else "",
             (term.reason + "?" * term.presumed) if term.HasField("ended") else "leads",
             "" if gap is None else short(gap),
         )
@@ -28,7 +29,7 @@ def rows(terms: Sequence[Term]) -> list[tuple[str, ...]]:
 
 
 def records(terms: Sequence[Term]) -> list[dict[str, Any]]:
-    """`gapSeconds`: until the next term."""
+    """`gapSeconds`: until the next term; left out where that is not known."""
     return [_record(term, gap) for term, gap in zip(terms, gaps(terms), strict=True)]
 
 
@@ -41,10 +42,10 @@ def _record(term: Term, gap: float | None) -> dict[str, Any]:
 
 
 def gaps(terms: Sequence[Term]) -> Iterator[float | None]:
-    """Seconds from the end of each term to the next; None: unknown, or not yet. Two servers' clocks may make it a little less
+    """Seconds from the end of each term to the next; None: not known, or not yet. Two servers' clocks may make it a little less
     than nothing, which is nothing."""
     for term, following in pairwise(terms):
-        known = term.HasField("ended")
+        known = term.HasField("ended") and not term.presumed
         yield max(0.0, to_seconds(following.began) - to_seconds(term.ended)) if known else None
     yield from [None] * bool(terms)
 

@@ -73,7 +73,8 @@ def history(settings: Settings, election: str, output: str | None) -> None:
     """Show the last 100 terms of an election, the present one last.
 
     GAP is how long nobody led, from when a term was found to be over until the next leader was elected. Times are those of the
-    API servers. A reason with a question mark is presumed: nobody was left to see the end.
+    API servers. A reason with a question mark is presumed: nobody was left to see the end, which was at TO at the latest, and
+    how long nobody led is not known.
     """
     run(settings, lambda session: past(session, election, output))
 

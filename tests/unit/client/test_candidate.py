@@ -244,6 +244,23 @@ async def test_a_lapse_is_final_whatever_is_answered_afterwards(
     assert history.entries[1:] == ["no heartbeat was answered for 1.4 s"]
 
 
+async def test_says_how_long_ago_it_stood_down(
+    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+) -> None:
+    """From when its term was over, though the process was stopped then."""
+    elsewhere = Electorate(servers[1])
+    clock.stall(60.0)
+    await clock.advance(0.0)
+    await history.grows_to(2)
+    opening = (await (await elsewhere.next(clock)).hear()).open
+    assert opening.forsaken == 5 and opening.forsaken_ago_ms / 1000 == pytest.approx(60.0 - VALIDITY, abs=0.5)
+
+
+async def test_says_nothing_of_standing_down_when_it_has_not(servers: list[FakeServer], candidate: Candidate) -> None:
+    opening = (await (await Electorate(servers[0]).first()).hear()).open
+    assert not opening.HasField("forsaken_ago_ms")
+
+
 async def test_resumes_with_session_and_token_on_another_server(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:

@@ -3,7 +3,7 @@
 from itertools import permutations
 
 from apiserver.services import terms
-from apiserver.services.terms import RAN_OUT, TermLog, merge, presume
+from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
 from apiserver.storage.memory import MemoryStorage
@@ -43,6 +43,11 @@ def test_a_term_without_an_end_is_over_when_the_next_begins() -> None:
     ]
     assert presume([term(4)], term(4)) == []
     assert presume([term(4), term(9)], term(4)) == [term(4, 9.0, RAN_OUT, presumed=True)]
+
+
+def test_a_term_is_not_over_before_it_began() -> None:
+    assert ended(term(5), STOOD_DOWN, to_micro_time(7.0)) == term(5, 7.0, STOOD_DOWN)
+    assert ended(term(5), STOOD_DOWN, to_micro_time(3.0)) == term(5, 5.0, STOOD_DOWN)
 
 
 class Forgetful(MemoryStorage):

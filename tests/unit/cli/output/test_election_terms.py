@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.times import to_micro_time
-from pinnace.cli.output.election_terms import records, rows, short
+from pinnace.cli.output.election_terms import gaps, records, rows, short
 
 
 def term(token: int, began: float, ended: float | None = None, reason: str = "", *, presumed: bool = False) -> Term:
@@ -14,21 +14,26 @@ def term(token: int, began: float, ended: float | None = None, reason: str = "",
     return made
 
 
-TERMS = [term(1, 0.0, 2.0, "resigned"), term(5, 2.25, 9.0, "its lease ran out", presumed=True), term(7, 8.999)]
+TERMS = [term(1, 0.0, 2.0, "resigned"), term(5, 2.25, 9.0, "its lease ran out", presumed=True), term(7, 9.0)]
 
 
 def test_each_row_says_how_long_nobody_led_afterwards() -> None:
     assert rows(TERMS) == [
         ("h1", "1", "1970-01-01 00:00:00.000", "1970-01-01 00:00:02.000", "2.00s", "resigned", "250ms"),
-        ("h5", "5", "1970-01-01 00:00:02.250", "1970-01-01 00:00:09.000", "6.75s", "its lease ran out?", "0ms"),
-        ("h7", "7", "1970-01-01 00:00:08.999", "", "", "leads", ""),
+        ("h5", "5", "1970-01-01 00:00:02.250", "1970-01-01 00:00:09.000", "<=6.75s", "its lease ran out?", ""),
+        ("h7", "7", "1970-01-01 00:00:09.000", "", "", "leads", ""),
     ]
 
 
 def test_records_have_what_is_known() -> None:
-    first, _, last = records(TERMS)
+    first, presumed, last = records(TERMS)
+    assert presumed["presumed"] and "gapSeconds" not in presumed
     assert first["gapSeconds"] == 0.25 and (first["reason"], first["presumed"]) == ("resigned", False)
-    assert last == {"election": "e", "holder": "h7", "token": 7, "began": "1970-01-01T00:00:08.999000Z"}
+    assert last == {"election": "e", "holder": "h7", "token": 7, "began": "1970-01-01T00:00:09.000000Z"}
+
+
+def test_two_clocks_that_disagree_leave_no_gap() -> None:
+    assert next(gaps([term(1, 0.0, 2.0, "resigned"), term(5, 1.999)])) == 0.0
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.0, "0ms"), (0.0123, "12ms"), (1.017, "1.02s"), (192.0, "3m12s")])

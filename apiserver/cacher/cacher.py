@@ -127,7 +127,7 @@ class Cacher:
             async with asyncio.timeout_at(deadline):
                 revision = await self._freshness.ask()
         except TimeoutError:
-            raise Unavailable(f"the store did not tell its revision within {timeout:g} s") from None
+            raise Unavailable("the store did not tell its revision in time") from None
         self._feed.expect(revision)
         await self._progress.wait_for(revision, deadline - loop.time())
         return revision

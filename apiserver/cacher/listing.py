@@ -33,8 +33,6 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import Turn
 
 T = TypeVar("T", bound=Object)
-TIMEOUT = 5.0
-"""Seconds that a list waits for the cache."""
 BURST = 50
 """Objects that are looked at before the clock is: what a look takes depends on what is asked."""
 STORAGE_PAGE = 500
@@ -53,6 +51,8 @@ class ListQuery:
     resource_version: str = ""
     match: str = ""
     """"" or NotOlderThan; Exact."""
+    timeout: float = 5.0
+    """Seconds that it waits for the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +104,24 @@ class Lister(Generic[T]):
             if query.resource_version not in ("", "0"):
                 raise BadToken("resourceVersion must not be given with a continue token: the token says which snapshot it is")
             token = Token.decode(query.continue_token, selection)
-            if token.revision > self._progress.revision and token.revision > await self._fresh(TIMEOUT):
+            if token.revision > self._progress.revision and token.revision > await self._fresh(query.timeout):
                 raise BadToken("the continue token is of a revision that has not been reached: list again from the beginning")
             return self._at(token.revision, query, token.after)
         if query.match == "Exact":
-            return self._at(await self._past(query.resource_version), query, "")
+            return self._at(await self._past(query), query, "")
         wanted = _revision(query.resource_version)
         if wanted is None:
-            await self._fresh(TIMEOUT)
+            await self._fresh(query.timeout)
         else:
-            await self._progress.wait_for(wanted, TIMEOUT)
+            await self._progress.wait_for(wanted, query.timeout)
         return self._cached(self._progress.revision, query, "")
 
-    async def _past(self, resource_version: str) -> int:
+    async def _past(self, query: ListQuery) -> int:
         """A revision that has been, and that the cache has reached."""
-        wanted = _revision(resource_version)
+        wanted = _revision(query.resource_version)
         if not wanted:
             raise BadToken("resourceVersionMatch Exact needs a resourceVersion other than 0")
-        if wanted > self._progress.revision and wanted > (now := await self._fresh(TIMEOUT)):
+        if wanted > self._progress.revision and wanted > (now := await self._fresh(query.timeout)):
             raise FutureRevision(wanted, now)
         return wanted
 

@@ -19,6 +19,7 @@ from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.leadership import Leadership
+from apiserver.services.resource import patience
 from apiserver.services.terms import KEPT, TermLog, accounted_for
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
@@ -48,7 +49,6 @@ The silence decides how soon a frozen leader is replaced. The TTL decides how lo
 validity, 1.9 s, covers a change of etcd's leader: pinnace/cluster/etcd.py), and how long nobody leads when a leader and its API
 server die together.
 """
-READ_TIMEOUT = 5.0
 NOTED = 1.0
 """Seconds in which what has happened is written down, or else its server has died with it."""
 
@@ -88,19 +88,19 @@ class ElectionsService:
             yield response
 
     async def get(self, request: GetElectionRequest, context: Any) -> Election:
-        await self._cacher.fresh(READ_TIMEOUT)
+        await self._cacher.fresh(patience(context))
         record = self._cacher.raw(election_key(request.name))
         if record is None:
             raise Rejected(nobody_leads(request.name))
         return election_of(record)
 
     async def list(self, request: ListElectionsRequest, context: Any) -> ListElectionsResponse:
-        await self._cacher.fresh(READ_TIMEOUT)
+        await self._cacher.fresh(patience(context))
         return ListElectionsResponse(items=[election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX)])
 
     async def history(self, request: ElectionHistoryRequest, context: Any) -> ElectionHistoryResponse:
         """Says no less than `get` has said before: waits, if not for ever, until that is written down."""
-        await self._cacher.fresh(READ_TIMEOUT)
+        await self._cacher.fresh(patience(context))
         written = asyncio.Event()
         stop_following = self._cacher.subscribe(terms_prefix(request.name), lambda change: written.set())
         try:
@@ -122,7 +122,7 @@ class ElectionsService:
         return record.create_revision if record is not None else 0
 
     async def transfer(self, request: TransferElectionRequest, context: Any) -> TransferElectionResponse:
-        await self._cacher.fresh(READ_TIMEOUT)
+        await self._cacher.fresh(patience(context))
         transfer = Transfer(request.name, request.to, self._storage, self._committer, self._cacher, self._terms, self._clock)
         return await transfer.run()
 

@@ -36,6 +36,8 @@ from pinnace.api.verbs_pb2 import (
 T = TypeVar("T", bound=Object)
 READ_TIMEOUT = 5.0
 """Seconds that a read may wait for the cache, when the caller's deadline is later."""
+MOMENT = 0.2
+"""Seconds before its caller's deadline at which a read that waits gives up: time to say what it has waited for."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
@@ -86,6 +88,7 @@ class ResourceService(Generic[T]):
             continue_token=getattr(options, "continue"),
             resource_version=options.resourceVersion,
             match=options.resourceVersionMatch,
+            timeout=patience(context),
         )
         return await self._cache.list(query)
 
@@ -245,9 +248,11 @@ def _deletion(metadata: ObjectMeta, options: DeleteOptions) -> DeleteRequest:
 
 
 def patience(context: Any) -> float:
-    """Seconds that a handler may wait."""
+    """Seconds that a handler may wait, so that its refusal is still heard."""
     remaining: float | None = context.time_remaining()
-    return READ_TIMEOUT if remaining is None else max(0.0, min(READ_TIMEOUT, remaining))
+    if remaining is None:
+        return READ_TIMEOUT
+    return max(0.0, min(READ_TIMEOUT, remaining - min(MOMENT, remaining / 5)))
 
 
 def _revision(text: str) -> int:

@@ -112,7 +112,7 @@ class Connection:
         attempts = AsyncRetrying(
             retry=retry_if_exception(lambda error: _repeatable(error, retry)),
             wait=_Wait(self._rng),
-            stop=stop_before_delay(timeout),
+            stop=stop_before_delay(max(0.0, deadline - asyncio.get_running_loop().time())),
             reraise=True,
         )
         told = iter((first,))

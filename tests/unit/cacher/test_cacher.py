@@ -122,7 +122,7 @@ async def test_fresh_reads_wait_for_the_store_and_no_longer_than_they_may(storag
 
 
 async def test_a_store_that_does_not_answer_is_unavailable(storage: FlakyStorage) -> None:
-    with pytest.raises(Unavailable, match=r"within 0\.01 s"):
+    with pytest.raises(Unavailable, match="in time"):
         await Cacher(storage).fresh(0.01)
 
 

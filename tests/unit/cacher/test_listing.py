@@ -146,13 +146,11 @@ async def test_zero_is_whatever_is_there_even_without_a_storage() -> None:
         assert len((await Client(cacher).page(resource_version="0")).items) == 2
 
 
-async def test_a_revision_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "TIMEOUT", 0.02)
+async def test_a_revision_is_waited_for() -> None:
     world = await world_of(2)
     async with running(Cacher(world.storage)) as cacher:
         with pytest.raises(CacheBehind):
-            await Client(cacher).page(resource_version=str(cacher.revision + 1))
-        monkeypatch.setattr(listing, "TIMEOUT", 10)
+            await Client(cacher).page(resource_version=str(cacher.revision + 1), timeout=0.02)
         waiting = asyncio.ensure_future(Client(cacher).page(resource_version=str(cacher.revision + 1), match="NotOlderThan"))
         await asyncio.sleep(0)
         await world.put(pod("new"))

@@ -1,0 +1,35 @@
+"""A read that waits for a store which does not answer: its caller hears why, and not only that its time is over."""
+
+import asyncio
+
+import pytest
+
+from apiserver.storage.interface import Storage
+from pinnace.api.elections_pb2 import ListElectionsRequest, ListElectionsResponse
+from pinnace.client.errors import Unavailable
+from tests.contract.electing import Serve
+from tests.unit.client.fakeserver import connect
+
+LIST = "/pinnace.v1.Elections/List"
+
+
+@pytest.mark.parametrize("timeout", [1.0, 5.5])
+async def test_a_read_says_that_the_store_is_away(
+    serve: Serve, storage: Storage, monkeypatch: pytest.MonkeyPatch, timeout: float
+) -> None:
+    """Also where the caller waits longer than the server does, and asks it again."""
+
+    async def read() -> None:
+        await connection.call(LIST, ListElectionsRequest(), ListElectionsResponse, timeout=timeout)
+
+    async def silent() -> int:
+        return await asyncio.get_running_loop().create_future()
+
+    connection = connect((await serve()).address)
+    await read()
+    monkeypatch.setattr(storage, "current_revision", silent)
+    with pytest.raises(Unavailable) as caught:
+        await read()
+    await connection.close()
+    assert caught.value.reason == "StorageUnavailable"
+    assert caught.value.message == "etcd: the store did not tell its revision in time"

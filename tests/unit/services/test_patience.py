@@ -1,0 +1,15 @@
+"""How long a read may wait."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from apiserver.services.resource import MOMENT, READ_TIMEOUT, patience
+
+
+@pytest.mark.parametrize(
+    ("remaining", "waits"),
+    [(None, READ_TIMEOUT), (60.0, READ_TIMEOUT), (READ_TIMEOUT, READ_TIMEOUT - MOMENT), (0.5, 0.4), (0.0, 0.0), (-1.0, 0.0)],
+)
+def test_there_is_time_to_tell_the_caller(remaining: float | None, waits: float) -> None:
+    assert patience(SimpleNamespace(time_remaining=lambda: remaining)) == pytest.approx(waits)

@@ -4,6 +4,7 @@
     2026-11-22T11:45:59.720401544Z stderr P a line that was not at its end when this was written, or longer than 16 KiB
 
 The file is bounded: when it has its size it is renamed to <name>.1 (and .1 to .2, and so on), and the oldest goes.
+It consists of whole entries. What cannot be written is counted, and told in an entry of stderr before the next that can be.
 Of the standard library only: every shim has it.
 
 Source: https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md
@@ -11,6 +12,7 @@ Source: https://github.com/kubernetes/design-proposals-archive/blob/main/node/ku
 
 import os
 import time
+from contextlib import suppress
 
 MAX_LINE = 16 << 10
 """Bytes of one entry, as containerd's."""
@@ -31,7 +33,10 @@ class LogWriter:
         self._max_bytes = max_bytes
         self._files = files
         self._pending: dict[str, bytes] = {}
-        self._open()
+        self._lost: int | None = None  # lines; 0: parts of one
+        self._why = ""
+        self._file = _open(path)
+        self._size = os.fstat(self._file).st_size
 
     def write(self, stream: str, data: bytes) -> None:
         """What came from "stdout" or "stderr". What is behind the last end of a line waits for more."""
@@ -48,32 +53,66 @@ class LogWriter:
         for stream, rest in self._pending.items():
             if rest:
                 self._append(stream, [(b"P", rest)])
+        self._tell_loss()
         os.close(self._file)
 
     def _append(self, stream: str, entries: list[tuple[bytes, bytes]]) -> None:
         if not entries:
             return
-        head = f"{stamp(time.time_ns())} {stream} ".encode()
-        encoded = b"".join(head + tag + b" " + content + b"\n" for tag, content in entries)
+        written = self._put(_encoded(stream, entries)) if self._tell_loss() else 0
+        if written < len(entries):
+            self._lost = (self._lost or 0) + sum(tag == b"F" for tag, _ in entries[written:])
+
+    def _tell_loss(self) -> bool:
+        """Whether there is nothing more to tell of it."""
+        if self._lost is not None:
+            many = self._lost > 1
+            text = f"{self._lost if many else 1} line{'s were' if many else ' was'} lost: {self._why}"
+            if not self._put(_encoded("stderr", [(b"F", text.encode())])):
+                return False
+            self._lost = None
+        return True
+
+    def _put(self, data: bytes) -> int:
+        """How many of the entries were written, the first ones; of the others nothing is in the file."""
+        written = 0
         try:
-            if self._size and self._size + len(encoded) > self._max_bytes:
+            if self._size and self._size + len(data) > self._max_bytes:
                 self._rotate()
-            self._size += os.write(self._file, encoded)
-        except OSError:
-            return
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError as error:
+            self._why = os.strerror(error.errno or 0).lower()
+        whole = data.rfind(b"\n", 0, written) + 1
+        if whole < written:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size + whole)
+        self._size += whole
+        return data.count(b"\n", 0, whole)
 
     def _rotate(self) -> None:
-        for number in range(self._files - 1, 0, -1):
-            older = f"{self._path}.{number - 1}" if number > 1 else self._path
-            if os.path.exists(older):
-                os.replace(older, f"{self._path}.{number}")
+        """Raises OSError; what was open stays open then."""
+        fresh = _open(f"{self._path}.new")
+        try:
+            for number in range(self._files - 1, 0, -1):
+                older = f"{self._path}.{number - 1}" if number > 1 else self._path
+                if os.path.exists(older):
+                    os.replace(older, f"{self._path}.{number}")
+            os.replace(f"{self._path}.new", self._path)
+        except OSError:
+            os.close(fresh)
+            raise
         os.close(self._file)
-        self._open()
+        self._file, self._size = fresh, 0
 
-    def _open(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if self._files == 1 else 0)
-        self._file = os.open(self._path, flags, 0o640)
-        self._size = os.fstat(self._file).st_size
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+
+
+def _encoded(stream: str, entries: list[tuple[bytes, bytes]]) -> bytes:
+    head = f"{stamp(time.time_ns())} {stream} ".encode()
+    return b"".join(head + tag + b" " + content + b"\n" for tag, content in entries)
 
 
 def _entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:

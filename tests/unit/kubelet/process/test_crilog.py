@@ -1,8 +1,13 @@
 """The log that a shim writes: its format, and its bound."""
 
+import errno
+import os
 import re
 from pathlib import Path
 
+import pytest
+
+from kubelet.process import crilog
 from kubelet.process.crilog import MAX_LINE, LogWriter
 
 
@@ -43,3 +48,74 @@ def test_files_and_their_size_are_bounded_and_the_latest_lines_are_kept(tmp_path
     numbers = [int(entry.split()[-1]) for path in written for entry in entries(path)]
     assert numbers == list(range(numbers[0], 200))
     assert len(numbers) > 40
+
+
+class Disk:
+    """Of so many bytes that are free."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = 1 << 30
+        self._write = os.write
+        self._open = os.open
+        monkeypatch.setattr(crilog.os, "write", self.write)
+        monkeypatch.setattr(crilog.os, "open", self.open)
+
+    def write(self, file: int, data: bytes) -> int:
+        self._check()
+        written = self._write(file, data[: self.free])
+        self.free -= written
+        return written
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        self._check()
+        return self._open(path, flags, mode)
+
+    def _check(self) -> None:
+        if not self.free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def test_what_a_full_disk_has_lost_is_told_when_there_is_room(tmp_path: Path, disk: Disk) -> None:
+    log = LogWriter(str(tmp_path / "log"), 1 << 20, 2)
+    disk.free = len("2026-11-22T11:45:59.720367123Z stdout F line 0\n") + 20
+    for number in range(3):
+        log.write("stdout", b"line %d\nand more\n" % number)
+    assert entries(tmp_path / "log") == ["stdout F line 0"]
+    disk.free = 1 << 20
+    log.write("stdout", b"again\n")
+    log.write("stdout", b"and again\n")
+    told = "stderr F 5 lines were lost: no space left on device"
+    assert entries(tmp_path / "log")[1:] == [told, "stdout F again", "stdout F and again"]
+    log.close()
+
+
+def test_what_was_lost_is_told_at_the_end(tmp_path: Path, disk: Disk) -> None:
+    log = LogWriter(str(tmp_path / "log"), 1 << 20, 2)
+    disk.free = 0
+    log.write("stdout", b"one\n")
+    disk.free = 1 << 20
+    log.close()
+    assert entries(tmp_path / "log") == ["stderr F 1 line was lost: no space left on device"]
+
+
+def test_a_rotation_that_fails_loses_no_older_file(tmp_path: Path, disk: Disk) -> None:
+    log = LogWriter(str(tmp_path / "log"), 100, 2)
+    for number in range(3):
+        log.write("stdout", b"line %d\n" % number)
+    disk.free = 0
+    for _ in range(5):
+        log.write("stdout", b"lost\n")
+    assert (entries(tmp_path / "log.1"), entries(tmp_path / "log")) == (
+        ["stdout F line 0", "stdout F line 1"],
+        ["stdout F line 2"],
+    )
+    disk.free = 1 << 20
+    log.write("stdout", b"again\n")
+    log.close()
+    lines = [entry for name in ("log.1", "log") for entry in entries(tmp_path / name)]
+    assert lines[-2:] == ["stderr F 5 lines were lost: no space left on device", "stdout F again"]

@@ -11,9 +11,9 @@ from scheduler.config import Configuration, ConfigurationError, check, parse, wr
 from scheduler.framework import SKIP
 from scheduler.plugins.node_affinity import ENFORCED, NodeAffinity
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.scheduler.asking_why import remedies
 from tests.unit.scheduler.pods import cache_of, info
 from tests.unit.scheduler.test_plugins import refusals
-from tests.unit.scheduler.test_why import remedies
 
 REQUIRED, PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 NODES = [make_node("east").label("zone", "east"), make_node("west").label("zone", "west"), make_node("plain")]

@@ -1,0 +1,65 @@
+"""Questions to `pinnace why`, from the objects of a cluster to what it prints, without a process between."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from pinnace.api.explanation import Explanation
+from pinnace.api.jsonrecords import from_json, to_json
+from pinnace.api.resources import ALL, NODES, PODS, Object
+from pinnace.cli.why.text import lines
+from scheduler.config import Configuration, parse
+from scheduler.explaining import explanation
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+
+NO_PREEMPTION = parse(
+    dedent("""\
+        apiVersion: kubescheduler.config.k8s.io/v1
+        kind: KubeSchedulerConfiguration
+        profiles:
+        - plugins: {postFilter: {disabled: [{name: "*"}]}}
+    """)
+)
+THREE = [make_node(f"n{i}") for i in range(3)]
+BUSY = [make_pod(f"b{i}").req(cpu="3500m" if i else "3200m", memory="1Gi").node(f"n{i}") for i in range(3)]
+
+
+def explained(
+    pod: PodBuilder,
+    nodes: Sequence[NodeBuilder],
+    placed: Sequence[PodBuilder] = (),
+    *,
+    node: str = "",
+    configuration: Configuration = NO_PREEMPTION,
+    file: Path | None = None,
+    objects: Sequence[Object] = (),
+) -> Explanation:
+    """As it comes out of the other process."""
+    stores: dict[Any, dict[str, Any]] = {resource: {} for resource in ALL}
+    stores[NODES] = {each.metadata.name: each for each in (builder.build() for builder in nodes)}
+    for each in objects:
+        resource = next(resource for resource in ALL if isinstance(each, resource.message))
+        each.metadata.namespace = "default" if resource.namespaced else ""
+        stores[resource]["default/" * resource.namespaced + each.metadata.name] = each
+    stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
+    found = explanation(pod.build(), stores, configuration, node, file)
+    return from_json(Explanation, json.loads(json.dumps(to_json(found))))
+
+
+def why(pod: PodBuilder, nodes: Sequence[NodeBuilder], placed: Sequence[PodBuilder] = (), **more: Any) -> str:
+    """Without what is said about events."""
+    *text, empty, events = lines(explained(pod, nodes, placed, **more), (), 0.0)
+    assert (empty, events) == ("", "Events of its scheduler:  <none>")
+    return "".join(f"{line}\n" for line in text)
+
+
+def remedies(*question: Any, **more: Any) -> list[str]:
+    return [f"{each.text} -> {' '.join(each.nodes)}" for each in explained(*question, **more).remedies]
+
+
+def details(*question: Any, node: str = "n0") -> list[str]:
+    asked = explained(*question, node=node).asked
+    assert asked is not None
+    return [f"{each.plugin}: {detail}" for each in asked.objections for detail in each.details]

@@ -1,0 +1,124 @@
+"""What `pinnace why` says of room that is kept for nominated pods, and of room that preemption could make."""
+
+from textwrap import dedent
+
+import pytest
+
+from scheduler.config import with_plugin
+from scheduler.cycle import Placed, Unschedulable, schedule_one
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.scheduler.asking_why import NO_PREEMPTION, THREE, details, explained, remedies, why
+from tests.unit.scheduler.pods import cache_of, framework, info
+
+
+class TestNominated:
+    """Room is kept for pods whose victims are going, as the scheduler keeps it."""
+
+    BOSS = make_pod("boss").req(cpu="3").priority(1000).nominated("n0")
+    KEPT = "as room is kept for default/boss"
+
+    def test_room_that_is_kept_is_no_room(self) -> None:
+        assert why(make_pod("small").req(cpu=2), THREE[:1], [self.BOSS]) == dedent(f"""\
+            pod default/small is pending: no node can take it.
+            0/1 nodes are available: 1 Insufficient cpu.
+
+            What rules nodes out (ALONE: nodes ruled out by this reason only):
+              PLUGIN             NODES   ALONE   REASON             WHICH
+              NodeResourcesFit   1       1       Insufficient cpu   n0
+
+            The smallest change that would help:
+              * free 1 cpu on n0, or ask for that much less: it asks for 2 cpu, 1 of 4 is free, {self.KEPT}  -> n0
+        """)
+        assert details(make_pod("small").req(cpu=2), THREE[:1], [self.BOSS]) == [
+            f"NodeResourcesFit: Insufficient cpu: it asks for 2 cpu, 1 of 4 is free, {self.KEPT}, 1 is missing"
+        ]
+        one = make_node("n0").capacity(cpu=4, memory="1Gi", pods=1)
+        assert remedies(make_pod("small"), [one], [self.BOSS]) == [
+            "free room for 1 pod on n0: it runs 0 of at most 1 pods, and room is kept for default/boss -> n0"
+        ]
+
+    @pytest.mark.parametrize(
+        "nominated",
+        [
+            make_pod("boss").req(cpu="3").priority(-1).nominated("n0"),
+            make_pod("boss").req(cpu="3").priority(1000).nominated("n0").terminating(),
+            make_pod("boss").req(cpu="3").priority(1000).nominated("n0").scheduler("another"),
+            make_pod("boss").req(cpu="3").priority(1000).nominated("n0").node("n1"),
+            make_pod("boss").req(cpu="3").priority(1000).nominated("gone"),
+            make_pod("small").req(cpu="3").priority(1000).nominated("n0"),
+        ],
+        ids=["less important", "being deleted", "another scheduler's", "bound elsewhere", "nowhere", "itself"],
+    )
+    def test_no_room_is_kept(self, nominated: PodBuilder) -> None:
+        assert explained(make_pod("small").req(cpu=2), THREE[:1], [nominated]).feasible == 1
+
+    def test_what_is_kept_counts_in_no_score(self) -> None:
+        """As in the scheduler: who is nominated may go elsewhere."""
+        (kept,) = explained(make_pod("small").req(cpu=1), THREE[:1], [self.BOSS]).ranking
+        (free,) = explained(make_pod("small").req(cpu=1), THREE[:1]).ranking
+        assert kept == free
+
+    def test_ports_and_neighbours_count_too(self) -> None:
+        boss = make_pod("boss").priority(1000).nominated("n0").host_port(80).label("app", "web")
+        web = make_pod("web").host_port(80)
+        assert explained(web, THREE[:2], [boss]).feasible == 1
+        assert remedies(web, THREE[:1], [boss]) == ["free host port 80/TCP, which default/boss has on n0 -> n0"]
+        assert details(web, THREE[:1], [boss]) == ["NodePorts: host port 80/TCP is taken by default/boss"]
+        away = make_pod("away").anti_affinity("app=web", "kubernetes.io/hostname")
+        assert details(away, THREE[:1], [boss]) == [
+            "InterPodAffinity: it will not be near pods with app=web in the same kubernetes.io/hostname: default/boss"
+        ]
+
+    def test_a_reason_is_told_once(self) -> None:
+        """Of two nodes one has the port taken, on the other it is kept: it is one reason, and one remedy."""
+        placed = [make_pod("boss").priority(1000).nominated("n0").host_port(80), make_pod("b").host_port(80).node("n1")]
+        found = explained(make_pod("web").host_port(80), THREE[:2], placed)
+        assert [(each.plugin, each.nodes, each.alone) for each in found.refusals] == [("NodePorts", ["n0", "n1"], 2)]
+        assert found.message == "0/2 nodes are available: 2 node(s) didn't have free ports for the requested pod ports."
+        assert [each.nodes for each in found.remedies] == [["n0", "n1"]]
+
+    def test_preemption_does_not_free_what_is_kept(self) -> None:
+        pod = make_pod("a").req(cpu=3).priority(10)
+        victim = make_pod("victim").req(cpu=3).priority(1).node("n0")
+        assert explained(pod, THREE[:1], [victim, self.BOSS]).preemption == (
+            "it would not help: also without the 1 pods of lower priority than 10 no node could take it"
+        )
+
+    @pytest.mark.parametrize(("cpu", "ports"), [(1, [80]), (2, [80]), (1, [80, 80, 80]), (2, [])])
+    def test_it_is_what_the_scheduler_says(self, cpu: int, ports: list[int]) -> None:
+        cache, pod = cache_of(*THREE), make_pod("small").req(cpu=cpu).host_port(80)
+        nominated = [make_pod(f"boss-{i}").req(cpu=3).priority(1000).nominated(f"n{i}") for i in range(3)]
+        for each, port in zip(nominated, ports, strict=False):
+            each.host_port(port)
+        for each in nominated:
+            cache.nominate(info(each), each.build().status.nominatedNodeName)
+        decided = schedule_one(info(pod), cache, framework(), 0)
+        found = explained(pod, THREE, nominated)
+        assert (found.feasible > 0) == isinstance(decided, Placed)
+        assert found.message == (decided.message if isinstance(decided, Unschedulable) else "")
+
+
+def test_preemptible() -> None:
+    pod = make_pod("a").req(cpu=3).priority(10)
+    placed = [
+        make_pod("more").req(cpu=2).priority(5).node("n0"),
+        make_pod("less").req(cpu=1).priority(1).node("n0"),
+        make_pod("mighty").req(cpu=2).priority(10).node("n1"),
+    ]
+    would = "without pods of lower priority than 10, 1 node could take it; on n0 default/more would have to go"
+    assert explained(pod, THREE[:2], placed).preemption == f"{would}; but no plugin of the profile preempts"
+    preempting = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why_preemption:Preempts")
+    assert f"\nPreemption: {would}.\n" in why(pod, THREE[:2], placed, configuration=preempting)
+    never = make_pod("a").req(cpu=3).priority(10).preemption_policy("Never")
+    assert f"\nPreemption: {would}; but its preemptionPolicy is Never.\n" in why(never, THREE[:2], placed)
+    assert explained(make_pod("a").req(cpu=5).priority(10), THREE[:2], placed).preemption == (
+        "it would not help: also without the 2 pods of lower priority than 10 no node could take it"
+    )
+    assert explained(make_pod("a").req(cpu=3), THREE[:2], placed).preemption == ""
+
+
+class Preempts:
+    name = "Preempts"
+
+    def post_filter(self, *_: object) -> None:
+        raise AssertionError("an explanation makes no room")

@@ -64,12 +64,11 @@ def explain(
         )
         if found.feasible:
             return _scored(found, framework, state, replace(case, nodes=cache.nodes), surveyed)
-        lower = [(info, node) for node, pods in others.items() for info in pods if info.priority < case.pod.priority]
         return replace(
             found,
-            message=surveyed.message(),
+            message=surveyed.diagnosis.message(),
             remedies=[*found.remedies, *remedies(case, surveyed)],
-            preemption=preemption(framework, case.pod, cache, lower),
+            preemption=preemption(framework, case.pod, cache, surveyed.diagnosis),
         )
     except PluginError as error:
         return replace(found, problem=str(error))

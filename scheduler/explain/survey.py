@@ -54,9 +54,10 @@ class Survey:
         none: BoolArray = self.objections == 0
         return none
 
-    def message(self) -> str:
-        """What the scheduler tells when no node is feasible. Raises PluginError."""
-        return Diagnosis(len(self.nodes), self.refusals, self.nowhere).message()
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What the scheduler goes by when no node is feasible."""
+        return Diagnosis(len(self.nodes), self.refusals, self.nowhere)
 
     def groups(self) -> Iterator[tuple[str, str, BoolArray]]:
         """(plugin, reason, nodes). A node is in several when it is refused for several reasons. Raises PluginError."""

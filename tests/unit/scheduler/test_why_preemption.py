@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.config import with_plugin
 from scheduler.cycle import Placed, Unschedulable, schedule_one
+from scheduler.explain.preempting import MOST
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.asking_why import NO_PREEMPTION, THREE, details, explained, remedies, why
 from tests.unit.scheduler.pods import cache_of, framework, info
@@ -81,7 +82,7 @@ class TestNominated:
         pod = make_pod("a").req(cpu=3).priority(10)
         victim = make_pod("victim").req(cpu=3).priority(1).node("n0")
         assert explained(pod, THREE[:1], [victim, self.BOSS]).preemption == (
-            "it would not help: also without the 1 pods of lower priority than 10 no node could take it"
+            "it would not help: no node could take it, not even without its pods of lower priority than 10"
         )
 
     @pytest.mark.parametrize(("cpu", "ports"), [(1, [80]), (2, [80]), (1, [80, 80, 80]), (2, [])])
@@ -105,16 +106,43 @@ def test_preemptible() -> None:
         make_pod("less").req(cpu=1).priority(1).node("n0"),
         make_pod("mighty").req(cpu=2).priority(10).node("n1"),
     ]
-    would = "without pods of lower priority than 10, 1 node could take it; on n0 default/more would have to go"
+    would = "1 node could take it without its pods of lower priority than 10; on n0 default/more would have to go"
     assert explained(pod, THREE[:2], placed).preemption == f"{would}; but no plugin of the profile preempts"
     preempting = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why_preemption:Preempts")
     assert f"\nPreemption: {would}.\n" in why(pod, THREE[:2], placed, configuration=preempting)
     never = make_pod("a").req(cpu=3).priority(10).preemption_policy("Never")
     assert f"\nPreemption: {would}; but its preemptionPolicy is Never.\n" in why(never, THREE[:2], placed)
     assert explained(make_pod("a").req(cpu=5).priority(10), THREE[:2], placed).preemption == (
-        "it would not help: also without the 2 pods of lower priority than 10 no node could take it"
+        "it would not help: no node could take it, not even without its pods of lower priority than 10"
     )
     assert explained(make_pod("a").req(cpu=3), THREE[:2], placed).preemption == ""
+
+
+class TestOneNodeIsEmptied:
+    """As by the scheduler: the pods of all other nodes stay."""
+
+    NODES = (make_node("n0").label("zone", "a").capacity(cpu=1, memory="8Gi", pods=9), make_node("n1").label("zone", "a"))
+
+    def test_who_is_wanted_near_stays(self) -> None:
+        placed = [make_pod("db").req(cpu=1).label("app", "db").node("n0"), make_pod("busy").req(cpu=4).node("n1")]
+        boss = make_pod("boss").req(cpu=2).priority(10).affinity("app=db", "zone")
+        assert explained(boss, self.NODES, placed).preemption.startswith(
+            "1 node could take it without its pods of lower priority than 10; on n1 default/busy would have to go"
+        )
+
+    def test_who_is_in_the_way_elsewhere_stays(self) -> None:
+        placed = [make_pod(f"x{node}").label("app", "x").node(f"n{node}") for node in range(2)]
+        boss = make_pod("boss").priority(10).anti_affinity("app=x", "zone")
+        assert explained(boss, self.NODES, placed).preemption == (
+            "it would not help: no node could take it, not even without its pods of lower priority than 10"
+        )
+
+    def test_many_are_not_counted(self) -> None:
+        nodes = [make_node(f"n{number}") for number in range(MOST + 1)]
+        placed = [make_pod(f"b{number}").req(cpu=4).node(f"n{number}") for number in range(MOST + 1)]
+        assert explained(make_pod("a").req(cpu=1).priority(10), nodes, placed).preemption.startswith(
+            "100 nodes or more could take it without their pods of lower priority than 10; on n"
+        )
 
 
 class Preempts:

@@ -268,7 +268,7 @@ class Scheduler:
     def superseded(self, decision: Decision) -> None:
         self._traces.settled(decision, "superseded")
         if (cycle := self._end_cycle(decision)) is not None:
-            cycle.undo()
+            self._undo(cycle)
 
     def fenced(self, token: int) -> None:
         log.warning("token %d is fenced: another leader has been elected", token)
@@ -301,7 +301,7 @@ class Scheduler:
             if self._cache.node_of(uid) == cycle.node:
                 cycle.bound()
             else:
-                cycle.undo()
+                self._undo(cycle)
         self._cycles.clear()
 
     def _reject_the_gone(self, deltas: Sequence[Delta[Pod]]) -> None:
@@ -319,12 +319,20 @@ class Scheduler:
 
     def _forget(self, info: PodInfo) -> PodInfo | None:
         """Takes back an assumption, and what plugins did for it. The pod as it is now, if it still needs a node."""
-        if (cycle := self._cycles.pop(info.uid, None)) is not None:
-            cycle.undo()
         event = self._cache.forget(info.uid)
+        if (cycle := self._cycles.pop(info.uid, None)) is not None:
+            self._undo(cycle)
         if event is None:
             return None
         self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
         self._look_again()
         pod = self._informers.pods.store.get(info.key)
         return PodInfo(pod) if pod is not None and pod.metadata.uid == info.uid and not pod.spec.nodeName else None
+
+    def _undo(self, cycle: BindingCycle) -> None:
+        """That the pod is gone may have been told before: who waits for what was set aside for it was still refused then."""
+        cycle.undo()
+        if cycle.reserved:
+            event = ClusterEvent(Change.RESERVATION_ENDED, cycle.node)
+            self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
+            self._look_again()

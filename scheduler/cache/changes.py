@@ -26,6 +26,8 @@ class Change(Flag):
     """A pod is bound to a node."""
     POD_LABELS = auto()
     """A pod on a node has other labels, or is being deleted."""
+    RESERVATION_ENDED = auto()
+    """What plugins had set aside for a pod in Reserve is given back."""
     OBJECT = auto()
     """An object of another resource, that some plugin `needs`, was added, changed or deleted."""
 

@@ -82,7 +82,7 @@ class VolumeBinding:
     skip_sees = Sees.NODES
     needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     writes = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
-    helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.RESERVATION_ENDED | Change.OBJECT
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

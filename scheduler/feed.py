@@ -86,7 +86,7 @@ class Feed:
                     self._wake(self._cache.placed(uid), now)
             elif self._cache.node_of(uid) is None:
                 self._pending(delta, now)
-            if delta.kind == MODIFIED and _relabelled(delta.old, pod) and self._cache.node_of(uid) is not None:
+            if delta.kind == MODIFIED and self._cache.node_of(uid) is not None and _relabelled(delta.old, pod):
                 self._wake(self._cache.relabel(pod), now)
             if _has_started(delta):
                 self._cache.started(uid, start_time(pod))

@@ -19,6 +19,9 @@ class Change(Flag):
     NODE_LABELS = auto()
     NODE_TAINTS = auto()
     """Taints, or spec.unschedulable."""
+    NODE_ANNOTATIONS = auto()
+    NODE_CONDITIONS = auto()
+    """The status of some condition; when it was heard of last, and why it is so, is no event."""
     NODE_REMOVED = auto()
     POD_FREED = auto()
     """A pod left a node, or finished: its resources and ports are free."""
@@ -51,11 +54,20 @@ class ClusterEvent:
 def between(old: Node, new: Node) -> Change:
     """What changed from one version of a node to the next, as far as it may help a pod."""
     change = Change.NONE
-    before, after = fit.allocatable(old), fit.allocatable(new)
-    if any(amount > before.get(resource, 0) for resource, amount in after.items()):
-        change |= Change.NODE_ALLOCATABLE
+    if old.status != new.status:  # a message is compared in a tenth of the time that its parts take
+        before, after = fit.allocatable(old), fit.allocatable(new)
+        if any(amount > before.get(resource, 0) for resource, amount in after.items()):
+            change |= Change.NODE_ALLOCATABLE
+        if _conditions(old) != _conditions(new):
+            change |= Change.NODE_CONDITIONS
     if old.metadata.labels != new.metadata.labels:
         change |= Change.NODE_LABELS
-    if old.spec.unschedulable != new.spec.unschedulable or list(old.spec.taints) != list(new.spec.taints):
+    if old.metadata.annotations != new.metadata.annotations:
+        change |= Change.NODE_ANNOTATIONS
+    if old.spec.unschedulable != new.spec.unschedulable or old.spec.taints != new.spec.taints:
         change |= Change.NODE_TAINTS
     return change
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions}

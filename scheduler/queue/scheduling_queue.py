@@ -288,4 +288,5 @@ class SchedulingQueue:
 
 def _changed(old: PodInfo, new: PodInfo) -> bool:
     """Something else than status: the scheduler's own condition must not wake the pod."""
-    return old.template != new.template or old.raw.metadata.labels != new.raw.metadata.labels
+    before, after = old.raw.metadata, new.raw.metadata
+    return old.template != new.template or before.labels != after.labels or before.annotations != after.annotations

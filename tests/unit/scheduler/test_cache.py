@@ -1,5 +1,6 @@
 """The cache's state machine: what comes twice, late, or in another order than one would think."""
 
+import copy
 import random
 
 import pytest
@@ -125,11 +126,21 @@ def test_a_node_that_comes_back_has_its_pods(cache: Cache) -> None:
         (make_node("n").capacity(cpu=4, pods=10).label("a", "b"), Change.NODE_LABELS),
         (make_node("n").capacity(cpu=4, pods=10).taint("a"), Change.NODE_TAINTS),
         (make_node("n").capacity(cpu=4, pods=10).unschedulable(), Change.NODE_TAINTS),
-        (make_node("n").capacity(cpu=4, pods=10).condition("Ready", "True"), Change.NONE),
+        (make_node("n").capacity(cpu=4, pods=10).annotation("a", "b"), Change.NODE_ANNOTATIONS),
+        (make_node("n").capacity(cpu=4, pods=10).condition("Ready", "True"), Change.NODE_CONDITIONS),
     ],
 )
 def test_what_changed_of_a_node(cache: Cache, after: NodeBuilder, change: Change) -> None:
     assert cache.set_node(after.build()) == ClusterEvent(change, "n")
+
+
+def test_a_heartbeat_of_a_node_is_no_event(cache: Cache) -> None:
+    heard = make_node("n").capacity(cpu=4, pods=10).condition("Ready", "True", "Heard").build()
+    cache.set_node(heard)
+    again = copy.deepcopy(heard)
+    again.status.conditions[0].lastHeartbeatTime.seconds = 10
+    again.status.conditions[0].reason = "HeardAgain"
+    assert cache.set_node(again) == ClusterEvent(Change.NONE, "n")
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -158,8 +158,11 @@ def test_a_change_of_the_pod_wakes_it_but_not_one_of_its_status() -> None:
     fail(queue, 0.0)
     queue.add(info(make_pod("a").condition("PodScheduled", "False", "Unschedulable").version(2)), 100.0)
     assert queue.counts() == {"unschedulable": 1}
-    queue.add(info(make_pod("a").tolerate("gpu").version(3)), 100.0)
-    assert pop(queue, 100.0).info.pod.metadata.resourceVersion == "3"
+    changed = make_pod("a")
+    for version, change in enumerate((changed.tolerate, changed.label, changed.annotation), 3):
+        change("some", "thing")
+        queue.add(info(changed.version(version)), 100.0 * version)
+        fail(queue, 100.0 * version)
 
 
 def test_a_pod_that_was_updated_while_it_waits_can_leave_its_group() -> None:

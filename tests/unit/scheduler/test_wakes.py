@@ -1,0 +1,48 @@
+"""What wakes a pod that a plugin of somebody's own refused, without a word of what helps: all that it can have looked at."""
+
+import asyncio
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import NODES, PODS
+from scheduler.config import Configuration, with_plugin
+from scheduler.framework import NodeView, PerNodeFilter
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.stage import Stage
+
+
+class Quiet(PerNodeFilter):
+    name = "Quiet"
+
+    def filter_node(self, pod: Pod, node: NodeView) -> str | None:
+        if pod.metadata.annotations.get("asleep") == "yes":
+            return "pod asleep"
+        loud = any(each.type == "Loud" and each.status == "True" for each in node.node.status.conditions)
+        return "node(s) loud" if loud or node.annotations.get("loud") == "yes" else None
+
+
+@pytest.mark.parametrize(
+    ("node", "pod"),
+    [
+        (make_node("n").annotation("loud", "yes"), make_pod("a")),
+        (make_node("n").condition("Loud", "True"), make_pod("a")),
+        (make_node("n"), make_pod("a").annotation("asleep", "yes")),
+    ],
+    ids=["node's annotation", "node's condition", "pod's annotation"],
+)
+def test_it_is_tried_again(node: NodeBuilder, pod: PodBuilder) -> None:
+    stage = Stage(with_plugin(Configuration(), f"{__name__}:Quiet"))
+
+    async def story() -> None:
+        stage.api.put(NODES, node.build())
+        await asyncio.sleep(1.0)
+        stage.api.put(PODS, pod.build())
+        await asyncio.sleep(15.0)
+        assert stage.node_of("a") == ""
+        stage.api.put(NODES, make_node("n").build())
+        stage.api.put(PODS, make_pod("a").build())
+        await asyncio.sleep(1.0)
+        assert stage.node_of("a") == "n"
+
+    stage.play(story())

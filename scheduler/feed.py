@@ -107,8 +107,9 @@ class Feed:
                 self._gone(pod.metadata.uid, now)
             else:
                 info, nominated = PodInfo(pod), pod.status.nominatedNodeName
-                if nominated != (delta.old.status.nominatedNodeName if delta.old is not None else ""):
-                    self._wake(self._cache.nominate(info, nominated), now)  # by the leader, or an earlier one
+                if nominated == (delta.old.status.nominatedNodeName if delta.old is not None else ""):
+                    nominated = self._cache.nodes.nominated.node_of(info.uid)  # which the leader knows before it is written
+                self._wake(self._cache.nominate(info, nominated), now)
                 self._queue.add(info, now)
 
     def _gone(self, uid: str, now: float) -> None:

@@ -108,10 +108,10 @@ class Cache:
             self._changed(placed.node)
 
     def nominate(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """Keeps room for the pod on `node`, and nowhere else any more; empty: nowhere at all."""
+        """Keeps room for the pod, as it is now, on `node`, and nowhere else any more; empty: nowhere at all."""
         before = self.nodes.nominated.node_of(info.uid)
         if before == node:
-            return None
+            return self._renewed(info, node)
         self.nodes.nominated.drop(info.uid)
         if node:
             self.nodes.nominated.set(info, node)
@@ -181,6 +181,14 @@ class Cache:
         if row is not None:
             self._changes += 1
             self.nodes.versions[row] = self._changes
+
+    def _renewed(self, info: PodInfo, node: str) -> ClusterEvent | None:
+        """What to tell when a nominated pod is not what it was."""
+        if not self.nodes.nominated.renew(info):
+            return None
+        self.nodes.touch(node)
+        self._changed(node)
+        return ClusterEvent(Change.POD_LABELS, node)
 
     def _ended(self, node: str) -> ClusterEvent | None:
         """What to tell when room is not kept any more on a node."""

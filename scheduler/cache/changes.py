@@ -28,7 +28,7 @@ class Change(Flag):
     POD_PLACED = auto()
     """A pod is bound to a node."""
     POD_LABELS = auto()
-    """A pod on a node has other labels, or is being deleted."""
+    """A pod on a node, or nominated to it, has other labels, or is being deleted."""
     RESERVATION_ENDED = auto()
     """What plugins had set aside for a pod in Reserve is given back."""
     OBJECT = auto()

@@ -77,6 +77,14 @@ class Nominations:
         self._on_node.setdefault(node, {})[info.uid] = nomination
         self._sums.count(nomination, 1)
 
+    def renew(self, info: PodInfo) -> bool:
+        """The pod as it is now, if it is nominated. False: others cannot tell it from what it was."""
+        found = self._pods.get(info.uid)
+        if found is None or found.info.identity == info.identity:
+            return False
+        self.set(info, found.node)
+        return True
+
     def drop(self, uid: str) -> str:
         """Ends a nomination. The node that it was to; empty: there was none."""
         nomination = self._pods.pop(uid, None)

@@ -9,7 +9,7 @@ with what a patient person would have found.
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -196,7 +196,7 @@ class Churn:
     def _truth(self) -> View:
         leading = next(each for each in self.stage.schedulers if each._standby.token is not None)
         placed = {pod.metadata.uid: (pod, pod.spec.nodeName) for pod in self.api.all(PODS).values() if _takes_room(pod)}
-        return View(self.api.all(NODES), placed, _nominated(leading))
+        return View(self.api.all(NODES), placed, _nominated(leading, self.api.all(PODS)))
 
     # --- what is said
 
@@ -232,11 +232,12 @@ def _seen_by(scheduler: Scheduler) -> View:
     placed = {pod.metadata.uid: (pod, pod.spec.nodeName) for pod in pods.values() if pod.spec.nodeName}
     for info in scheduler._cache.assumed():
         placed[info.uid] = (pods.get(info.key, info.pod), scheduler._cache.node_of(info.uid) or "")
-    return View(dict(scheduler._informers.nodes.store), placed, _nominated(scheduler))
+    return View(dict(scheduler._informers.nodes.store), placed, _nominated(scheduler, pods))
 
 
-def _nominated(scheduler: Scheduler) -> list[tuple[Pod, str]]:
-    return [(each.info.pod, each.node) for each in scheduler._cache.nodes.nominated._pods.values()]
+def _nominated(scheduler: Scheduler, pods: Mapping[str, Pod]) -> list[tuple[Pod, str]]:
+    nominated = scheduler._cache.nodes.nominated
+    return [(pods.get(info.key, info.pod), nominated.node_of(info.uid)) for info in nominated]
 
 
 def _takes_room(pod: Pod) -> bool:

@@ -76,9 +76,12 @@ class Events:
         pod = self._any(PODS)
         if pod is None:
             return ""
+        return f"{pod.metadata.name}, on {pod.spec.nodeName or 'no node'}: app={self._relabel(pod)}"
+
+    def _relabel(self, pod: Pod) -> str:
         app = self._rng.choice("xyz")
         self._change(PODS, pod, lambda pod: pod.metadata.labels.update(app=app))
-        return f"{pod.metadata.name}, on {pod.spec.nodeName or 'no node'}: app={app}"
+        return app
 
     def ungate_pod(self) -> str:
         pod = self._any(PODS, lambda pod: bool(pod.spec.schedulingGates))
@@ -148,14 +151,18 @@ class Events:
     # --- kubelets
 
     def pod_written(self, old: Pod | None, new: Pod | None) -> None:
-        if new is None or not new.spec.nodeName:
+        if new is None:
+            return
+        if not new.spec.nodeName:
+            if new.status.nominatedNodeName and old is not None and not old.status.nominatedNodeName:
+                self._later(new, 0.1, self._relabel)  # while it is nominated, which is not for long
             return
         if old is None or not old.spec.nodeName:
             self._later(new, 0.1, lambda pod: self._change(PODS, pod, _start))
         if new.metadata.HasField("deletionTimestamp") and not (old is not None and old.metadata.HasField("deletionTimestamp")):
             self._later(new, GRACE, lambda pod: self._api.remove(PODS, _key(pod)))
 
-    def _later(self, pod: Pod, seconds: float, act: Callable[[Pod], None]) -> None:
+    def _later(self, pod: Pod, seconds: float, act: Callable[[Pod], Any]) -> None:
         def do() -> None:
             current = self._api.all(PODS).get(_key(pod))
             if current is not None and current.metadata.uid == pod.metadata.uid:

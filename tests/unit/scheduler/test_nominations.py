@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinnace.api.dumps import Place
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.informer import Delta
 from scheduler.cache.cache import Cache
@@ -114,6 +115,25 @@ def test_nominations_of_an_earlier_leader_are_known() -> None:
     cache.nominate(info(cleared), "a")
     feed.on_pods([Delta(MODIFIED, cleared.build(), old)])
     assert not len(cache.nodes.nominated)
+
+
+def test_labels_of_nominated_pods_are_followed() -> None:
+    """A pod that will not be near is refused by what the nominated one is called now, and woken when that changes."""
+    cache, away = cache_of(node("a")), make_pod("away").anti_affinity("app=x", "kubernetes.io/hostname")
+    queue = SchedulingQueue(framework())
+    feed = Feed(cache, queue, {"default-scheduler"}, lambda: 100.0, lambda: None)
+    old, new = (make_pod("p").label("app", app).nominated("a").priority(10).build() for app in "yx")
+    feed.on_pods([Delta(ADDED, old, None), Delta(MODIFIED, new, old)])
+    assert queue.pop(0.0) is not None
+    queue.add(info(away), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    decided = schedule_one(queued.info, cache, FRAMEWORK, 0)
+    assert isinstance(decided, Unschedulable)
+    queue.unschedulable(queued, decided.refused_by, 0.0)
+    feed.on_pods([Delta(MODIFIED, old, new)])
+    assert queued.place is Place.ACTIVE
+    assert schedule_one(info(away), cache, FRAMEWORK, 0) == Placed("a")
 
 
 def test_when_a_pod_started_is_known() -> None:

@@ -14,22 +14,25 @@ class Unwanted:
     """A selector of namespaces by their labels is not followed here: such pods are not named."""
 
     def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
-        found = []
-        for reason, rows in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        found = list[Remedy]()
+        for reason, rows in reasons.items():
             if reason == AFFINITY_REASON:
-                text = f"place {_terms(case, Kind.AFFINITY)} as one of these nodes, or only prefer to be near"
-            elif reason == ANTI_AFFINITY_REASON:
+                found += _nearer(case, rows)
+                continue
+            if reason == ANTI_AFFINITY_REASON:
                 text = f"move {_terms(case, Kind.ANTI_AFFINITY)} as one of these nodes away, or only prefer not to be near"
             else:
                 text = f"move away what will not have it near: {listing(self._hostile(case, rows[0]))}"
             found.append(Remedy(text, names_of(case, rows)))
-        return found
+        return sorted(found, key=lambda remedy: -len(remedy.nodes))
 
     def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
         found = []
         for reason in reasons:
             if reason == AFFINITY_REASON:
-                found.append(f"it wants to be near {_terms(case, Kind.AFFINITY)}, and there are none")
+                keys = " and ".join(_lacking(case, row))
+                lack = f"the node has no label {keys}" if keys else "there are none"
+                found.append(f"it wants to be near {_terms(case, Kind.AFFINITY)}, and {lack}")
             elif reason == ANTI_AFFINITY_REASON:
                 near = [
                     pod.key
@@ -54,6 +57,27 @@ class Unwanted:
                 if term.kind is Kind.ANTI_AFFINITY and _about(term, case.pod) and _together(case, row, node, term)
             }
         )
+
+
+def _nearer(case: Case, rows: Sequence[int]) -> Iterator[Remedy]:
+    """One for the nodes that are in all the topologies, one for those that lack the same labels."""
+    by_keys: dict[tuple[str, ...], list[int]] = {}
+    for row in rows:
+        by_keys.setdefault(_lacking(case, row), []).append(row)
+    wanted = _terms(case, Kind.AFFINITY)
+    for keys, lacking in by_keys.items():
+        text = (
+            f"label the nodes with {' and '.join(keys)}, or only prefer to be near {wanted}"
+            if keys
+            else f"place {wanted} as one of these nodes, or only prefer to be near"
+        )
+        yield Remedy(text, names_of(case, lacking))
+
+
+def _lacking(case: Case, row: int) -> tuple[str, ...]:
+    """The topologies in which the pod wants to be near others, and the node is not."""
+    keys = dict.fromkeys(term.topology_key for term in case.pod.terms if term.kind is Kind.AFFINITY)
+    return tuple(key for key in keys if case.nodes.label(key).at(row) is None)
 
 
 def _terms(case: Case, kind: Kind) -> str:

@@ -184,6 +184,24 @@ def test_pods_that_want_or_shun_others() -> None:
     assert details(*shunned) == ["InterPodAffinity: pods in the same topology will not have it near: default/lonely"]
 
 
+def test_a_node_outside_the_topology_is_near_nothing() -> None:
+    nodes = [make_node("n0").label("zone", "a"), make_node("n1").label("rack", "r"), make_node("n2")]
+    question = make_pod("a").affinity("app=db", "zone").affinity("tier=db", "rack"), nodes
+    wanted = "pods with app=db in the same zone and pods with tier=db in the same rack"
+    assert remedies(*question) == [
+        f"label the nodes with rack, or only prefer to be near {wanted} -> n0",
+        f"label the nodes with zone, or only prefer to be near {wanted} -> n1",
+        f"label the nodes with zone and rack, or only prefer to be near {wanted} -> n2",
+    ]
+    assert details(*question, node="n1") == [f"InterPodAffinity: it wants to be near {wanted}, and the node has no label zone"]
+
+    near = make_pod("a").affinity("app=db", "zone"), nodes
+    assert remedies(*near) == [
+        "label the nodes with zone, or only prefer to be near pods with app=db in the same zone -> n1 n2",
+        "place pods with app=db in the same zone as one of these nodes, or only prefer to be near -> n0",
+    ]
+
+
 def test_topology_spread() -> None:
     nodes = [make_node("n0").label("zone", "a"), make_node("n1").label("zone", "b").unschedulable(), make_node("n2")]
     question = (

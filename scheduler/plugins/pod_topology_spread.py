@@ -79,13 +79,13 @@ class PodTopologySpread:
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         constraints: list[Constraint] = state[_HARD]
-        counted = _labelled(constraints, nodes)
+        counted = labelled(constraints, nodes)
         codes = np.zeros(len(nodes), np.int8)
         for each in constraints:
             labels = nodes.label(each.topology_key)
-            eligible = counted & _eligible(each, pod, nodes)
-            sums = domain_sums(_counts(each, nodes) * eligible, labels)
-            among = sums[domain_sums(eligible, labels) > 0]
+            counting = counted & eligible(each, pod, nodes)
+            sums = domain_sums(counts(each, nodes) * counting, labels)
+            among = sums[domain_sums(counting, labels) > 0]
             least = among.min() if len(among) >= each.min_domains else 0
             skew = sums + (_is_counted(pod, each) - least)
             told = codes > 0
@@ -113,7 +113,7 @@ class PodTopologySpread:
             return SKIP
         state[_SOFT] = constraints
         lenient = self._defaults is SYSTEM_DEFAULTS and not pod.raw.spec.topologySpreadConstraints
-        state[_SCORED] = np.ones(len(nodes), np.bool_) if lenient else _labelled(constraints, nodes)
+        state[_SCORED] = np.ones(len(nodes), np.bool_) if lenient else labelled(constraints, nodes)
         return None
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
@@ -124,12 +124,12 @@ class PodTopologySpread:
         scores: FloatArray = np.zeros(len(nodes))
         for each in constraints:
             labels = nodes.label(each.topology_key)
-            counts = _counts(each, nodes)
+            there = counts(each, nodes)
             if each.topology_key == HOSTNAME:
-                domains, around = np.count_nonzero(candidates), counts
+                domains, around = np.count_nonzero(candidates), there
             else:
                 domains = np.count_nonzero(np.bincount(labels.codes, candidates))
-                around = per_domain(counts * (scored & _eligible(each, pod, nodes)), labels)
+                around = per_domain(there * (scored & eligible(each, pod, nodes)), labels)
             scores += (around * math.log(domains + 2) + (each.max_skew - 1)) * ~labels.equal(None)
         return scores
 
@@ -152,22 +152,23 @@ class PodTopologySpread:
         return [with_pods(each, siblings) for each in defaults] if siblings is not None else []
 
 
-def _labelled(constraints: Sequence[Constraint], nodes: NodeTable) -> BoolArray:
+def labelled(constraints: Sequence[Constraint], nodes: NodeTable) -> BoolArray:
     """The nodes that are in all the topologies."""
     return reduce(np.logical_and, [~nodes.label(each.topology_key).equal(None) for each in constraints])
 
 
-def _counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
+def counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
+    """The pods that are spread, on each node, eligible or not."""
     return nodes.pods.pods(constraint.pods) if constraint.pods is not None else np.zeros(len(nodes))
 
 
-def _eligible(constraint: Constraint, pod: PodInfo, nodes: NodeTable) -> BoolArray:
+def eligible(constraint: Constraint, pod: PodInfo, nodes: NodeTable) -> BoolArray:
     """The nodes whose pods count."""
-    eligible = matching_nodes(pod.raw.spec, nodes) if constraint.honors_affinity else np.ones(len(nodes), np.bool_)
+    found = matching_nodes(pod.raw.spec, nodes) if constraint.honors_affinity else np.ones(len(nodes), np.bool_)
     if constraint.honors_taints and not nodes.taints.uniform:
         tolerations = list(pod.raw.spec.tolerations)
-        eligible &= nodes.taints.map(lambda taints: not untolerated(taints, tolerations, taint_toleration.HARD), np.bool_)
-    return eligible
+        found &= nodes.taints.map(lambda taints: not untolerated(taints, tolerations, taint_toleration.HARD), np.bool_)
+    return found
 
 
 def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:

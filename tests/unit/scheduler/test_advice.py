@@ -220,6 +220,24 @@ def test_topology_spread() -> None:
     ]
 
 
+@pytest.mark.parametrize("other", [{}, {"nodeTaintsPolicy": "Honor"}], ids=["affinity", "taints"])
+def test_pods_that_are_not_spread_are_not_counted(other: dict[str, str]) -> None:
+    """Those of nodes that the pod's affinity or the policies leave out, or that are in no topology of another constraint."""
+    nodes = [
+        make_node("n0").label("zone", "a").label("rack", "r").label("disk", "ssd"),
+        make_node("n1").label("zone", "b").label("rack", "s").label("disk", "ssd").unschedulable(),
+        make_node("n2").label("zone", "a").label("disk", "ssd"),
+        make_node("n3").label("zone", "a").label("rack", "t"),
+        make_node("n4").label("zone", "a").label("rack", "u").label("disk", "ssd").taint("gpu"),
+    ]
+    pod = make_pod("a").label("app", "web").node_selector("disk", "ssd").spread("app=web", "zone", **other)
+    pod.spread("app=web", "rack", skew=9)
+    placed = [make_pod(f"w{number}").label("app", "web").node(f"n{number}") for number in (0, 2, 3, 4)]
+    assert details(pod, nodes, placed)[0] == (
+        f"PodTopologySpread: maxSkew 1 over zone: a has {1 if other else 2} of the pods with app=web"
+    )
+
+
 def test_where_two_plugins_refuse_every_node() -> None:
     nodes = [make_node("n0").taint("gpu", "true"), make_node("n1").taint("gpu", "true")]
     placed = [make_pod("b").req(cpu=3).node("n0"), make_pod("c").req(cpu=2).node("n1")]

@@ -35,10 +35,20 @@ from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
 from apiserver.services.errors import to_refusal
 from apiserver.services.tenure import Tenure, Tenures
+from pinnace.api import nesting
+from pinnace.api.nesting import Envelope
 from pinnace.api.status import Code, Refusal
 
 MAX_BATCH = 1000
 """Items of one batch request."""
+ROOM = 16
+"""Levels that must be left around a request: what comes with it is told in lists and watches, and others may put it into
+messages of theirs."""
+MAX_LEVELS = nesting.LIMIT - ROOM
+"""Of messages in messages, the request itself included; known fields have less than 20."""
+_UNREADABLE = (
+    f"the request is no message of this method's type (compare with proto/), or nested deeper than {MAX_LEVELS} levels"
+)
 Gate = Callable[[], Refusal | None]
 """Asked before each call: why the server takes none now; None: it does."""
 
@@ -85,6 +95,7 @@ class Method:
         self.client_streaming: bool = descriptor.client_streaming
         self.server_streaming: bool = descriptor.server_streaming
         self._message = message_factory.GetMessageClass(descriptor.input_type)
+        self._envelope = Envelope(self._message, ROOM)
         self._batched = "items" in descriptor.input_type.fields_by_name
         self._watches = descriptor.name == "Watch"
         self._gate = gate
@@ -106,11 +117,11 @@ class Method:
             raise TypeError(f"{self.name}: expected an async generator")
 
     def parse(self, data: bytes) -> Message | None:
-        """The request. Bytes that are no such message become None, which `call` and `stream` refuse: raised from here, gRPC
-        would log a traceback for each and answer UNKNOWN. (In a stream of requests they become an empty message, which is
-        nonsense to whoever hears it.)"""
+        """The request. Bytes that are no such message, or nested deeper than MAX_LEVELS, become None, which `call` and `stream`
+        refuse: raised from here, gRPC would log a traceback for each and answer UNKNOWN. (In a stream of requests they become
+        an empty message, which is nonsense to whoever hears it.)"""
         try:
-            return self._message.FromString(data)
+            return self._envelope.read(data)
         except DecodeError:
             return self._message() if self.client_streaming else None
 
@@ -162,7 +173,7 @@ class Method:
         if refusal := self._gate():
             raise Rejected(refusal)
         if request is None:
-            raise Rejected(bad_request("the request is no message of this method's type: compare with proto/"))
+            raise Rejected(bad_request(_UNREADABLE))
         user, message = context.user, request if isinstance(request, Message) else None
         if self._batched:
             _check_batch(message)  # before anybody asks for each item whether it is permitted

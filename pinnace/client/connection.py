@@ -41,9 +41,10 @@ from pinnace.client.errors import (
     unavailable,
     unimplemented,
     unknown_method,
+    unreadable,
 )
 from pinnace.client.peer import Peer, addresses, host_of
-from pinnace.client.streams import Duplex, Q, R, Stream
+from pinnace.client.streams import Duplex, Q, R, Stream, decoder
 from pinnace.runtime import chance
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
@@ -129,7 +130,7 @@ class Connection:
         """Asks one server for a stream of responses."""
 
         def begin(peer: Peer) -> Any:
-            return peer.channel.unary_stream(method, type(request).SerializeToString, response.FromString)(request)
+            return peer.channel.unary_stream(method, type(request).SerializeToString, decoder(response))(request)
 
         return Stream(self, method, await self.connected(method), begin)
 
@@ -137,7 +138,7 @@ class Connection:
         """Opens a stream in both directions to one server."""
 
         def begin(peer: Peer) -> Any:
-            return peer.channel.stream_stream(method, request.SerializeToString, response.FromString)()
+            return peer.channel.stream_stream(method, request.SerializeToString, decoder(response))()
 
         return Duplex(self, method, await self.connected(method), begin)
 
@@ -215,11 +216,11 @@ class Connection:
                 raise fenced(f"{method} is not sent: the term is over")
             metadata = [*(metadata or ()), (fences.KEY, fences.told(leader))]
         remaining = deadline - asyncio.get_running_loop().time()
-        call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, response.FromString)
+        call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, decoder(response))
         sent = call(request, timeout=max(remaining, 0.001), metadata=metadata)
         try:
             with HeedsCancellation():
-                answer: R = await sent
+                answer: R | None = await sent
         except CallCancelled:
             if self._closed:
                 raise asyncio.CancelledError("the connection was closed") from None
@@ -230,6 +231,8 @@ class Connection:
             if unknown_method(failure):
                 return await self._attempt(method, request, response, deadline, retry, fence, (*ignorant, peer.endpoint))
             raise _lost(failure, retry) from None
+        if answer is None:
+            raise unreadable(method, peer.endpoint)
         if log.isEnabledFor(logging.DEBUG):
             trailers = dict(await sent.trailing_metadata())
             log.debug("%s at %s: OK, request %s", method, peer.endpoint, trailers.get(REQUEST_ID_KEY, "unknown"))

@@ -16,7 +16,7 @@
     |   +-- Timeout             the deadline passed without an answer (of a read, or before anything was sent)
     |   +-- OutcomeUnknown      a write was sent and its answer lost: it may have happened; read before you repeat it
     +-- Unimplemented           no API server that can be reached knows the method: all are older than this client
-    +-- Internal                a bug of the server, or of this library
+    +-- Internal                a bug of the server, or of this library; or an answer that cannot be read
 
 gRPC's errors are turned into these in one place, `from_rpc`.
 """
@@ -211,6 +211,12 @@ def unimplemented(method: str, servers: Collection[str]) -> Unimplemented:
     message = f"the API server at {', '.join(servers)} does not know {what}: it is older than this client"
     hint = "upgrade the API servers first: see docs/upgrading.md"
     return Unimplemented(Refusal(Code.UNIMPLEMENTED, "", message, metadata=(("hint", hint),)))
+
+
+def unreadable(method: str, server: str) -> Internal:
+    """What was answered is no message, or not that of the method. `method` is like "/pinnace.v1.Pods/Get"."""
+    message = f"what the API server at {server} answered to {method} cannot be read, though it did what was asked"
+    return Internal(Refusal(Code.INTERNAL, "", message))
 
 
 def fenced(message: str) -> Fenced:

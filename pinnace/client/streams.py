@@ -7,9 +7,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from pinnace.client.errors import ApiError, unavailable, unimplemented, unknown_method
+from pinnace.client.errors import ApiError, unavailable, unimplemented, unknown_method, unreadable
 from pinnace.client.peer import Peer
 from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
 
@@ -21,6 +21,19 @@ Begin: TypeAlias = Callable[[Peer], Any]
 """Begins the call of a stream at one server."""
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
+
+
+def decoder(response: type[R]) -> Callable[[bytes], R | None]:
+    """Reads responses. None: it cannot be read (`unreadable`). If it raised, gRPC would log
+    that, and make None of it as well."""
+
+    def read(data: bytes) -> R | None:
+        try:
+            return response.FromString(data)
+        except DecodeError:
+            return None
+
+    return read
 
 
 class Servers(Protocol):
@@ -70,6 +83,8 @@ class Stream(Generic[R]):
             self._ignorant.append(self.endpoint)
             await self._begin_elsewhere()
             return await self.read(silence)
+        if response is None:
+            raise unreadable(self._method, self.endpoint)
         return None if response is grpc.aio.EOF else response
 
     def leave(self) -> None:

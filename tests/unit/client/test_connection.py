@@ -442,3 +442,38 @@ async def test_no_attempt_is_sent_when_the_term_is_over(serve: Serve, connect: C
     with pytest.raises(errors.Fenced):
         await connect(server).call(METHOD, GetRequest(name="a"), Pod, timeout=5.0, fence=lambda: next(terms))
     assert len(asked) == 1
+
+
+class Unreadable:
+    """An answer of a server."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        return b"\xff"
+
+
+async def test_an_answer_that_cannot_be_read_is_an_error(serve: Serve, connect: Connect) -> None:
+    """gRPC makes None of it, which was taken for the answer, and for the end of a stream."""
+    server = await serve()
+
+    async def answer(request: GetRequest, context: Any) -> Any:
+        return Unreadable()
+
+    server.on(METHOD, GetRequest, answer)
+    connection = connect(server)
+    with pytest.raises(errors.Internal, match=f"{METHOD}.*cannot be read"):
+        await connection.call(METHOD, GetRequest(name="a"), Pod)
+    assert server.calls == [METHOD]
+
+
+async def test_a_part_of_a_stream_that_cannot_be_read_is_not_its_end(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+
+    async def watch(request: GetRequest, context: Any) -> AsyncIterator[bytes]:
+        yield named("a").SerializeToString()
+        yield b"\xff"
+
+    server.on_watch(METHOD, GetRequest, watch)
+    stream = await connect(server).stream(METHOD, GetRequest(name="a"), Pod)
+    assert await stream.read() == named("a")
+    with pytest.raises(errors.Internal, match="cannot be read"):
+        await stream.read()

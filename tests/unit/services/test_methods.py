@@ -7,11 +7,13 @@ import pytest
 from apiserver.flow.control import FlowControl
 from apiserver.flow.width import PATCHED
 from apiserver.registry.errors import Rejected
-from apiserver.services.methods import MAX_BATCH
+from apiserver.services.methods import MAX_BATCH, Method
+from pinnace.api import wire
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import PatchRequest, WatchRequest
 from tests.builders import make_pod
+from tests.nesting import nested
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 
@@ -54,6 +56,32 @@ async def test_a_batch_of_too_many_is_refused_before_its_items_are_looked_at() -
                     codes.setdefault(method.name, []).append(caught.value.refusal.code)
     assert len(codes) >= 8
     assert {tuple(found) for found in codes.values()} == {(Code.PERMISSION_DENIED, Code.INVALID_ARGUMENT)}
+
+
+@pytest.mark.parametrize("inside", ["itself", "its spec"])
+async def test_what_is_nested_too_deep_to_be_read_in_a_list_is_refused(inside: str) -> None:
+    """One such pod ended every watch of pods, for good: nobody could read a response that it was in."""
+    deep, shallow = (make_pod("deep", namespace=OWN).req(cpu="1").new() for _ in range(2))
+    for pod, levels in ((deep, 90), (shallow, 70)):
+        part: Any = pod if inside == "itself" else pod.spec
+        part.CopyFrom(nested(part, levels))
+    async with serving() as assembly:
+        for name, field in (("Create", "object"), ("CreateBatch", "items"), ("Update", "object"), ("UpdateStatus", "object")):
+            method = assembly.methods[f"/pinnace.v1.Pods/{name}"]
+            with pytest.raises(Rejected, match="nested deeper than 84 levels") as caught:
+                await method.call(
+                    method.parse(wire.field(_number(method, field), deep.SerializeToString())), Caller(PEOPLE["editor"])
+                )
+            assert caught.value.refusal.code is Code.INVALID_ARGUMENT
+        create = assembly.methods["/pinnace.v1.Pods/Create"]
+        await create.call(
+            create.parse(wire.field(_number(create, "object"), shallow.SerializeToString())), Caller(PEOPLE["editor"])
+        )
+
+
+def _number(method: Method, field: str) -> int:
+    request: Any = method.parse(b"")
+    return int(request.DESCRIPTOR.fields_by_name[field].number)
 
 
 @pytest.mark.parametrize(

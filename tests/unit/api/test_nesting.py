@@ -1,0 +1,59 @@
+import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.nesting import Envelope
+from pinnace.api.resources import ALL
+from tests.builders import make_pod
+from tests.nesting import groups
+
+LIMIT = 100
+"""Of protobuf: the message itself is one of them."""
+
+
+@pytest.mark.parametrize("levels", [1, 2, 16])
+def test_what_is_read_is_the_message(levels: int) -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    assert Envelope(Pod, levels).read(pod.SerializeToString()) == pod
+    assert Envelope(Pod, levels).read(b"") == Pod()
+
+
+@pytest.mark.parametrize("levels", [1, 2, 16])
+def test_what_fits_by_itself_may_not_fit_deeper(levels: int) -> None:
+    envelope, room = Envelope(Pod, levels), next(g for g in range(LIMIT, 0, -1) if _readable(groups(g))) - levels
+    envelope.read(groups(room))
+    with pytest.raises(DecodeError):
+        envelope.read(groups(room + 1))
+
+
+@given(st.binary(max_size=40))
+def test_what_is_no_message_is_none_inside(data: bytes) -> None:
+    """Nor what ends the envelope before its time."""
+    for each in (data, b"\x0c" + data, b"\x14\x0c" + data + b"\x0b"):
+        if _readable(each):
+            Envelope(Pod, 4).read(each)
+        else:
+            with pytest.raises(DecodeError):
+                Envelope(Pod, 4).read(each)
+
+
+def test_the_fields_that_we_know_are_not_deep() -> None:
+    """So only those that we do not know can be."""
+
+    def levels(descriptor: Descriptor, above: tuple[Descriptor, ...] = ()) -> int:
+        assert descriptor not in above, f"{descriptor.full_name} is in itself"
+        inside = [each.message_type for each in descriptor.fields if each.message_type is not None]
+        return 1 + max((levels(each, (*above, descriptor)) for each in inside), default=0)
+
+    assert max(levels(resource.message.DESCRIPTOR) for resource in ALL) < 20
+
+
+def _readable(data: bytes) -> bool:
+    try:
+        Pod.FromString(data)
+    except DecodeError:
+        return False
+    return True

@@ -15,6 +15,7 @@ from apiserver.auth import defaults
 from apiserver.auth.user import SERVER
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
+from apiserver.registry import errors
 from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
 from apiserver.storage.interface import StorageError
@@ -57,7 +58,7 @@ class Bootstrap:
         return ""
 
     async def _provide(self) -> Sequence[Refusal]:
-        """What did not come about."""
+        """What did not come about. (What is there and cannot be read keeps nobody waiting: it must be mended by hand.)"""
         return [
             *await self._put(NAMESPACES, map(_namespace, PERMANENT)),
             *await self._put(CLUSTER_ROLES, defaults.cluster_roles()),
@@ -75,7 +76,8 @@ class Bootstrap:
                 lacking.append(completed)
         created = await store.create(missing, _BY) if missing else []
         updated = await store.update(lacking, _BY) if lacking else []
-        return [outcome for outcome in (*created, *updated) if isinstance(outcome, Refusal)]
+        refused = [outcome for outcome in (*created, *updated) if isinstance(outcome, Refusal)]
+        return [refusal for refusal in refused if refusal.reason != errors.UNREADABLE]
 
 
 def _namespace(name: str) -> Namespace:

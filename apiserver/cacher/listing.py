@@ -143,14 +143,16 @@ class Lister(Generic[T]):
     async def _stored(self, revision: int, selection: Selection, after: str, enough: int) -> AsyncGenerator[Entry[T]]:
         if selection.key is not None:
             item = await self._storage.get(selection.key, revision=revision)
-            if item is not None and item.key > after and selection.matches(entry := self._store.entry(item)):
+            if item is None or item.key <= after or (entry := self._store.entry(item)) is None:
+                return
+            if selection.matches(entry):
                 yield entry
             return
         turn = Turn(self._clock)
         size, more = min(enough + 1, STORAGE_PAGE) if selection.plain else STORAGE_PAGE, True
         while more:
             page = await self._storage.page(selection.prefix, after=after, limit=size, revision=revision)
-            async with aclosing(_matching(selection, map(self._store.entry, page.items), turn)) as found:
+            async with aclosing(_matching(selection, filter(None, map(self._store.entry, page.items)), turn)) as found:
                 async for entry in found:
                     yield entry
             more = page.more

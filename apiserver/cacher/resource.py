@@ -1,6 +1,6 @@
 """The cache of one resource: its state, its recent past, and those who watch it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -73,6 +73,11 @@ class ResourceCache(Generic[T]):
     def told(self) -> int:
         """Events that watchers have read, once for each of them."""
         return self._dispatcher.told
+
+    @property
+    def unreadable(self) -> Set[str]:
+        """The keys of what is stored and cannot be read; nothing else here knows of it."""
+        return self._store.unreadable
 
     def get(self, key: str) -> Entry[T] | None:
         return self._store.entries.get(key)

@@ -9,6 +9,8 @@ What was learned is newer than the cache, until the cache gets there; it is neve
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
 from apiserver.quota.bounds import Bounds
@@ -58,8 +60,11 @@ class States:
         return [state for key in self.keys.get(namespace, ()) if (state := self._newest(key))]
 
     def learn(self, key: str, revision: int, current: KeyValue | None) -> None:
-        """At that revision this was what etcd had there."""
-        state = None if current is None else _state(key, current.mod_revision, current.value)
+        """At that revision this was what etcd had there. What cannot be read is no quota: the cache leaves it out, too."""
+        try:
+            state = None if current is None else _state(key, current.mod_revision, current.value)
+        except DecodeError:
+            state = None
         self._learned[key] = revision, state
 
     def _newest(self, key: str) -> State | None:

@@ -19,6 +19,9 @@ MAX_VIOLATIONS = 4000
 """Bytes of violations that a refusal tells: many peers refuse trailers of more than 8 KiB, and these may be there in base64."""
 
 
+UNREADABLE = "StorageReadError"
+
+
 class Rejected(Exception):
     """The request is refused; nothing was written."""
 
@@ -29,6 +32,13 @@ class Rejected(Exception):
 
 def not_found(resource: Resource[Any], name: str) -> Refusal:
     return Refusal(Code.NOT_FOUND, "NotFound", f'{resource.plural} "{name}" not found')
+
+
+def unreadable(resource: Resource[Any], name: str) -> Refusal:
+    """It is no such message, or nested too deep. The reason is Kubernetes'."""
+    message = f'{resource.plural} "{name}" cannot be read as it is in etcd: it is left out of lists and watches'
+    hint = f"if it is of no use to anybody, delete its key in etcd: it is below {resource.prefix}"
+    return Refusal(Code.INTERNAL, UNREADABLE, message, metadata=(("hint", hint),))
 
 
 def already_exists(resource: Resource[Any], name: str) -> Refusal:

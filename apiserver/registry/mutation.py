@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from google.protobuf.message import DecodeError
+
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
 from apiserver.registry import errors, fencing
@@ -144,9 +146,11 @@ class Mutator(Generic[T]):
     async def _read(self, attempts: Sequence["_Attempt[T]"]) -> None:
         async def read(attempt: _Attempt[T]) -> None:
             try:
-                attempt.authoritative(self._decode(await self._storage.get(attempt.mutation.key)))
+                current = await self._storage.get(attempt.mutation.key)
             except StorageError as error:
                 attempt.outcome = errors.from_storage(error)
+            else:
+                self._go_on(attempt, current)
 
         if attempts:
             await asyncio.gather(*(read(attempt) for attempt in attempts))
@@ -160,13 +164,20 @@ class Mutator(Generic[T]):
                 case int():
                     attempt.committed(result)
                 case Conflict():
-                    attempt.authoritative(self._decode(result.current))
+                    self._go_on(attempt, result.current)
                 case GuardFailed():
                     attempt.outcome = guard_refusal(result.guard)
                 case Denied():
                     attempt.outcome = errors.forbidden(str(result))
                 case _:
                     attempt.outcome = errors.from_storage(result)
+
+    def _go_on(self, attempt: "_Attempt[T]", current: KeyValue | None) -> None:
+        """From what etcd has."""
+        try:
+            attempt.authoritative(self._decode(current))
+        except DecodeError:
+            attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
 
     def _decode(self, current: KeyValue | None) -> Version[T] | None:
         if current is None:

@@ -77,6 +77,8 @@ class ResourceService(Generic[T]):
         entry = self._cache.get(self._key(request))
         if entry is None:
             self._cache.require()
+            if self._key(request) in self._cache.unreadable:
+                raise Rejected(errors.unreadable(self._resource, request.name))
             raise Rejected(errors.not_found(self._resource, request.name))
         return entry.stamped
 

@@ -14,11 +14,10 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import Message
 
 from pinnace.api import wire
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M")
 LIMIT = 100
 """Levels that readers can be expected to read, the outermost message included."""
 _PACKAGE = "pinnace.nesting"
@@ -29,13 +28,14 @@ class Envelope(Generic[M]):
     """Reads messages of one type that could be so many `levels` (1 or more) deeper in others."""
 
     def __init__(self, message: type[M], levels: int) -> None:
-        self._class = _envelope(message.DESCRIPTOR)
+        described: Any = message
+        self._class = _envelope(described.DESCRIPTOR)
         self._begin = wire.varint(_DEEPER << 3 | 3) * (levels - 1)
         self._end = wire.varint(_DEEPER << 3 | 4) * (levels - 1)
         self._inside: Any = attrgetter(".".join(["deeper"] * (levels - 1) + ["message"]))
 
     def read(self, data: bytes) -> M:
-        """Raises DecodeError when it is no such message, or nested too deep."""
+        """The message. Raises DecodeError when it is no such message, or nested too deep."""
         message: M = self._inside(self._class.FromString(self._begin + wire.field(_MESSAGE, data) + self._end))
         return message
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
+from apiserver.cacher.selection import Selection
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import MAX_PARTS
 from apiserver.registry.store import CONDITIONAL
@@ -15,14 +16,16 @@ from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategy import StatusStrategy, added
 from apiserver.storage.interface import Committed, Write
 from apiserver.storage.memory import MemoryStorage
-from pinnace.api.core_v1_pb2 import Pod, Service
+from pinnace.api.core_v1_pb2 import Pod, ResourceQuota, Service
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.pods_pb2 import BindRequest
-from pinnace.api.resources import ALL, DEPLOYMENTS, EVENTS, NAMESPACES, PODS, SERVICES, Resource
-from pinnace.api.status import Violation
+from pinnace.api.resourcequotas_pb2 import ResourceQuotaWatchResponse
+from pinnace.api.resources import ALL, DEPLOYMENTS, EVENTS, NAMESPACES, PODS, RESOURCE_QUOTAS, SERVICES, Resource
+from pinnace.api.status import Code, Violation
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, PatchRequest
 from tests.builders import make_pod
 from tests.fuzz.sound import objects
+from tests.nesting import nested
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.workloads import make_deployment
 
@@ -179,8 +182,8 @@ def spoilt(resource: Resource[Any]) -> Any:
 
 
 @asynccontextmanager
-async def serving(*stored: tuple[Resource[Any], Any]) -> AsyncIterator[Assembly]:
-    storage = MemoryStorage()
+async def serving(*stored: tuple[Resource[Any], Any], storage: MemoryStorage | None = None) -> AsyncIterator[Assembly]:
+    storage = storage or MemoryStorage()
     for resource, obj in stored:
         write = Write(resource.key_of(obj), obj.SerializeToString(), 0)
         assert isinstance(await storage.transact([write]), Committed)
@@ -388,3 +391,52 @@ def test_many_violations_are_told_apart_in_few_steps() -> None:
     found, before = ([Violation(Counted(f"env[{each}]"), "wrong") for each in range(number)] for _ in range(2))
     assert added(found, before) == []
     assert Counted.comparisons < 10 * number
+
+
+async def test_what_cannot_be_read_is_said_to_be_so_and_harms_no_other() -> None:
+    """One such Service ended every API server, when a quota was counted or somebody watched services by their labels."""
+    quota = ResourceQuota()
+    quota.metadata.name, quota.metadata.namespace, quota.metadata.uid = "q", "default", "u"
+    quota.spec.hard["services"].string = "5"
+    storage = MemoryStorage()
+    for key, value in (
+        (RESOURCE_QUOTAS.key_of(quota), quota.SerializeToString()),
+        (SERVICES.key("default", "broken"), b"\xff"),
+        (NAMESPACES.key("", "kube-public"), b"\xff"),
+    ):
+        assert isinstance(await storage.transact([Write(key, value, 0)]), Committed)
+    named = {"name": "broken", "namespace": "default"}
+    async with serving(storage=storage) as assembly:
+        service = copied(SERVICES, sound(SERVICES))
+        service.metadata.name, service.metadata.namespace = "broken", "default"
+        create: Any = assembly.methods["/pinnace.v1.Services/Create"].parse(b"")
+        create.object.CopyFrom(service)
+        for method, request in (
+            ("Get", GetRequest(**named)),
+            ("Delete", DeleteRequest(**named)),
+            ("Create", create),
+            ("Patch", PatchRequest(type=PatchRequest.MERGE, patch=b"{}", **named)),
+        ):
+            with pytest.raises(Rejected, match='services "broken" cannot be read') as refused:
+                await call(assembly, SERVICES, method, request)
+            assert refused.value.refusal.code is Code.INTERNAL
+        create.object.metadata.name = "sound"
+        create.object.spec.ClearField("clusterIP")
+        await call(assembly, SERVICES, "Create", create)
+        counted = assembly.cacher.of(RESOURCE_QUOTAS).watch(Selection.parse(RESOURCE_QUOTAS, "", "", ""), None)
+        used = ""
+        async with asyncio.timeout(PATIENCE):
+            while used != "1":
+                told = ResourceQuotaWatchResponse.FromString(await anext(counted))
+                used = told.events[-1].object.status.used["services"].string if told.events else used
+
+
+async def test_what_is_nested_too_deep_can_be_deleted() -> None:
+    deep = make_pod("deep").req(cpu="1").new()
+    STRATEGIES[PODS.plural].prepare_create(deep)
+    deep.metadata.namespace, deep.metadata.uid = "default", "u"
+    async with serving((PODS, nested(deep, 99))) as assembly:
+        request = DeleteRequest(name="deep", namespace="default", options={"gracePeriodSeconds": 0})
+        await assembly.methods["/pinnace.v1.Pods/Delete"].call(request, Caller(PEOPLE["admin"]))
+        with pytest.raises(Rejected, match="not found"):
+            await get(assembly, PODS, deep)

@@ -1,0 +1,92 @@
+"""An object in etcd that nobody can read is left out, and harms no other."""
+
+import logging
+
+import pytest
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.listing import ListQuery
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Store
+from apiserver.storage.interface import Change, Committed, KeyValue, Write
+from pinnace.api.core_v1_pb2 import PodList
+from pinnace.api.resources import PODS, SERVICES
+from tests.nesting import groups
+from tests.unit.cacher.world import Reader, World, pod, running
+
+KEY = PODS.key("default", "b")
+BROKEN = [
+    pytest.param(b"\xff", id="no message"),
+    pytest.param(pod("b").SerializeToString() + b"\x0a\x02\x0a\xff", id="no message inside"),
+    pytest.param(pod("b", node="n1").SerializeToString() + groups(99), id="deep"),
+]
+SELECTIONS = [("", ""), ("app!=web", ""), ("", "spec.nodeName=n1"), ("", "spec.nodeName!=n2"), ("", "spec.schedulerName!=x")]
+
+
+async def put(world: World, value: bytes, expected: int = 0) -> int:
+    outcome = await world.storage.transact([Write(KEY, value, expected)])
+    assert isinstance(outcome, Committed)
+    return outcome.revision
+
+
+@pytest.mark.parametrize("value", BROKEN)
+@pytest.mark.parametrize(("labels", "fields"), SELECTIONS)
+async def test_it_is_in_no_list_and_no_watch(value: bytes, labels: str, fields: str) -> None:
+    world, selection = World(), Selection.parse(PODS, "", labels, fields)
+    await put(world, value)
+    for name in "ac":
+        await world.put(pod(name, node="n1"))
+    async with running(Cacher(world.storage)) as cacher:
+        cache, now = cacher.of(PODS), cacher.revision
+        assert KEY in cache.unreadable and cache.get(KEY) is None
+        for query in (ListQuery(selection), ListQuery(selection, resource_version=str(now), match="Exact")):
+            listed = PodList.FromString(await cache.list(query))
+            assert [each.metadata.name for each in listed.items] == ["a", "c"]
+        reader = Reader(cache.watch(selection, None))
+        await reader.until(now)
+        assert reader.initial == [PODS.key("default", name) for name in "ac"]
+
+
+@pytest.mark.parametrize("value", BROKEN)
+async def test_one_that_becomes_so_is_gone_until_it_is_mended(value: bytes) -> None:
+    world = World()
+    first = await world.put(pod("a"))
+    async with running(Cacher(world.storage)) as cacher:
+        await cacher.fresh(5)
+        readers = [Reader(cacher.of(PODS).watch(Selection.parse(PODS, "", *each), first), first) for each in SELECTIONS]
+        made = await world.put(pod("b", node="n1"))
+        broken = await put(world, value, made)
+        outcome = await world.storage.transact([Write(KEY, pod("b", node="n1").SerializeToString(), broken)])
+        assert isinstance(outcome, Committed)
+        last = await world.put(pod("c"))
+        for reader in readers:
+            await reader.until(last)
+            told = [(each.revision, each.kind) for each in reader.events if each.name == "default/b"]
+            assert told == [(made, "ADDED"), (broken, "DELETED"), (outcome.revision, "ADDED")]
+        assert not cacher.of(PODS).unreadable
+
+
+async def test_one_of_the_past_is_left_out_as_well() -> None:
+    world = World()
+    await world.put(pod("a"))
+    broken = await put(world, b"\xff")
+    async with running(Cacher(world.storage)) as cacher:
+        await world.storage.transact([Write(KEY, None, broken)])
+        await cacher.fresh(5)
+        for fields in ("", "metadata.name=b"):
+            selection = Selection.parse(PODS, "default", "", fields)
+            answer = await cacher.of(PODS).list(ListQuery(selection, resource_version=str(broken), match="Exact"))
+            assert len(PodList.FromString(answer).items) == (not fields)
+
+
+def test_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(SERVICES)
+    with caplog.at_level(logging.ERROR):
+        store.reset(5, [KeyValue("/registry/services/default/a", b"\xff", 5, 5, 1)])
+        assert store.apply(Change("/registry/services/default/b", b"\xff", 6, 6)) is None
+        assert store.apply(Change("/registry/services/default/b", None, 0, 7)) is None
+    assert [record.getMessage().split()[0] for record in caplog.records] == [
+        "/registry/services/default/a",
+        "/registry/services/default/b",
+    ]
+    assert store.unreadable == {"/registry/services/default/a"}

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from pinnace.api import fences
 from pinnace.api.pods_pb2 import Fence
@@ -102,7 +102,8 @@ class Connection:
         answer was lost: say so only of reads and of writes that may happen twice. `fence` is asked at the moment in which an
         attempt is sent: what it writes commits only while this leader leads (pinnace.api.fences); None: Fenced is raised.
         """
-        deadline = asyncio.get_running_loop().time() + timeout
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout
         send = partial(self._attempt, method, request, response, deadline, retry, fence)
         try:
             return await _introduced(send)  # most succeed: no machinery
@@ -113,7 +114,7 @@ class Connection:
         attempts = AsyncRetrying(
             retry=retry_if_exception(lambda error: _repeatable(error, retry)),
             wait=_Wait(self._rng),
-            stop=stop_before_delay(max(0.0, deadline - asyncio.get_running_loop().time())),
+            stop=lambda state: now() + state.upcoming_sleep >= deadline,
             reraise=True,
         )
         told = iter((first,))
@@ -215,9 +216,10 @@ class Connection:
             if leader is None:
                 raise fenced(f"{method} is not sent: the term is over")
             metadata = [*(metadata or ()), (fences.KEY, fences.told(leader))]
-        remaining = deadline - asyncio.get_running_loop().time()
+        if (remaining := deadline - asyncio.get_running_loop().time()) <= 0:
+            raise timed_out(f"no time was left for {method}: nothing was sent")
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, decoder(response))
-        sent = call(request, timeout=max(remaining, 0.001), metadata=metadata)
+        sent = call(request, timeout=remaining, metadata=metadata)
         try:
             with HeedsCancellation():
                 answer: R | None = await sent

@@ -126,6 +126,34 @@ async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) 
     assert asyncio.get_running_loop().time() - started >= 0.2
 
 
+@pytest.mark.parametrize("retry", [True, False])
+async def test_nothing_is_repeated_after_the_deadline(serve: Serve, connect: Connect, retry: bool) -> None:
+    """The time that the first attempt took was not counted: a call took up to as long again, and its write was sent then."""
+    server, asked = await serve(), asyncio.Event()
+
+    async def late(context: Any) -> None:
+        await asyncio.sleep(0.4)
+        asked.set()
+        await refuse(context, unavailable(retry_after=0.3))
+
+    answering(server, late)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(errors.Unavailable, match="etcd: no answer"):
+        await get(connect(server), timeout=0.6, retry=retry)
+    assert asked.is_set() and asyncio.get_running_loop().time() - started < 0.6
+    assert server.calls == [METHOD]
+
+
+async def test_what_has_no_time_left_is_not_sent(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server)
+    connection = connect(server)
+    await get(connection)
+    with pytest.raises(errors.Timeout, match="nothing was sent"):
+        await get(connection, timeout=0.0)
+    assert server.calls == [METHOD]
+
+
 async def test_repeats_a_read_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
     one, two = await serve(), await serve()
     answering(one, lose)

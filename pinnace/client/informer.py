@@ -74,7 +74,7 @@ class Informer(Generic[T]):
         self._resume: int | None = None
         self._history = b""  # of `revision`
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._failing: tuple[float, ApiError] | None = None
+        self._failing: tuple[float, str] | None = None
         """Since when there is no stream that tells anything, and why not, by the latest attempt."""
         self.store: Mapping[str, T] = MappingProxyType(self._objects)
         self.revision = 0
@@ -124,13 +124,15 @@ class Informer(Generic[T]):
             self._waiters = [each for each in self._waiters if each is not waiter]
 
     async def _follow(self) -> None:
-        """Follows one stream to its end, which is an ApiError."""
+        """Follows one stream to its end, which may be an ApiError."""
+        why = "the watch has ended, and the next one has not told anything yet"
         try:
             await self._follow_one()
         except ApiError as error:
-            since = self._failing[0] if self._failing is not None else self._clock.monotonic()
-            self._failing = since, error
+            why = str(error)
             raise
+        finally:
+            self._failing = self._failing[0] if self._failing is not None else self._clock.monotonic(), why
 
     async def _follow_one(self) -> None:
         initial: dict[str, T] | None = {} if self._resume is None else None

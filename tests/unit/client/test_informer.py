@@ -244,6 +244,17 @@ async def test_without_a_stream_no_revision_is_reached(serve: Serve, connect: Co
             await informer.wait_for(40, 0.1)
 
 
+async def test_between_a_stream_that_has_ended_and_the_next_no_revision_is_reached(serve: Serve, connect: Connect) -> None:
+    """Streams end without an error as well, after an hour, and so that the next one may be slow to tell anything."""
+    server = await serve()
+    watch = script(server, [events(50), End.OVER], [])
+    async with informing(connect(server)) as (informer, _):
+        await informer.wait_for(50, PATIENCE)
+        await watch.wait_asked(2)
+        with pytest.raises(TimeoutError, match="at revision 50, and does not follow: the watch has ended"):
+            await informer.wait_for(40, 0.1)
+
+
 async def test_a_watch_that_has_been_open_for_long_enough_is_resumed_without_a_word(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:

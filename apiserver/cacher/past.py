@@ -10,10 +10,9 @@ The parts of the initial state carry no resourceVersion but the last: a reader t
 resume from.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import Expired
 from apiserver.cacher.event import Event
 from apiserver.cacher.marks import Marks
@@ -21,6 +20,7 @@ from apiserver.cacher.outbox import Told
 from apiserver.cacher.progress import Progress
 from apiserver.cacher.ring import Ring
 from apiserver.cacher.selection import Selection
+from apiserver.cacher.snapshots import Snapshot
 from pinnace.api import wire
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import ADDED, WatchEventType
@@ -35,16 +35,14 @@ Over = Callable[[], bool]
 """Has the time of a step passed?"""
 
 
-def initial_state(
-    selection: Selection, candidates: Sequence[Entry[T]], revision: int, marks: Marks, over: Over
-) -> Iterator[Told]:
-    """The state at `revision`, which is that of now, as ADDED events. `candidates` are asked whether they match only when their
-    turn comes."""
+def initial_state(selection: Selection, snapshot: Snapshot[T], revision: int, marks: Marks, over: Over) -> Iterator[Told]:
+    """The state at `revision`, which is that of now, as ADDED events. The entries are asked whether they match only when their
+    turn comes. Raises Expired when the snapshot is let go meanwhile."""
     chunk: list[bytes] = []
     mark = marks.at(revision) or b""
     size = asked = 0
     burst = _burst(selection)
-    for entry in candidates:
+    for entry in snapshot.entries:
         asked += 1
         if selection.matches(entry):
             chunk.append(wire.watch_event(ADDED, entry.stamped))
@@ -52,6 +50,8 @@ def initial_state(
         if asked >= CHUNK_EVENTS or size >= CHUNK_BYTES or (asked % burst == 0 and over()):
             yield Told(b"".join(chunk), 0, len(chunk))
             chunk, size, asked = [], 0, 0
+    snapshot.check()
+    del snapshot  # the reader may take its time with the last part
     yield Told(wire.watch_response(chunk, revision, mark), revision, len(chunk))
 
 

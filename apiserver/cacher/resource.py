@@ -16,6 +16,7 @@ from apiserver.cacher.past import initial_state, replay
 from apiserver.cacher.progress import Progress
 from apiserver.cacher.ring import Ring
 from apiserver.cacher.selection import Selection
+from apiserver.cacher.snapshots import Snapshot, Snapshots
 from apiserver.cacher.store import Store
 from apiserver.cacher.watcher import Watcher
 from apiserver.flow.account import Account
@@ -47,6 +48,7 @@ class ResourceCache(Generic[T]):
         self._dispatcher = Dispatcher(marks, clock)
         self._catching_up = catching_up
         self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
+        self._snapshots: Snapshots[T] = Snapshots(clock)
         self._drained = False
         self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
 
@@ -109,10 +111,15 @@ class ResourceCache(Generic[T]):
         turns, begin = self._catching_up, now if since is None else since
         past: Iterator[Told] = replay(selection, self._ring, begin, self._progress, self._marks, turns.is_over)
         if since is None:
-            past = chain(initial_state(selection, self._store.candidates(selection), now, self._marks, turns.is_over), past)
+            past = chain(initial_state(selection, self._snapshot(selection, now), now, self._marks, turns.is_over), past)
         watcher = Watcher(self._dispatcher, selection, since or 0, past, turns, announced=announced, account=account)
         self._dispatcher.add(watcher)
         return watcher
+
+    def _snapshot(self, selection: Selection, now: int) -> Snapshot[T]:
+        """What is asked for by node is looked up by node; of all else the keys decide."""
+        state = (self._store.version, selection.prefix, selection.nodes)
+        return self._snapshots.take(state, now, lambda: self._store.candidates(selection))
 
     # What follows is the Cacher's.
 
@@ -138,7 +145,10 @@ class ResourceCache(Generic[T]):
             return
         event = self._store.apply(change)
         if event is not None:
+            floor = self._ring.floor
             self._ring.append(event)
+            if self._ring.floor != floor:
+                self._snapshots.let_go(self._ring.floor)
             self._dispatcher.route(event)
             if event.old is not None:
                 event.old.release()
@@ -156,6 +166,7 @@ class ResourceCache(Generic[T]):
         self._dispatcher.release()
 
     def bookmark(self) -> None:
+        self._snapshots.let_go(self._ring.floor)
         self._dispatcher.bookmark(self._progress.revision)
 
     def announce(self) -> None:

@@ -9,6 +9,7 @@ from apiserver.cacher.past import initial_state, replay
 from apiserver.cacher.progress import Progress
 from apiserver.cacher.ring import Ring
 from apiserver.cacher.selection import Selection
+from apiserver.cacher.snapshots import Snapshot
 from apiserver.cacher.store import Store
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
@@ -42,6 +43,9 @@ class History:
         self.ring: Ring[Event[Pod]] = Ring(max_events, 1 << 30)
         self.progress, self.marks = Progress(), Marks()
 
+    def snapshot(self) -> Snapshot[Pod]:
+        return Snapshot(self.store.candidates(ALL_PODS))
+
     def put(self, *names: str, app: str = "") -> None:
         for name in names:
             revision = self.progress.revision + 1
@@ -67,19 +71,19 @@ def test_the_initial_state_claims_its_revision_only_when_it_is_complete(monkeypa
     monkeypatch.setattr(past, "CHUNK_EVENTS", 2)
     history = History()
     history.put("a", "b", "c", "d", "e")
-    told = [read(each) for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 5, history.marks, never)]
+    told = [read(each) for each in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, never)]
     assert told == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
 
 
 def test_an_empty_initial_state_is_a_bookmark() -> None:
-    assert [read(each) for each in initial_state(ALL_PODS, [], 5, Marks(), never)] == [([], 5)]
+    assert [read(each) for each in initial_state(ALL_PODS, Snapshot([]), 5, Marks(), never)] == [([], 5)]
 
 
 def test_chunks_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "CHUNK_BYTES", 1)
     history = History()
     history.put("a", "b")
-    assert [read(each)[0] for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 2, history.marks, never)] == [
+    assert [read(each)[0] for each in initial_state(ALL_PODS, history.snapshot(), 2, history.marks, never)] == [
         ["a"],
         ["b"],
         [],
@@ -122,7 +126,7 @@ def test_a_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> N
     history.put("a", "b", "c", "d", "e")
     steps = [read(each) for each in replay(ALL_PODS, history.ring, 0, history.progress, history.marks, always)]
     assert steps == [(["a", "b"], 2), (["c", "d"], 4), (["e"], 5)]
-    steps = [read(each) for each in initial_state(ALL_PODS, history.store.candidates(ALL_PODS), 5, history.marks, always)]
+    steps = [read(each) for each in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, always)]
     assert steps == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
     asked = Selection.parse(PODS, "", "!x,!y,!z", "")
     steps = [read(each) for each in replay(asked, history.ring, 0, history.progress, history.marks, always)]

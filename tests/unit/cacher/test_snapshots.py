@@ -1,0 +1,117 @@
+"""What a reader that does not read keeps in memory."""
+
+from collections.abc import Iterator
+from weakref import ref
+
+import pytest
+
+from apiserver.cacher import past, snapshots
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.entry import Entry
+from apiserver.cacher.errors import Expired
+from apiserver.cacher.selection import Selection
+from apiserver.cacher.snapshots import MAX_AGE, Snapshots
+from apiserver.storage.interface import KeyValue
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS
+from tests.clock import FakeClock
+from tests.unit.cacher.world import Reader, changes, pod, pod_change
+
+ALL = Selection.parse(PODS, "", "", "")
+NAMES = [f"p{number}" for number in range(4)]
+RING = 8
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "CHUNK_EVENTS", 1)
+
+
+@pytest.fixture(name="clock")
+def clock_fixture() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(name="cacher")
+def cacher_fixture(clock: FakeClock) -> Cacher:
+    cacher = Cacher(MemoryStorage(), clock=clock, ring_events=RING)
+    cacher.install(5, [KeyValue(PODS.key("default", each), pod(each).SerializeToString(), 5, 5, 1) for each in NAMES])
+    return cacher
+
+
+@pytest.fixture(name="lists")
+def lists_fixture(monkeypatch: pytest.MonkeyPatch) -> list[ref[snapshots.Snapshot[Pod]]]:
+    """All snapshots that are taken."""
+    lists: list[ref[snapshots.Snapshot[Pod]]] = []
+
+    class Seen(snapshots.Snapshot[Pod]):
+        def __init__(self, entries: list[Entry[Pod]]) -> None:
+            super().__init__(entries)
+            lists.append(ref(self))
+
+    monkeypatch.setattr(snapshots, "Snapshot", Seen)
+    return lists
+
+
+def churn(cacher: Cacher, revisions: Iterator[int], times: int) -> None:
+    for _ in range(times):
+        cacher.apply(changes(pod_change(next(revisions), pod("p0"), created=5)))
+
+
+async def test_it_keeps_nothing_that_history_has_forgotten(cacher: Cacher) -> None:
+    """Old versions of all objects were kept until it went: 466 MB after ten such watches."""
+    reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
+    await reader.read()
+    snapshot = cacher.of(PODS)._snapshots.take((cacher.of(PODS).version, ALL.prefix, None), 5, list)
+    churn(cacher, revisions, RING)
+    assert len(snapshot.entries) == len(NAMES)
+    churn(cacher, revisions, 1)
+    assert snapshot.entries == []
+    with pytest.raises(Expired):
+        await reader.read()
+
+
+async def test_who_reads_before_history_has_gone_on_is_told_everything(cacher: Cacher) -> None:
+    reader, revisions = Reader(cacher.of(PODS).watch(ALL, None)), iter(range(6, 99))
+    await reader.read()
+    churn(cacher, revisions, RING)
+    await reader.until(5 + RING)
+    assert len(reader.initial) == len(NAMES)
+    assert [each.revision for each in reader.events] == list(range(6, 6 + RING))
+
+
+async def test_who_is_told_nothing_for_minutes_begins_anew(cacher: Cacher, clock: FakeClock) -> None:
+    reader = Reader(cacher.of(PODS).watch(ALL, None))
+    await reader.read()
+    await clock.advance(MAX_AGE - 1)
+    cacher.of(PODS).bookmark()
+    await reader.read()
+    await clock.advance(1)
+    cacher.of(PODS).bookmark()
+    with pytest.raises(Expired):
+        await reader.read()
+
+
+async def test_those_that_begin_together_share_it(cacher: Cacher, lists: list[ref[snapshots.Snapshot[Pod]]]) -> None:
+    cache = cacher.of(PODS)
+    web, by_node = Selection.parse(PODS, "", "app=web", ""), Selection.parse(PODS, "", "", "spec.nodeName=")
+    readers = [Reader(cache.watch(each, None)) for each in (ALL, web, ALL, by_node)]
+    assert len(lists) == 2
+    churn(cacher, iter([6]), 1)
+    readers.append(Reader(cache.watch(ALL, None)))
+    assert len(lists) == 3
+    for reader in readers:
+        await reader.until(6)
+    assert [len(reader.initial) for reader in readers] == [4, 0, 4, 4, 4]
+    assert [each() for each in lists] == [None] * 3
+
+
+def test_the_oldest_goes_first_though_it_is_shared_again() -> None:
+    kept: Snapshots[Pod] = Snapshots(FakeClock())
+    one, two = kept.take("a", 5, list), kept.take("b", 6, list)
+    assert kept.take("a", 7, list) is one
+    kept.let_go(7)
+    one.check()
+    with pytest.raises(Expired):
+        two.check()

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.cluster import certificates, processes, startup, strays, view
-from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, StartTimeout
-from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
+from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, StartTimeout, joined
+from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd, lost_member
 from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
@@ -123,8 +124,10 @@ class Cluster:
                         certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec))
                     async with self._deadline(timeout):
                         await self._start_all(progress, with_etcd)
-                except BaseException:
+                except BaseException as error:
                     await self._to_the_end(self._stop_and_remove())
+                    if isinstance(error, StartFailed):
+                        error.hint = error.hint or "nothing was left running: see what its log says, and try again"
                     raise
         except BaseException:
             self.folder.prune(self._state.made if self._state else made)
@@ -214,24 +217,51 @@ class Cluster:
         await self.restart([name], timeout=timeout)
 
     async def restart(self, names: Sequence[str], progress: Progress = SILENT, *, timeout: float = START_TIMEOUT) -> None:
-        """Starts processes that have ended, at the addresses they had; returns when they are ready. What has been started stays
-        when another fails. Raises KeyError, ClusterError."""
+        """Starts processes that have ended, at the addresses they had; returns when they are ready. Those that fail keep others
+        back only where too few are left to serve these. What has been started stays. Raises KeyError, ClusterError; StartFailed
+        at the end, with all failures."""
         for name in names:
             self.state.find(name)
+        failures: list[StartFailed] = []
         try:
             async with self._deadline(timeout):
-                for stage in STAGES:
-                    await self._restart_stage([name for name in names if self.state.find(name).component in stage], progress)
-        except StartFailed as error:
-            if not isinstance(error, StartTimeout):
-                error.hint = "see what its log says, and try again; `pinnace status` shows what runs"
-            raise
+                await self._restart_stages(names, failures, progress)
+        except StartFailed as last:
+            failures.append(last)
+        if failures:
+            raise joined(failures, hint="see what its log says, and try again; `pinnace status` shows what runs")
 
-    async def _restart_stage(self, names: Sequence[str], progress: Progress) -> None:
-        """The lock is held only while processes are started: whoever waits for them does not keep `down` out."""
-        if names:
-            self.revive(names)
-            await self._ready(names, progress)
+    async def _restart_stages(self, names: Sequence[str], failures: list[StartFailed], progress: Progress) -> None:
+        """The lock is held only while a process is started: whoever waits for them does not keep `down` out."""
+        left: list[str] = []
+        needed: Sequence[ProcessRecord] = ()
+
+        def drop() -> None:
+            for name in [name for name in left if not self.pid(name)]:
+                left.remove(name)
+                failures.append(self._ended(name))
+            startup.enough(needed)
+
+        for stage in STAGES:
+            here = [name for name in names if self.state.find(name).component in stage]
+            if not here:
+                continue
+            await self._until(partial(startup.service, needed), drop, progress)
+            for name in here:
+                try:
+                    self.revive([name])
+                except StartFailed as failure:
+                    failures.append(failure)
+                else:
+                    left.append(name)
+            needed = self._staged(stage)
+        needed = ()
+        await self._until(lambda: startup.readiness(list(map(self.state.find, left))), drop, progress)
+        if left:
+            progress.done(f"{', '.join(left)} ready")
+
+    def _staged(self, stage: Sequence[str]) -> list[ProcessRecord]:
+        return [record for record in self.state.processes if record.component in stage]
 
     def revive(self, names: Sequence[str]) -> None:
         """Starts processes that have ended, at the addresses they had, and does not wait for them. Raises KeyError,
@@ -258,8 +288,7 @@ class Cluster:
             await processes.end_pods(self.folder.pods())
             self.folder.remove()
             progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
-        if left := strays.find(self.folder.path):
-            raise _run_on(self.folder.path, [str(process.pid) for process in left])
+        strays.refuse(self.folder.path)
         made = made or (stale.made if stale else ())
         plans = plan(self.spec, binary, self._ports.next, self._fittings)
         self._state = planned(self.spec, plans, made, time.time())
@@ -272,24 +301,21 @@ class Cluster:
             await with_etcd(self.state)
         for stage in others:
             await self._start_stage(stage, progress)
-        names = [record.name for record in self.state.processes]
+        all_run = partial(self._all_run, [record.name for record in self.state.processes])
         async with self.client() as client:
             if self.spec.nodes:
-                await self._until(lambda: startup.nodes(client, self.spec.nodes), names, progress, poll=NODES_POLL)
+                await self._until(lambda: startup.nodes(client, self.spec.nodes), all_run, progress, poll=NODES_POLL)
                 progress.done(f"{self.spec.nodes:,} nodes are Ready")
             if self.spec.schedulers:
-                await self._until(lambda: startup.leader(client), names, progress)
+                await self._until(lambda: startup.leader(client), all_run, progress)
                 if election := await view.try_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
 
     async def _start_stage(self, components: Sequence[str], progress: Progress) -> None:
-        names = [record.name for record in self.state.processes if record.component in components]
+        names = [record.name for record in self._staged(components)]
         for name in names:
             self._spawn(name)
-        await self._ready(names, progress)
-
-    async def _ready(self, names: Sequence[str], progress: Progress) -> None:
-        await self._until(lambda: startup.readiness([self.state.find(name) for name in names]), names, progress)
+        await self._until(lambda: startup.readiness(self._staged(components)), partial(self._all_run, names), progress)
         if names:
             progress.done(f"{', '.join(names)} ready")
 
@@ -311,16 +337,14 @@ class Cluster:
     async def _until(
         self,
         question: Callable[[], Awaitable[Missing | None]],
-        names: Sequence[str],
+        look: Callable[[], None],
         progress: Progress,
         *,
         poll: float = POLL,
     ) -> None:
-        """Returns when nothing is missing. Raises StartFailed as soon as one of the named processes has ended."""
+        """Returns when nothing is missing. `look` is called as long as something is, and raises what makes it hopeless."""
         while missing := await question():
-            for name in names:
-                if not processes.running(self.state.find(name)):
-                    raise self._ended(name)
+            look()
             self._missing = missing
             progress.waiting(missing.what)
             await asyncio.sleep(poll)
@@ -333,21 +357,22 @@ class Cluster:
         except TimeoutError:
             raise StartTimeout(
                 f"still waiting after {seconds:g} s for {self._missing.what}",
-                process=self._missing.process,
-                log_tail=self.folder.log_tail(self._missing.process),
+                logs={self._missing.process: self.folder.log_tail(self._missing.process)},
                 hint="give it more time with --timeout",
             ) from None
+
+    def _all_run(self, names: Sequence[str]) -> None:
+        """Raises StartFailed."""
+        for name in names:
+            if not self.pid(name):
+                raise self._ended(name)
 
     def _ended(self, name: str) -> StartFailed:
         child = self._children.get(name)
         code = child.poll() if child else None
         how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        return StartFailed(
-            f"{name} {how} while it was starting",
-            process=name,
-            log_tail=self.folder.log_tail(name),
-            hint="nothing was left running: see what its log says, and try again",
-        )
+        tail = self.folder.log_tail(name)
+        return StartFailed(f"{name} {how} while it was starting", logs={name: tail}, hint=lost_member(name, tail))
 
     async def _stop_and_remove(self, grace: float = processes.GRACE) -> list[str]:
         killed = await processes.stop(self.state.processes, grace)
@@ -356,13 +381,6 @@ class Cluster:
         await processes.end_pods(self.folder.pods())
         self.folder.remove()
         return killed
-
-
-def _run_on(folder: Path, pids: Sequence[str]) -> AlreadyRunning:
-    return AlreadyRunning(
-        f"processes of an earlier cluster in {folder}, whose state is gone, still run (pid {', '.join(pids)})",
-        hint=f"end them with `pinnace down --data-dir {folder}`",
-    )
 
 
 def _already_running(folder: Path, pids: Sequence[str], *, dead: int) -> AlreadyRunning:

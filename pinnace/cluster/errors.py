@@ -6,12 +6,12 @@ ClusterError
 +-- Busy                 another `pinnace up` or `down` is at work in the folder.
 +-- NoCluster            the folder has no running cluster.
 +-- FolderError          the folder cannot be used.
-+-- StartFailed          a process of the cluster did not start; `process` and `log_tail` say more.
++-- StartFailed          a process of the cluster did not start, or several; `logs` say more.
 |   +-- StartTimeout     it did not become ready in time.
 +-- HelperError          a process that stands between the others failed (pinnace.cluster.helper).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class ClusterError(Exception):
@@ -42,11 +42,20 @@ class FolderError(ClusterError):
 
 
 class StartFailed(ClusterError):
-    def __init__(self, message: str, *, process: str = "", log_tail: Sequence[str] = (), hint: str = "") -> None:
+    """`logs`: the last lines of each log that may say why, by process."""
+
+    def __init__(self, message: str, *, logs: Mapping[str, Sequence[str]] | None = None, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.process = process
-        self.log_tail = tuple(log_tail)
+        self.logs = dict(logs or {})
 
 
 class StartTimeout(StartFailed):
     pass
+
+
+def joined(failures: Sequence[StartFailed], hint: str) -> StartFailed:
+    """One error that says what they say. `hint`: of those that have none. It is a timeout if all of them are."""
+    kind = StartTimeout if all(isinstance(each, StartTimeout) for each in failures) else StartFailed
+    logs = {name: tail for each in failures for name, tail in each.logs.items()}
+    hints = dict.fromkeys(each.hint or hint for each in failures)
+    return kind("; ".join(each.message for each in failures), logs=logs, hint="; ".join(hints))

@@ -34,6 +34,8 @@ on it: a frozen leader is found by 1.0 s of silence.
 An etcd leader that was frozen for longer than our leases and then goes on revokes them all, although others have renewed them
 (etcd#15247; etcd#16822 and its backports of 2024 mend it). Then our leader is replaced within some 30 ms.
 """
+_LOST = "has already been bootstrapped"
+"""What a member says that the others know, and that has no data: it would be another one, under the same name."""
 _direct = build_opener(ProxyHandler({}))
 """Opens loopback addresses whatever http_proxy says."""
 
@@ -200,6 +202,16 @@ def is_healthy(http: str, timeout: float = 1.0) -> bool:
             return bool(json.load(answer)["health"] == "true")
     except (HTTPException, URLError, OSError, ValueError, KeyError):
         return False
+
+
+def lost_member(name: str, log_tail: Sequence[str]) -> str:
+    """What helps a member that cannot start because its data is gone, as the end of its log shows; "" when that is not why.
+
+    Source: `bootstrapExistingClusterNoWAL` in https://github.com/etcd-io/etcd/blob/main/server/etcdserver/bootstrap.go
+    """
+    if not any(_LOST in line for line in log_tail[-1:]):
+        return ""
+    return f"the data of {name} is gone, the other members have it all: docs/storage.md says how it joins them again"
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

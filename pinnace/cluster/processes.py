@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.errors import ClusterError, StartFailed
 from pinnace.cluster.etcd import etcd_environment
 from pinnace.cluster.ports import is_free
 from pinnace.cluster.spec import APISERVER, CONTROLLERS, ETCD, KUBELET, SCHEDULER, Plan
@@ -34,10 +34,10 @@ POLL = 0.02
 
 def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
     """Starts it, with its output appended to `log`. The caller keeps the handle, so that the process is reaped when it ends.
-    Raises ClusterError when it cannot be started, or another program has its address."""
+    Raises StartFailed when it cannot be started, or another program has its address."""
     for address in sorted({plan.address, plan.http}):
         if not is_free(address):
-            raise ClusterError(
+            raise StartFailed(
                 f"{address}, the address of {plan.name}, is taken by another program",
                 hint="see which with `ss -ltnp`, or start the cluster anew: pinnace down, pinnace up",
             )
@@ -48,7 +48,7 @@ def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
                 env=etcd_environment(os.environ) | dict(plan.environment), start_new_session=True,
             )  # fmt: skip
     except OSError as error:
-        raise ClusterError(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error
+        raise StartFailed(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error
 
 
 def running(record: ProcessRecord) -> Identity | None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.cluster import view
-from pinnace.cluster.spec import KUBELET, SCHEDULER
+from pinnace.cluster.errors import StartFailed
+from pinnace.cluster.processes import running
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER
 from pinnace.cluster.state import ProcessRecord
 
 
@@ -23,6 +25,28 @@ async def readiness(records: Sequence[ProcessRecord]) -> Missing | None:
     """Of these processes."""
     reasons = await asyncio.gather(*map(view.unready, records))
     return unready([(record.name, why) for record, why in zip(records, reasons, strict=True)])
+
+
+async def service(records: Sequence[ProcessRecord]) -> Missing | None:
+    """Of enough of these, all of one stage, for those who need them."""
+    reasons = await asyncio.gather(*map(view.unready, records))
+    if reasons.count("") >= _quorum(records):
+        return None
+    return unready([(record.name, why) for record, why in zip(records, reasons, strict=True)])
+
+
+def enough(records: Sequence[ProcessRecord]) -> None:
+    """Raises StartFailed when too few of these, all of one stage, run for that."""
+    run = sum(map(bool, map(running, records)))
+    if run < _quorum(records):
+        what = f"{run} of {len(records)} processes of {records[0].component}"
+        raise StartFailed(f"{what} run, and what needs {_quorum(records)} was not started")
+
+
+def _quorum(records: Sequence[ProcessRecord]) -> int:
+    """A majority of etcd's members, one API server; the others are needed by nobody."""
+    component = records[0].component if records else ""
+    return {ETCD: len(records) // 2 + 1, APISERVER: 1}.get(component, 0)
 
 
 def unready(reasons: Sequence[tuple[str, str]]) -> Missing | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.errors import AlreadyRunning, ClusterError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.processes import GRACE, gone
 from pinnace.cluster.spec import APISERVER, CONTROLLERS, KUBELET, SCHEDULER, etcd_folder, pki_folder, pods_folder
@@ -38,6 +38,16 @@ def find(data_dir: Path) -> list[Identity]:
         return any(inside(store, etcd) for store in stores)
 
     return [process for pid, argv in procfs.own() if ours(argv) and (process := procfs.identify(pid))]
+
+
+def refuse(data_dir: Path) -> None:
+    """Raises AlreadyRunning when there are any."""
+    if left := find(data_dir):
+        pids = ", ".join(str(process.pid) for process in left)
+        raise AlreadyRunning(
+            f"processes of an earlier cluster in {data_dir}, whose state is gone, still run (pid {pids})",
+            hint=f"end them with `pinnace down --data-dir {data_dir}`",
+        )
 
 
 async def end(data_dir: Path, patience: float = GRACE) -> int:

@@ -15,6 +15,8 @@ from pinnace.cluster.spec import ELECTION, ELECTIONS
 from pinnace.cluster.state import ClusterState, ProcessRecord
 
 CALL_TIMEOUT = 2.0
+DEAD = "not running"
+"""Why a process is not ready that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def _status(record: ProcessRecord, why: str, holders: Mapping[str, str]) -> Proc
 
 async def unready(record: ProcessRecord) -> str:
     """Why it is not ready; "" when it is."""
-    return await problem(record.plan) or "" if running(record) else "not running"
+    return await problem(record.plan) or "" if running(record) else DEAD
 
 
 async def leader(client: Client) -> Election | None:

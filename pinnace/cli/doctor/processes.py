@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Sequence
 
 from pinnace.cli.doctor.finding import Finding, ok, problem
+from pinnace.cluster.etcd import lost_member
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import is_free
 from pinnace.cluster.spec import ELECTIONS, default_data_dir
 from pinnace.cluster.state import ClusterState, ProcessRecord
-from pinnace.cluster.view import unready
+from pinnace.cluster.view import DEAD, unready
 
 
 async def processes(state: ClusterState) -> Sequence[Finding]:
@@ -26,10 +27,12 @@ def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
     folder = state.spec.data_dir
     where = "" if folder == default_data_dir() else f" --data-dir {folder}"
     log = f"its log is {Folder(folder).log(record.name)}"
-    if reason != "not running":
+    if reason != DEAD:
         return problem("processes", f"{record.name} is not ready: {reason}", log)
     taken = [each for each in {record.plan.address, record.plan.http} if not is_free(each)]
     if taken:
         hint = "see which with `ss -ltnp`, and end it, or start the cluster anew: pinnace down, pinnace up"
         return problem("processes", f"{record.name} does not run, and another program has {taken[0]}", hint)
+    if lost := lost_member(record.name, Folder(folder).log_tail(record.name)):
+        return problem("processes", f"{record.name} does not run", lost)
     return problem("processes", f"{record.name} does not run", f"pinnace restart{where} {record.name}; {log}")

@@ -62,8 +62,9 @@ def translated() -> Iterator[None]:
         raise Failure(str(error)) from error
     except errors.ClusterError as error:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
-        if isinstance(error, errors.StartFailed) and error.log_tail:
-            click.echo(f"The last lines of the log of {error.process}:", err=True)
-            for line in error.log_tail:
+        for name, tail in error.logs.items() if isinstance(error, errors.StartFailed) else ():
+            if tail:
+                click.echo(f"The last lines of the log of {name}:", err=True)
+            for line in tail:
                 click.echo(f"  | {line}", err=True)
         raise Failure(error.message, hint=error.hint, code=code) from error

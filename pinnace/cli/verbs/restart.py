@@ -11,6 +11,7 @@ from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
+from pinnace.cluster.errors import StartFailed
 
 
 @verb(
@@ -26,24 +27,29 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
     """Start processes of a local cluster again.
 
     Those that are named, or all that do not run. They come back at their old addresses, with etcd's data as it was; the command
-    returns when they are ready. A process that runs is not touched. What starts is the version that this command has, whichever
+    returns when they are ready. A process that runs is not touched, and one that cannot start keeps back only those that cannot
+    do without it. What starts is the version that this command has, whichever
     the cluster was begun with.
     """
     folder = contexts.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
         cluster = elsewhere.load(folder, "restart")
-        wanted = chosen(cluster, names)
-        if not wanted:
+        wanted, others = chosen(cluster, names)
+        if not wanted and not others:
             click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")
             return
-        running.run(cluster.restart(wanted, steps, timeout=settings.timeout or START_TIMEOUT))
-        steps.quiet()
-        for name in wanted:
-            click.echo(f"{name} started again (pid {cluster.state.find(name).pid})")
+        try:
+            running.run(cluster.restart(wanted, steps, timeout=settings.timeout or START_TIMEOUT))
+        except StartFailed:
+            _tell(cluster, wanted, steps)
+            raise
+        _tell(cluster, wanted, steps)
+        if others:
+            raise _running(cluster, others)
 
 
-def chosen(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """The processes to start, each once. Raises Failure for a name that is not there, or runs."""
+def chosen(cluster: Cluster, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The processes to start, each once, and those that were named and run. Raises Failure for a name that is not there."""
     ended = cluster.ended()
     known = [record.name for record in cluster.state.processes]
     for name in names:
@@ -53,7 +59,19 @@ def chosen(cluster: Cluster, names: Sequence[str]) -> list[str]:
                 hint=f"there are {', '.join(known)}",
                 code=ExitCode.NOT_FOUND,
             )
-        if name not in ended:
-            hint = f"`pinnace restart` starts what has ended; to end it first: kill {cluster.pid(name)}"
-            raise Failure(f"{name} runs (pid {cluster.pid(name)})", hint=hint, code=ExitCode.CONFLICT)
-    return list(dict.fromkeys(names)) or ended
+    named = list(dict.fromkeys(names)) or ended
+    return [name for name in named if name in ended], [name for name in named if name not in ended]
+
+
+def _tell(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:
+    steps.quiet()
+    for name in wanted:
+        if pid := cluster.pid(name):
+            click.echo(f"{name} started again (pid {pid})")
+
+
+def _running(cluster: Cluster, names: Sequence[str]) -> Failure:
+    pids = [cluster.pid(name) for name in names]
+    message = ", ".join(f"{name} runs (pid {pid})" for name, pid in zip(names, pids, strict=True))
+    hint = f"`pinnace restart` starts what has ended; to end it first: kill {' '.join(map(str, pids))}"
+    return Failure(message, hint=hint, code=ExitCode.CONFLICT)

@@ -132,3 +132,9 @@ class TestCommand:
 def test_health(etcd: EtcdServer) -> None:
     assert is_healthy(etcd.http)
     assert not is_healthy(f"127.0.0.1:{free_port()}")
+
+
+def test_a_member_without_its_data_is_told_from_one_that_joined_again() -> None:
+    lost = '{"level":"fatal","msg":"discovery failed","error":"member 4329bc03adae7f1a has already been bootstrapped"}'
+    assert "docs/storage.md" in etcd.lost_member("etcd-0", ["no leader", lost])
+    assert etcd.lost_member("etcd-0", [lost, "no leader"]) == etcd.lost_member("etcd-0", []) == ""

@@ -118,7 +118,7 @@ def test_a_scratch_cluster(stubborn: Stubborn, tmp_path: Path) -> None:
 def test_a_start_that_has_failed(stubborn: Stubborn, tmp_path: Path, number: signal.Signals) -> None:
     def fail(cluster: Cluster) -> None:
         interrupt(number)  # it is heard when next something is waited for
-        raise StartFailed("no", process=KUBELET)
+        raise StartFailed("no")
 
     stubborn.then = fail
     cluster = Cluster(replace(SPEC, data_dir=tmp_path / "made" / "cluster"))

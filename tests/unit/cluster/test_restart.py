@@ -4,18 +4,20 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pinnace.cli.main import run as run_main
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import reach
 from pinnace.cli.verbs.restart import chosen
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.errors import AlreadyRunning, FolderError, NoCluster
+from pinnace.cluster.errors import AlreadyRunning, FolderError, NoCluster, StartFailed, StartTimeout
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import ClusterSpec, Plan
@@ -24,6 +26,20 @@ from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
 DEAD = Identity(1, 1, "an earlier boot")
+SERVES = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(503 if "hangs" in sys.argv[2] else 200)
+        self.end_headers()
+        self.wfile.write(b'{"health": "true"}')
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+BROKEN = "import sys; sys.exit('member 8e9e has already been bootstrapped' if 'etcd' in sys.argv[2] else 'no')"
+"""It is what etcd says when its data is gone."""
 PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for i in range(2)]
 
 
@@ -37,16 +53,89 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster.load(tmp_path)
 
 
-def test_what_has_ended_is_started_unless_it_is_named(cluster: Cluster) -> None:
-    assert chosen(cluster, []) == ["scheduler-1"]
-    assert chosen(cluster, ["scheduler-1", "scheduler-1"]) == ["scheduler-1"]
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """A cluster of these processes, all dead: each by its name, and whether it can start."""
+    clusters: list[Cluster] = []
+
+    def make(**processes: bool) -> Cluster:
+        plans = []
+        for name, well in processes.items():
+            component, _, number = name.partition("_")
+            address = f"127.0.0.1:{Ports().next()}"
+            argv = (sys.executable, "-c", SERVES if well else BROKEN, address.rpartition(":")[2], name, str(tmp_path))
+            plans.append(Plan(component, f"{component}-{number}", address, address, argv))
+        made = Folder(tmp_path / "cluster").create()
+        state = planned(ClusterSpec(data_dir=tmp_path / "cluster"), plans, made, 0.0)
+        for plan in plans:
+            state = state.with_process(plan.name, DEAD)
+        Folder(tmp_path / "cluster").claim(state)
+        clusters.append(Cluster.load(tmp_path / "cluster"))
+        return clusters[-1]
+
+    yield make
+    for each in clusters:
+        asyncio.run(each.down())
 
 
-@pytest.mark.parametrize(("name", "code"), [("scheduler-0", ExitCode.CONFLICT), ("scheduler-7", ExitCode.NOT_FOUND)])
-def test_what_runs_or_is_not_there_is_refused(cluster: Cluster, name: str, code: ExitCode) -> None:
+def test_what_has_ended_is_started_whatever_else_is_named(cluster: Cluster) -> None:
+    assert chosen(cluster, []) == (["scheduler-1"], [])
+    assert chosen(cluster, ["scheduler-1", "scheduler-1"]) == (["scheduler-1"], [])
+    assert chosen(cluster, ["scheduler-0", "scheduler-1"]) == (["scheduler-1"], ["scheduler-0"])
+
+
+def test_what_is_not_there_is_refused(cluster: Cluster) -> None:
     with pytest.raises(Failure) as refused:
-        chosen(cluster, [name])
-    assert refused.value.report.code == code and refused.value.report.hint
+        chosen(cluster, ["scheduler-1", "scheduler-7"])
+    assert refused.value.report.code == ExitCode.NOT_FOUND and refused.value.report.hint
+
+
+def test_what_is_named_and_runs_keeps_nothing_else_back(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[str] = []
+
+    async def start(self: Cluster, names: Sequence[str], *_: object, **__: object) -> None:
+        started.extend(names)
+
+    monkeypatch.setattr(Cluster, "restart", start)
+    command = ["restart", "--data-dir", str(cluster.spec.data_dir)]
+    assert run_main([*command, "scheduler-0", "scheduler-1"]) == ExitCode.CONFLICT
+    assert started == ["scheduler-1"]
+    assert f"scheduler-0 runs (pid {os.getpid()})" in capsys.readouterr().err
+
+
+async def test_a_member_of_etcd_that_cannot_start_keeps_nothing_back(serving: Callable[..., Cluster]) -> None:
+    cluster = serving(etcd_0=False, etcd_1=True, etcd_2=True, apiserver_0=False, apiserver_1=True, scheduler_0=True)
+    with pytest.raises(StartFailed) as failed:
+        await cluster.restart(cluster.ended(), timeout=20)
+    assert cluster.ended() == ["etcd-0", "apiserver-0"]
+    assert "etcd-0 exited with 1" in failed.value.message and "apiserver-0 exited with 1" in failed.value.message
+    assert set(failed.value.logs) == {"etcd-0", "apiserver-0"}
+    assert "the data of etcd-0 is gone" in failed.value.hint and "`pinnace status`" in failed.value.hint
+
+
+@pytest.mark.parametrize(
+    ("processes", "left", "message"),
+    [
+        ({"etcd_0": False, "etcd_1": False, "etcd_2": True}, ["etcd-2"], "1 of 3 processes of etcd run"),
+        ({"etcd_0": True, "apiserver_0": False, "apiserver_1": False}, ["etcd-0"], "0 of 2 processes of apiserver run"),
+    ],
+)
+async def test_nothing_is_started_for_want_of_what_it_needs(
+    serving: Callable[..., Cluster], processes: dict[str, bool], left: list[str], message: str
+) -> None:
+    cluster = serving(**processes, scheduler_0=True)
+    with pytest.raises(StartFailed, match=message):
+        await cluster.restart(cluster.ended(), timeout=20)
+    assert [record.name for record in cluster.state.processes if cluster.pid(record.name)] == left
+
+
+async def test_what_never_gets_ready_keeps_nothing_back(serving: Callable[..., Cluster]) -> None:
+    cluster = serving(etcd_0=True, apiserver_0=True, apiserver_hangs=True, scheduler_0=True)
+    with pytest.raises(StartTimeout, match="apiserver-hangs"):
+        await cluster.restart(cluster.ended(), timeout=3)
+    assert not cluster.ended()
 
 
 async def test_a_cluster_that_was_taken_down_meanwhile_is_not_started(cluster: Cluster) -> None:

@@ -81,7 +81,7 @@ def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    error = errors.StartFailed("etcd-0 exited with 1", process="etcd-0", log_tail=["no space left"])
+    error = errors.StartFailed("etcd-0 exited with 1", logs={"etcd-0": ["no space left"], "etcd-1": []})
     with pytest.raises(Failure), running.translated():
         raise error
     assert capsys.readouterr().err == "The last lines of the log of etcd-0:\n  | no space left\n"

@@ -17,7 +17,7 @@ SECTIONS = {
     "A local cluster": {
         "up": "Start a local cluster of real processes.",
         "status": "Show the processes of a local cluster.",
-        "restart": "Start processes of a local cluster again.",
+        "restart": "Start processes of a local cluster again, and renew its certificates.",
         "down": "Stop a local cluster.",
         "doctor": "Find what is wrong with a cluster or this client.",
         "demo": "Stories that a real cluster tells.",

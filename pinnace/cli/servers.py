@@ -15,6 +15,12 @@ CERTIFICATES = (
     "`pinnace doctor` looks into those that there are"
 )
 
+CLOCKS = (
+    ("has expired", "renew it: `pinnace restart` (a local cluster), `pinnace pki` (others); or set this machine's clock"),
+    ("not yet valid", "set this machine's clock: it is behind that of who made the certificate"),
+)
+"""What helps against a certificate that is not valid now, by what is said of it."""
+
 
 def configuration(settings: Settings) -> ClientConfig:
     """Where the API servers are. Raises Failure."""
@@ -45,7 +51,7 @@ async def reach(config: ClientConfig) -> None:
             task.cancel()
     met = [trouble for task in attempts if (trouble := task.result()) is not None]
     tried = ", ".join(f"{endpoint} ({trouble.what})" for endpoint, trouble in zip(endpoints, met, strict=True))
-    hint = CERTIFICATES if all(trouble.distrust for trouble in met) else _way_out(config)
+    hint = _trust(tried) if all(trouble.distrust for trouble in met) else _way_out(config)
     raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
@@ -60,6 +66,11 @@ async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str
         return answer.version
     finally:
         await connection.close()
+
+
+def _trust(tried: str) -> str:
+    """When somebody listens, but the certificates will not do."""
+    return next((hint for said, hint in CLOCKS if said in tried), CERTIFICATES)
 
 
 def _way_out(config: ClientConfig) -> str:

@@ -10,7 +10,7 @@ The users and groups are Kubernetes': https://kubernetes.io/docs/setup/best-prac
 https://kubernetes.io/docs/reference/access-authn-authz/node/ (a fleet is called like one node).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,10 +56,32 @@ def provide(
     clients reach them, `hosts`: what these are called, `etcd_hosts`: what etcd's members are called, by the API servers and by
     each other; `fleets`: each with the names of its nodes (pinnace.api.nodenames). Raises OSError, and ValueError when what is
     there is none of ours."""
-    now = datetime.now(UTC)
-    clients = _CLIENTS | {
+    clients = _clients(fleets)
+    made = _certify(folder, clients, fleets, hosts, etcd_hosts)
+    for name in clients:
+        _configure(folder, name, endpoints)
+    return made
+
+
+def renew(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:
+    """Makes those certificates of a local cluster anew that are missing, end soon or have ended; their names. An authority is
+    never made anew: members of etcd that run would not know it. Raises as `provide`."""
+    authorities = (folder / f"{ca.name}.{ending}" for ca in (CLUSTER_CA, ETCD_CA) for ending in ("crt", "key"))
+    if not all(path.is_file() for path in authorities):
+        return []
+    return _certify(folder, _clients(fleets), fleets, LOOPBACK, LOOPBACK)
+
+
+def _clients(fleets: Mapping[str, Sequence[str]]) -> dict[str, Subject]:
+    return _CLIENTS | {
         fleet: Subject(f"system:node:{fleet}", ("system:nodes",), tuple(nodes)) for fleet, nodes in fleets.items()
     }
+
+
+def _certify(
+    folder: Path, clients: Mapping[str, Subject], fleets: Container[str], hosts: Sequence[str], etcd_hosts: Sequence[str]
+) -> list[str]:
+    now = datetime.now(UTC)
     wanted = [
         Wanted(APISERVER, _SERVER, tuple(hosts)),
         *(Wanted(name, subject, (SERVER_NAME,) if name in fleets else ()) for name, subject in clients.items()),
@@ -70,10 +92,7 @@ def provide(
         Wanted(ETCD_PEER, _ETCD_PEER, tuple(etcd_hosts)),
         Wanted(ETCD_CLIENT, _ETCD_CLIENT),
     ]
-    made = Folder(folder).provide(wanted, now) + Folder(folder, ETCD_CA).provide(of_etcd, now)
-    for name in clients:
-        _configure(folder, name, endpoints)
-    return made
+    return Folder(folder).provide(wanted, now) + Folder(folder, ETCD_CA).provide(of_etcd, now)
 
 
 def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:

@@ -1,7 +1,7 @@
 """The client's configuration: is it one, does its context lead anywhere, who can read its keys, how long certificates last."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def keys(paths: Iterable[Path]) -> Sequence[Finding]:
     return findings or ([ok("keys", f"{count} that only you can read")] if count else [])
 
 
-def certificates(paths: Iterable[Path], hint: str, now: datetime | None = None) -> Sequence[Finding]:
-    """Whether they are valid now, and for how long. `hint`: how new ones are made."""
+def certificates(paths: Iterable[Path], renewal: Callable[[Path], str], now: datetime | None = None) -> Sequence[Finding]:
+    """Whether they are valid now, and for how long. `renewal`: how this one is made anew."""
     from cryptography import x509
 
     from pinnace.pki.folder import RENEW_BEFORE
@@ -58,19 +58,21 @@ def certificates(paths: Iterable[Path], hint: str, now: datetime | None = None) 
     for path in paths:
         try:
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no certificate in PEM"
-            findings.append(problem("certificates", f"{path}: {reason}", hint))
+        except OSError as error:
+            findings.append(problem("certificates", f"{path}: {error.strerror}", renewal(path)))
+            continue
+        except ValueError:
+            findings.append(problem("certificates", f"{path}: it is no certificate in PEM", f"remove it; {renewal(path)}"))
             continue
         end, begin = certificate.not_valid_after_utc, certificate.not_valid_before_utc
         ends.append(end)
         if end <= now:
-            findings.append(problem("certificates", f"{path} has ended on {end:%Y-%m-%d}", hint))
+            findings.append(problem("certificates", f"{path} has ended on {end:%Y-%m-%d}", renewal(path)))
         elif begin > now:
             clock = "set this machine's clock, which is behind that of who made it"
             findings.append(problem("certificates", f"{path} is valid only from {begin:%Y-%m-%d %H:%M} UTC on", clock))
         elif end - RENEW_BEFORE <= now:
-            findings.append(warning("certificates", f"{path} ends on {end:%Y-%m-%d}", hint))
+            findings.append(warning("certificates", f"{path} ends on {end:%Y-%m-%d}", renewal(path)))
     if findings or not ends:
         return findings
     return [ok("certificates", f"{len(ends)} are valid, until {min(ends):%Y-%m-%d} at least")]

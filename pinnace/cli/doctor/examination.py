@@ -14,9 +14,6 @@ from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import ELECTION, default_data_dir, pki_folder
 from pinnace.cluster.state import ClusterState
 
-LOCAL_CERTIFICATES = "`pinnace down` and `pinnace up`: a new cluster has new ones"
-CERTIFICATES = "`pinnace pki` makes new ones, where its authority is"
-
 
 async def examine(settings: Settings, data_dir: Path | None, deadline: float) -> list[Finding]:
     """`deadline`: seconds for each check. `data_dir`: of the local cluster; None: that of the context, or the default one."""
@@ -80,11 +77,23 @@ def _of_files(config: ClientConfig | None, state: ClusterState | None) -> list[C
         pki = pki_folder(state.spec.data_dir)
         keys |= set(pki.rglob("*.key"))
         certificates |= set(pki.rglob("*.crt"))
-    hint = CERTIFICATES if state is None else LOCAL_CERTIFICATES
     return [
         Check("keys", partial(configuration.keys, sorted(keys))),
-        Check("certificates", partial(configuration.certificates, sorted(certificates), hint)),
+        Check("certificates", partial(configuration.certificates, sorted(certificates), partial(renewal, state))),
     ]
+
+
+def renewal(state: ClusterState | None, certificate: Path) -> str:
+    """How a certificate is made anew. `state`: of the local cluster, where it may be one of that."""
+    pki = pki_folder(state.spec.data_dir) if state is not None else None
+    if pki is None or not certificate.is_relative_to(pki):
+        return "`pinnace pki` makes new ones, where its authority is"
+    if certificate.name == "ca.crt":
+        return "`pinnace down` and `pinnace up`: a new cluster has a new authority"
+    if certificate.parent.name == "users":
+        return f"make a new one: pinnace pki {pki} --user {certificate.stem}, and its --group as before"
+    where = "" if pki.parent == default_data_dir() else f" --data-dir {pki.parent}"
+    return f"`pinnace restart{where}` makes new ones; what runs takes them up"
 
 
 async def _of_servers(config: ClientConfig, state: ClusterState | None, deadline: float) -> list[Finding]:

@@ -10,8 +10,10 @@ from pinnace.cli.local import contexts, elsewhere, running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
+from pinnace.cluster import certificates
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import StartFailed
+from pinnace.cluster.spec import fleets, pki_folder
 
 
 @verb(
@@ -24,20 +26,23 @@ from pinnace.cluster.errors import StartFailed
 @contexts.data_dir_option
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
-    """Start processes of a local cluster again.
+    """Start processes of a local cluster again, and renew its certificates.
 
     Those that are named, or all that do not run. They come back at their old addresses, with etcd's data as it was; the command
     returns when they are ready. A process that runs is not touched, and one that cannot start keeps back only those that cannot
-    do without it. What starts is the version that this command has, whichever
-    the cluster was begun with.
+    do without it. What starts is the version that this command has, whichever the cluster was begun with.
+
+    Certificates that have ended, or end within 30 days, are made anew before; processes that run take them up.
     """
     folder = contexts.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
         cluster = elsewhere.load(folder, "restart")
         wanted, others = chosen(cluster, names)
-        if not wanted and not others:
+        renewed = _renew(cluster)
+        if renewed:
+            click.echo(f"certificates renewed: {', '.join(renewed)}")
+        elif not wanted and not others:
             click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")
-            return
         try:
             running.run(cluster.restart(wanted, steps, timeout=settings.timeout or START_TIMEOUT))
         except StartFailed:
@@ -61,6 +66,16 @@ def chosen(cluster: Cluster, names: Sequence[str]) -> tuple[list[str], list[str]
             )
     named = list(dict.fromkeys(names)) or ended
     return [name for name in named if name in ended], [name for name in named if name not in ended]
+
+
+def _renew(cluster: Cluster) -> list[str]:
+    """The names of the certificates that were made anew. Raises Failure, ClusterError."""
+    pki = pki_folder(cluster.spec.data_dir)
+    try:
+        with cluster.folder.locked(), cluster.folder.usable():
+            return certificates.renew(pki, fleets(cluster.reloaded().spec))
+    except ValueError as error:
+        raise Failure(f"the certificates in {pki} cannot be renewed: {error}", hint="`pinnace doctor` says which") from error
 
 
 def _tell(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:

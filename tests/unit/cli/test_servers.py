@@ -1,6 +1,7 @@
 """Who cannot get through is told why, before anything else is tried."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import CERTIFICATES, reach
 from pinnace.client.config import ClientConfig
+from pinnace.pki import Authority, Subject
+from pinnace.pki.authority import Pair
 from pinnace.pki.folder import Folder
 from pinnace.runtime.tls import TlsFiles
 from tests.unit.client.certificates import certificates
@@ -53,6 +56,22 @@ async def test_a_certificate_of_another_authority(server: FakeServer, pki: Folde
     stranger = certificates(tmp_path / "other").files("client")
     failure = await refused(server, TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     assert "it does not trust our certificate" in str(failure) or "alert" in str(failure)
+
+
+@pytest.mark.parametrize(("days", "said", "hint"), [(-400, "has expired", "`pinnace restart`"), (9, "not yet valid", "clock")])
+async def test_a_server_whose_certificate_is_not_valid_now(pki: Folder, days: int, said: str, hint: str) -> None:
+    ours = pki.files("server")
+    ca = Authority(Pair((pki.path / "ca.crt").read_bytes(), (pki.path / "ca.key").read_bytes()))
+    pair = ca.issue(Subject("server"), datetime.now(UTC) + timedelta(days=days), hosts=["127.0.0.1"])
+    ours.cert.write_bytes(pair.certificate)
+    ours.key.write_bytes(pair.key)
+    server = await FakeServer().start(tls=ours)
+    try:
+        with pytest.raises(Failure, match=said) as caught:
+            await reach(ClientConfig((server.address,), tls=pki.files("client")))
+        assert hint in caught.value.report.hint
+    finally:
+        await server.stop()
 
 
 async def test_no_certificate(server: FakeServer) -> None:

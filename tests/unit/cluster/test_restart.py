@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import reach
 from pinnace.cli.verbs.restart import chosen
 from pinnace.client.config import ClientConfig
-from pinnace.cluster import processes
+from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning, FolderError, NoCluster, StartFailed, StartTimeout
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
-from pinnace.cluster.spec import ClusterSpec, Plan
+from pinnace.cluster.spec import ClusterSpec, Plan, fleets, pki_folder
 from pinnace.cluster.state import ClusterState, planned
+from pinnace.pki import Authority, Subject
+from pinnace.pki.authority import Pair
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
@@ -103,6 +106,31 @@ def test_what_is_named_and_runs_keeps_nothing_else_back(
     assert run_main([*command, "scheduler-0", "scheduler-1"]) == ExitCode.CONFLICT
     assert started == ["scheduler-1"]
     assert f"scheduler-0 runs (pid {os.getpid()})" in capsys.readouterr().err
+
+
+def test_certificates_that_have_ended_are_renewed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = cluster.spec.data_dir
+    pki = pki_folder(folder)
+    command = ["restart", "--data-dir", str(folder)]
+    of_cluster = fleets(cluster.spec)
+    running = cluster.state.find("scheduler-0").process
+    Folder(folder).write(cluster.state.with_process("scheduler-1", running))
+    assert run_main(command) == 0 and "nothing to do" in capsys.readouterr().out
+    assert not pki.exists(), "an authority that is gone is not made anew: etcd would not know it"
+
+    certificates.provide(pki, ["127.0.0.1:1"], of_cluster)
+    before = {path: path.read_bytes() for path in pki.rglob("*.crt")}
+    authority = Authority(Pair(before[pki / "ca.crt"], (pki / "ca.key").read_bytes()))
+    ended = authority.issue(Subject("kubernetes-admin", ("system:masters",)), datetime.now(UTC) - timedelta(days=360))
+    (pki / "admin.crt").write_bytes(ended.certificate)
+    (pki / "admin.key").write_bytes(ended.key)
+    assert run_main(command) == 0 and capsys.readouterr().out == "certificates renewed: admin\n"
+    assert (pki / "admin.crt").read_bytes() != ended.certificate
+    assert all(path.read_bytes() == data for path, data in before.items() if path.name != "admin.crt")
+    assert run_main(command) == 0 and "nothing to do" in capsys.readouterr().out
+
+    (pki / "admin.crt").write_text("-")
+    assert run_main(command) != 0 and "cannot be renewed" in capsys.readouterr().err
 
 
 async def test_a_member_of_etcd_that_cannot_start_keeps_nothing_back(serving: Callable[..., Cluster]) -> None:

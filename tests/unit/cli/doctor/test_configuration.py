@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from pinnace.cli.doctor.configuration import certificates, configuration, keys
+from pinnace.cli.doctor.examination import renewal
 from pinnace.cli.doctor.finding import Level
 from pinnace.cli.settings import Settings
 from pinnace.client.config import ClientConfig
 from pinnace.client.contexts import write_context
+from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.state import planned
 from pinnace.pki import Authority, Subject
 
 NOW = datetime.now(UTC)
@@ -58,15 +61,24 @@ def test_certificates_that_end_or_have_not_begun(tmp_path: Path, made: int, days
     authority = Authority.create("ca", NOW)
     pair = authority.issue(Subject("me"), NOW + timedelta(days=made), lifetime=timedelta(days=days))
     (tmp_path / "me.crt").write_bytes(pair.certificate)
-    assert [each.level for each in certificates([tmp_path / "me.crt"], "make new ones", NOW)] == [level]
+    assert [each.level for each in certificates([tmp_path / "me.crt"], lambda _: "make new ones", NOW)] == [level]
 
 
 def test_what_is_no_certificate(tmp_path: Path) -> None:
     (tmp_path / "odd.crt").write_text("-")
-    odd, gone = certificates([tmp_path / "odd.crt", tmp_path / "gone.crt"], "make new ones", NOW)
+    odd, gone = certificates([tmp_path / "odd.crt", tmp_path / "gone.crt"], lambda _: "make new ones", NOW)
     assert (odd.level, odd.message, odd.hint) == (
         Level.PROBLEM,
         f"{tmp_path / 'odd.crt'}: it is no certificate in PEM",
-        "make new ones",
+        "remove it; make new ones",
     )
     assert gone.level is Level.PROBLEM
+
+
+def test_how_a_certificate_is_made_anew(tmp_path: Path) -> None:
+    state = planned(ClusterSpec(data_dir=tmp_path), [], [], 0.0)
+    pki = tmp_path / "pki"
+    assert f"`pinnace restart --data-dir {tmp_path}`" in renewal(state, pki / "etcd" / "peer.crt")
+    assert "`pinnace down`" in renewal(state, pki / "etcd" / "ca.crt")
+    assert f"pinnace pki {pki} --user ada" in renewal(state, pki / "users" / "ada.crt")
+    assert "`pinnace pki`" in renewal(state, tmp_path / "other.crt") and "`pinnace pki`" in renewal(None, pki / "ca.crt")

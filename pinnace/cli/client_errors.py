@@ -18,6 +18,8 @@ _CODES: tuple[tuple[type[errors.ApiError], ExitCode], ...] = (
     (errors.Unavailable, ExitCode.UNAVAILABLE),
 )
 
+OUT_OF_SPACE = "delete what is not needed; compact and defragment etcd, then disarm its alarm"
+"""What helps against etcd's alarm NOSPACE."""
 _HINTS = {
     "NamespaceNotFound": "create it first: `pinnace apply` a manifest of kind Namespace",
     "ResourceVersionTooLarge": "`pinnace get -o yaml` shows resourceVersions; a revision is there once something is written",
@@ -25,7 +27,7 @@ _HINTS = {
     "OutcomeUnknown": "look with `pinnace get` before you repeat it",
     "KubeletUnavailable": "`pinnace get nodes` shows which nodes are Ready; those of a kubelet that is down are not",
     "UIDMismatch": "it was deleted and made anew: read it again",
-    "OutOfSpace": "delete what is not needed; compact and defragment etcd, then disarm its alarm",
+    "OutOfSpace": OUT_OF_SPACE,
 }
 """By reason; the rest goes by the class of the error."""
 

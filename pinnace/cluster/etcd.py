@@ -14,7 +14,7 @@ from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from pinnace.runtime.tls import TlsFiles
 
@@ -202,6 +202,24 @@ def is_healthy(http: str, timeout: float = 1.0) -> bool:
             return bool(json.load(answer)["health"] == "true")
     except (HTTPException, URLError, OSError, ValueError, KeyError):
         return False
+
+
+def alarms(endpoint: str, tls: TlsFiles | None, timeout: float = 1.0) -> list[str]:
+    """The alarms of the cluster of this member, such as NOSPACE, for which all members say that they are not healthy; none when
+    it does not answer. Blocks up to `timeout` seconds.
+
+    Source: https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/ (until 3.5 /health does not tell them)
+    """
+    try:
+        context = tls.context() if tls else None
+        if context:
+            context.set_alpn_protocols(["http/1.1"])
+        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+        url = f"{'https' if tls else 'http'}://{endpoint}/v3/maintenance/alarm"
+        with opener.open(url, b'{"action": "GET"}', timeout) as answer:
+            return sorted({each["alarm"] for each in json.load(answer).get("alarms", ())})
+    except (HTTPException, URLError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
 
 
 def lost_member(name: str, log_tail: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
+import json
 import os
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -9,6 +11,7 @@ from pinnace.cluster.etcd import (
     EtcdMember,
     EtcdMissing,
     EtcdTls,
+    alarms,
     etcd_command,
     etcd_environment,
     find_etcd,
@@ -132,6 +135,17 @@ class TestCommand:
 def test_health(etcd: EtcdServer) -> None:
     assert is_healthy(etcd.http)
     assert not is_healthy(f"127.0.0.1:{free_port()}")
+
+
+def test_alarms(etcd: EtcdServer) -> None:
+    assert alarms(etcd.endpoint, None) == []
+    raised = json.dumps({"action": "ACTIVATE", "alarm": "NOSPACE", "memberID": "1"}).encode()
+    with urlopen(f"http://{etcd.endpoint}/v3/maintenance/alarm", raised, timeout=5):
+        assert alarms(etcd.endpoint, None) == ["NOSPACE"]
+    cleared = raised.replace(b"ACTIVATE", b"DEACTIVATE")
+    with urlopen(f"http://{etcd.endpoint}/v3/maintenance/alarm", cleared, timeout=5):
+        assert alarms(etcd.endpoint, None) == []
+    assert alarms(f"127.0.0.1:{free_port()}", None) == []
 
 
 def test_a_member_without_its_data_is_told_from_one_that_joined_again() -> None:

@@ -1,0 +1,52 @@
+"""What is said of the processes of a local cluster that are not well."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.doctor import processes
+from pinnace.cluster import etcd
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import ClusterSpec, Plan
+from pinnace.cluster.state import ClusterState, planned
+from pinnace.runtime import procfs
+
+ADDRESS = "127.0.0.1:1"
+LOST = "member 4329bc03adae7f1a has already been bootstrapped"
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Callable[..., ClusterState]:
+    """A cluster of one member of etcd."""
+
+    def make(log: str, *, runs: bool) -> ClusterState:
+        Folder(tmp_path).logs.mkdir()
+        Folder(tmp_path).log("etcd-0").write_text(log)
+        state = planned(ClusterSpec(data_dir=tmp_path), [Plan("etcd", "etcd-0", ADDRESS, ADDRESS, ("sh",))], [], 0.0)
+        myself = procfs.identify(os.getpid())
+        return state.with_process("etcd-0", myself if runs else procfs.Identity(1, 1, "an earlier boot"))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("alarms", "message", "hint"),
+    [
+        ([], "not healthy", "log"),
+        (["NOSPACE"], "out of space, only reads and deletes work", "defragment"),
+        (["CORRUPT"], "alarm CORRUPT", "log"),
+    ],
+)
+async def test_the_alarms_of_etcd(
+    member: Callable[..., ClusterState], monkeypatch: pytest.MonkeyPatch, alarms: list[str], message: str, hint: str
+) -> None:
+    monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: alarms)
+    (found,) = await processes.processes(member("", runs=True))
+    assert found.message == f"etcd-0 is not ready: {message}" and hint in found.hint
+
+
+async def test_a_member_that_has_ended(member: Callable[..., ClusterState]) -> None:
+    (found,) = await processes.processes(member(LOST, runs=False))
+    assert found.message == "etcd-0 does not run" and "docs/storage.md" in found.hint

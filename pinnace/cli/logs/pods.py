@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import LogOptions, LogsRequest
-from pinnace.cli.objects.containers import default_container
+from pinnace.cli.objects.containers import default_container, unbroken
+from pinnace.cli.outcomes import Failure
 from pinnace.cli.session import DEFAULT_DEADLINE, Session
 from pinnace.client.errors import ApiError
 
@@ -35,7 +36,7 @@ async def show(session: Session, found: Sequence[Source], options: LogOptions, p
     async def one(source: Source) -> None:
         try:
             await _copy(session, source, options, printer(source, prefixed, whole_lines=len(found) > 1))
-        except ApiError as error:
+        except (ApiError, Failure) as error:
             session.failed(error)
 
     if options.follow:
@@ -70,11 +71,13 @@ async def _copy(session: Session, source: Source, options: LogOptions, write: Pr
     request = LogsRequest(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, options=options)
     request.options.container = source.container
     stream = await session.client.pods.logs(request)
+    again = "run it again" + ", with --since or --tail for what came meanwhile" * options.follow
     try:
-        while (response := await stream.read()) is not None:
-            write(response.data)
-            if not options.follow:
-                session.wait_up_to(DEFAULT_DEADLINE)  # as long as it comes
+        with unbroken(f"the connection was lost while the log of {metadata.name} was read", again):
+            while (response := await stream.read()) is not None:
+                write(response.data)
+                if not options.follow:
+                    session.wait_up_to(DEFAULT_DEADLINE)  # as long as it comes
         write(b"")
     finally:
         stream.cancel()

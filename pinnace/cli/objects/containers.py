@@ -1,5 +1,7 @@
 """Which pods and containers `pinnace logs` and `pinnace exec` mean."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Pod
@@ -8,13 +10,25 @@ from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICE
 from pinnace.api.selectors import from_message
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli.objects.targets import parse_resource
-from pinnace.cli.outcomes import Failure, usage
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import note
+from pinnace.client.errors import Unavailable
 
 SELECTING: tuple[Resource[Any], ...] = (DEPLOYMENTS, REPLICA_SETS, JOBS, SERVICES)
 """Whose selector says which pods are theirs. Those of claims and budgets are for something else."""
 ELSEWHERE = "name a pod: `pinnace get pods` lists them"
+
+
+@contextmanager
+def unbroken(lost: str, hint: str) -> Iterator[None]:
+    """While a stream that has begun is read: what is told when its connection is lost, which no server says. Raises Failure."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.reason:
+            raise
+        raise Failure(f"{lost} ({error.message})", hint=hint, code=ExitCode.UNAVAILABLE) from error
 
 
 async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:

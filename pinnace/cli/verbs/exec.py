@@ -17,6 +17,9 @@ from pinnace.cli.terminal import stdin
 from pinnace.cli.terminal.console import err
 from pinnace.client.streams import Duplex
 
+LOST = "the connection ended before the command did: nobody knows what became of it"
+AGAIN = "see what it has done, and run it again"
+
 
 @verb(
     "exec",
@@ -81,14 +84,15 @@ async def converse(session: Session, start: ExecStart, codes: list[int]) -> None
 
 async def _copy(stream: Duplex[ExecRequest, ExecResponse]) -> int:
     """Writes what the command writes, until it ends. Its exit code."""
-    while (response := await stream.read()) is not None:
-        if response.HasField("exit"):
-            return response.exit.code
-        for file, data in ((sys.stdout, response.stdout), (sys.stderr, response.stderr)):
-            if data:
-                file.buffer.write(data)
-                file.flush()
-    raise Failure("the connection ended before the command did: nobody knows what became of it")
+    with containers.unbroken(LOST, AGAIN):
+        while (response := await stream.read()) is not None:
+            if response.HasField("exit"):
+                return response.exit.code
+            for file, data in ((sys.stdout, response.stdout), (sys.stderr, response.stderr)):
+                if data:
+                    file.buffer.write(data)
+                    file.flush()
+    raise Failure(LOST, hint=AGAIN)
 
 
 async def _feed(stream: Duplex[ExecRequest, ExecResponse]) -> None:

@@ -1,10 +1,19 @@
-"""How the lines of several containers are printed."""
+"""How the lines of containers are printed, and what is told when they end before their time."""
 
 from typing import Any
 
 import pytest
 
-from pinnace.cli.logs.pods import Source, printer
+from pinnace.api.pods_pb2 import LogOptions, LogsResponse
+from pinnace.api.status import Code, Refusal
+from pinnace.cli import session
+from pinnace.cli.errors import guarded
+from pinnace.cli.logs.pods import Source, printer, show
+from pinnace.cli.outcomes import ExitCode
+from pinnace.cli.settings import Settings
+from pinnace.client.client import PodClient
+from pinnace.client.config import ClientConfig
+from pinnace.client.errors import from_refusal
 from tests.builders import make_pod
 
 
@@ -25,3 +34,38 @@ def test_lines_of_several_do_not_mix(
         write(chunk)
         seen.append(capfdbinary.readouterr().out)
     assert seen == printed
+
+
+class Cut:
+    """A stream whose server dies after one response."""
+
+    def __init__(self) -> None:
+        self._left = [LogsResponse(data=b"line\n")]
+
+    async def read(self) -> LogsResponse:
+        if self._left:
+            return self._left.pop()
+        raise from_refusal(Refusal(Code.UNAVAILABLE, "", "socket closed"))
+
+    def cancel(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_connection_that_is_lost(follow: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    async def reach(config: ClientConfig) -> None:
+        """Somebody answers."""
+
+    async def begin(self: PodClient, *_: object) -> Cut:
+        return Cut()
+
+    async def body(found: session.Session) -> None:
+        await show(found, [Source(make_pod("web").build(), "c")], LogOptions(follow=follow), prefixed=False)
+
+    monkeypatch.setattr(session, "reach", reach)
+    monkeypatch.setattr(PodClient, "logs", begin)
+    settings = Settings(server="127.0.0.1:1")
+    assert guarded(lambda: session.run(settings, body), settings) == ExitCode.UNAVAILABLE
+    out, err = capfd.readouterr()
+    assert out == "line\n" and "the connection was lost" in err and "run it again" in err
+    assert ("--since" in err) is follow and "`pinnace up`" not in err

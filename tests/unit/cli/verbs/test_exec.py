@@ -9,11 +9,13 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse
+from pinnace.api.status import Code, Refusal
 from pinnace.cli import session
 from pinnace.cli.main import run
 from pinnace.cli.objects import containers
 from pinnace.client.client import PodClient
 from pinnace.client.config import ClientConfig
+from pinnace.client.errors import from_refusal
 from tests.builders import make_pod
 
 COMMAND = ["exec", "web", "--server", "127.0.0.1:1"]
@@ -87,6 +89,18 @@ def test_input_that_cannot_be_read_ends_the_command(
     first, hint = capsys.readouterr().err.splitlines()
     assert first == "error: standard input cannot be read: bad file descriptor"
     assert hint.startswith("hint: ") and stream.cancelled
+
+
+@pytest.mark.parametrize("reason", ["", "KubeletUnavailable"])
+def test_a_connection_that_is_lost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reason: str) -> None:
+    async def fail(self: Stream) -> ExecResponse:
+        raise from_refusal(Refusal(Code.UNAVAILABLE, reason, "socket closed"))
+
+    monkeypatch.setattr(Stream, "read", fail)
+    assert play(Stream(0.0), [], monkeypatch) == 6
+    first, hint = capsys.readouterr().err.splitlines()
+    assert ("the connection ended" in first and "run it again" in hint) is not bool(reason)
+    assert "socket closed" in first and "`pinnace up`" not in hint
 
 
 def test_what_is_read_is_passed_on_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

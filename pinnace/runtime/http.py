@@ -6,10 +6,11 @@ alive, however well its thread can answer.
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -49,10 +50,9 @@ class StatusServer:
         """`pages`: by path."""
         handler = type("Handler", (_Handler,), {"ready": dict(ready), "loop": loop, "pages": dict(pages or {})})
         try:
-            self._server = ThreadingHTTPServer((host, port), handler)
+            self._server = _Server((host, port), handler)
         except OSError as error:
             raise OSError(f"cannot serve status on {host}:{port}: {error.strerror}; try another --http") from None
-        self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="status-http", daemon=True)
         self.address = f"{host}:{self._server.server_address[1]}"
 
@@ -62,6 +62,15 @@ class StatusServer:
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that gives up before it has its answer, as a prober does at its deadline, is no error of ours."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,0 +1,58 @@
+"""What a component answers over HTTP, and to whom it does not."""
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pinnace.runtime.http import StatusServer, parse_address
+
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing sends RST."""
+SIZE = 1 << 24
+"""More than the buffers of a connection take."""
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[StatusServer]:
+    def broken() -> object:
+        return {"a set", "is no JSON"}
+
+    pages = {"/large": lambda: "x" * SIZE, "/broken": broken}
+    server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), pages)
+    server.start()
+    yield server
+    await asyncio.to_thread(server.stop)
+
+
+async def ask(server: StatusServer, path: str) -> None:
+    """And hangs up when the answer has begun."""
+
+    def hang_up() -> None:
+        with socket.create_connection(parse_address(server.address)) as peer:
+            peer.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            peer.recv(1)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+    def join() -> None:
+        for thread in threading.enumerate():
+            if "process_request_thread" in thread.name:
+                thread.join()
+
+    await asyncio.to_thread(hang_up)
+    await asyncio.to_thread(join)
+
+
+async def test_a_prober_that_gives_up_leaves_nothing_in_the_log(
+    server: StatusServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await ask(server, "/large")
+    assert capfd.readouterr().err == ""
+
+
+async def test_a_bug_is_logged(server: StatusServer, capfd: pytest.CaptureFixture[str]) -> None:
+    await ask(server, "/broken")
+    assert "TypeError" in capfd.readouterr().err

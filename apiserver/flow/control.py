@@ -20,6 +20,9 @@ for each: time for more calls to be handed over than are begun. So a flood waits
 nothing else to do takes 11 us, so that a call may begin each quarter of a millisecond, and hundreds are on their way when etcd
 is slow.
 
+A portion is for all levels together, the more important first. But each that waits, and has seats of its own free, begins one
+in every portion, and the others leave it room for that: so a flood at one level keeps no other from its seats.
+
 An answer outlasts its call, and a watch its seat: what was told and not taken is counted (apiserver.flow.account). What a flow
 reads beyond its room for that is not sent. What it writes cannot be refused any more when there is an answer: so it is before
 it begins, with twice the room, that who has a reader who is stuck can still write.
@@ -206,21 +209,33 @@ class FlowControl:
 
     def _begin_portion(self) -> int:
         """How many calls were begun; 0: no more may."""
-        now, room, begun = self._clock.monotonic(), PORTION, 0
+        room, begun = PORTION, 0
+        owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
         for level in self.levels.values():
-            while room > 0 and (flow := level.next(self._free(level))):
-                seat = flow.first()
-                if seat.future.done():  # cancelled: its task will only hear of it
-                    seat.leave()
-                elif seat.until <= now:
-                    self._refuse(seat, flow)
-                else:
-                    self._stop_waiting(seat, flow, execute=True)
-                    self._begin(seat, flow)
-                    seat.future.set_result(None)
-                    room -= seat.width
-                    begun += 1
+            first = level in owed
+            if first:
+                owed.remove(level)
+            while (first or room > len(owed)) and (width := self._begin_next(level)):
+                first = False
+                room -= width
+                begun += 1
         return begun
+
+    def _begin_next(self, level: Level[Seat]) -> int:
+        """Seats that the next of its calls has now; 0: none may begin."""
+        now = self._clock.monotonic()
+        while flow := level.next(self._free(level)):
+            seat = flow.first()
+            if seat.future.done():  # cancelled: its task will only hear of it
+                seat.leave()
+            elif seat.until <= now:
+                self._refuse(seat, flow)
+            else:
+                self._stop_waiting(seat, flow, execute=True)
+                self._begin(seat, flow)
+                seat.future.set_result(None)
+                return seat.width
+        return 0
 
     def _queue(self, seat: Seat, flow: Flow[Seat], request: Request | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0

@@ -1,0 +1,145 @@
+"""Nobody is passed over who waits and has room: no level by a more important one, no flow by others of its level. For any loads
+of users who send their next call as soon as the last is over. Time is counted in turns of the event loop."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver.flow import control
+from apiserver.flow.control import FlowControl
+from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
+from apiserver.flow.seat import Seat
+from apiserver.registry.errors import Rejected
+
+SEATS, GAP = 40, 2
+SHORT, LONG = 1, 20
+TURNS = 1500
+PORTION = GAP * (control.PORTION + len(SHARES))
+"""Turns from one portion to the next, at most."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_gaps() -> Iterator[None]:
+    with mock.patch.object(control, "GAP", GAP):
+        yield
+
+
+@dataclass(frozen=True)
+class Load:
+    """`callers` of one user, each of whom has one call of such a width after the other, each at work for so many turns."""
+
+    level: str
+    callers: int
+    width: int = 1
+    turns: int = SHORT
+
+
+WIDTHS = st.sampled_from((1, 1, 1, 2, 10, 50))
+LOADS = st.builds(Load, st.sampled_from(list(SHARES)), st.integers(1, 60), WIDTHS, st.integers(SHORT, LONG))
+
+
+class World:
+    def __init__(self, loads: list[Load]) -> None:
+        self.control = FlowControl(SEATS)
+        self.begun = dict.fromkeys(range(len(loads)), 0)
+        self.tasks = [
+            asyncio.ensure_future(self._call(number, load)) for number, load in enumerate(loads) for _ in range(load.callers)
+        ]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def _call(self, number: int, load: Load) -> None:
+        while True:
+            try:
+                with self.control.enter(load.level, f"user-{number}", load.width) as seat:
+                    if seat.waits:
+                        await seat.taken()
+                    self.begun[number] += 1
+                    await turns(load.turns)
+            except Rejected:
+                await turns(LONG)
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Watched:
+    """For how many turns each level has been passed over, which has seats of its own for somebody who waits; and all have been
+    while there was room for anybody."""
+
+    def __init__(self, flow: FlowControl) -> None:
+        self.passed_over = dict.fromkeys(flow.levels, 0)
+        self.idle = 0
+        self._flow = flow
+        self._begun = dict.fromkeys(flow.levels, 0)
+
+    def look(self) -> None:
+        levels = self._flow.levels
+        free = SEATS - sum(level.held for level in levels.values())
+        begun = {name: level.begun for name, level in levels.items()}
+        for name, level in levels.items():
+            waits = level.next(level.seats - level.held) and begun[name] == self._begun[name]
+            self.passed_over[name] = self.passed_over[name] + 1 if waits else 0
+        room = any(level.next(max(level.seats - level.held, free)) for level in levels.values())
+        self.idle = self.idle + 1 if room and begun == self._begun else 0
+        self._begun = begun
+
+
+@given(st.lists(LOADS, min_size=1, max_size=6))
+async def test_no_level_is_passed_over_that_has_seats_of_its_own(loads: list[Load]) -> None:
+    async with World(loads) as world:
+        watched = Watched(world.control)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            watched.look()
+            assert max(watched.passed_over.values()) <= PORTION
+            assert watched.idle <= PORTION
+
+
+@given(st.lists(st.builds(Load, st.just(WORKLOAD), st.integers(1, 60), WIDTHS, st.just(SHORT)), min_size=2, max_size=6))
+async def test_no_flow_is_passed_over_by_others_of_its_level(loads: list[Load]) -> None:
+    async with World(loads) as world:
+        await turns(TURNS)
+        before = dict(world.begun)
+        await turns(TURNS)
+        assert all(world.begun[number] > begun for number, begun in before.items()), world.begun
+
+
+async def test_a_flood_at_one_level_leaves_the_others_their_calls() -> None:
+    loads = [Load(NODE_HIGH, 900), Load(SYSTEM, 40), Load(WORKLOAD, 40), Load(WORKLOAD, 1, width=10)]
+    async with World(loads) as world:
+        await turns(TURNS)
+        _, *others = world.begun.values()
+    assert min(others) > TURNS / PORTION / 2
+
+
+async def test_the_more_important_begin_first_and_have_what_the_others_need_not_have() -> None:
+    flow = FlowControl()
+    seats = {level: wait(flow, level) for level in (WORKLOAD, SYSTEM, NODE_HIGH, LEADER_ELECTION)}
+    await turns(2)
+    begun = {level: sum(seat.future.done() for seat in waiting) for level, waiting in seats.items()}
+    assert begun == {LEADER_ELECTION: control.PORTION - 3, NODE_HIGH: 1, SYSTEM: 1, WORKLOAD: 1}
+    for waiting in seats.values():
+        for seat in waiting:
+            seat.leave()
+
+
+def wait(flow: FlowControl, level: str, calls: int = 20) -> list[Seat]:
+    """Calls that wait, of somebody who has all that he gets at once."""
+    taken = [flow.enter(level, "eve") for _ in range(control.EAGER)]
+    waiting = [flow.enter(level, "eve") for _ in range(calls)]
+    return [seat for seat in (*taken, *waiting) if isinstance(seat, Seat) and seat.waits]

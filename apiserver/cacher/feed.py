@@ -218,6 +218,7 @@ class Feed:
                 async for told in watch:
                     await self._take(told, self._stall)
         except TimeoutError:
+            self._storage.watch_stalled()
             raise Unavailable(f"the watch shows nothing although the store is at revision {self._expected}") from None
         finally:
             self._stall = None

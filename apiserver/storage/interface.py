@@ -171,6 +171,11 @@ class Storage(Protocol):
         """
         ...
 
+    def watch_stalled(self) -> None:
+        """Whoever watched has given up: he was told nothing, although the store is known to be ahead. The next watch, and all
+        else, goes to another member, if there is one."""
+        ...
+
     async def compact(self, revision: int) -> None:
         """Forgets versions before `revision`; the last version of a key that exists stays as it is. Raises Compacted when that
         has happened already. A store that is out of space does it too, and takes puts again if that was enough."""

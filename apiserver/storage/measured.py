@@ -33,6 +33,9 @@ class Measured:
     def watch(self, start_revision: int) -> AsyncIterator[Changes]:
         return self._inner.watch(start_revision)
 
+    def watch_stalled(self) -> None:
+        self._inner.watch_stalled()
+
     async def compact(self, revision: int) -> None:
         await self._timed("compact", self._inner.compact(revision))
 

@@ -69,6 +69,9 @@ class MemoryStorage:
         finally:
             del self._watchers[watcher]
 
+    def watch_stalled(self) -> None:
+        """There is no other member."""
+
     async def compact(self, revision: int) -> None:
         self._expire()
         self._store.compact(revision)

@@ -181,6 +181,9 @@ class Shifted:
         except Compacted as error:
             raise Compacted(error.compact_revision - self._shift) from None
 
+    def watch_stalled(self) -> None:
+        self._inner.watch_stalled()
+
     async def compact(self, revision: int) -> None:
         await self._ask(self._inner.compact(self._real(revision)))
 

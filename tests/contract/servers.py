@@ -74,6 +74,9 @@ class Severable:
             self._reach()
             yield changes
 
+    def watch_stalled(self) -> None:
+        self._reach().watch_stalled()
+
     async def compact(self, revision: int) -> None:
         await self._reach().compact(revision)
 

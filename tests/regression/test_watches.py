@@ -6,11 +6,14 @@ from contextlib import aclosing
 
 import pytest
 
+from apiserver.cacher import feed
 from apiserver.cacher.cacher import Cacher
 from apiserver.storage.etcd import EtcdStorage
+from apiserver.storage.etcd import storage as etcd_storage_module
 from apiserver.storage.etcd import watch as etcd_watch
+from apiserver.storage.etcd.members import Member
 from apiserver.storage.etcd.watch import watch
-from apiserver.storage.interface import Changes, Compacted, Unavailable, Write
+from apiserver.storage.interface import Changes, Compacted, Page, Unavailable, Write
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import PODS
 from tests.contract.steps import done, put
@@ -138,6 +141,43 @@ async def test_patroni_4_0_7_a_watch_that_is_cancelled_on_an_open_stream(said: o
     Here: the cache would stand still. Kept by: `canceled` ends the watch, as Compacted when it says so."""
     with pytest.raises(raised):
         await drained(watch(member(Script(told(7), said, probed=progress(7))), 7))
+
+
+class Members(EtcdStorage):
+    """Both have what is in a storage, and the first has a watch that is alive and tells nothing."""
+
+    def __init__(self, store: MemoryStorage) -> None:
+        super().__init__(["etcd-0:2379", "etcd-1:2379"])
+        self.store = store
+
+    async def current_revision(self) -> int:
+        return await self.store.current_revision()
+
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        return await self.store.page(prefix, after=after, limit=limit, revision=revision)
+
+    async def told_by(self, member: Member, start_revision: int) -> AsyncGenerator[Changes]:
+        async with aclosing(self.store.watch(start_revision)) as inner:
+            yield await anext(inner)
+            if member.endpoint == "etcd-0:2379":
+                await asyncio.Event().wait()
+            async for batch in inner:
+                yield batch
+
+
+async def test_patroni_4_0_7_a_member_whose_watches_tell_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, when the member answers requests for progress and knows nothing of the store's revision.
+
+    Here: the watch was opened anew, at the same member, without end. Kept by: the feed, which knows the revision from reads,
+    tells the storage that it gave the watch up, and the storage leaves the member."""
+    monkeypatch.setattr(feed, "STALL_LIMIT", 0.05)
+    world = World()
+    storage = Members(world.storage)
+    monkeypatch.setattr(etcd_storage_module, "watch", storage.told_by)
+    async with running(Cacher(storage)) as cacher:
+        last = await world.put(pod("a"))
+        assert await cacher.fresh(DEADLINE) >= last
+    await storage.close()
 
 
 async def test_etcd_18089_19179_the_delete_at_the_compacted_revision(etcd_storage: EtcdStorage) -> None:

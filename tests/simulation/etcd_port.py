@@ -169,6 +169,9 @@ class Port:
             stream.left = True
             self._streams.pop(stream, None)
 
+    def watch_stalled(self) -> None:
+        """There is no other member."""
+
     async def compact(self, revision: int) -> None:
         """Gives the freed space back, as EtcdStorage does."""
 

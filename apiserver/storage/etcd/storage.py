@@ -65,6 +65,7 @@ class EtcdStorage:
 
     def __init__(self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, timeout: float = 5.0) -> None:
         self._members = Members(endpoints, tls)
+        self._watched = self._members.current
         self._timeout = timeout
         self._closed = False
 
@@ -90,7 +91,7 @@ class EtcdStorage:
         return codec.decode_transaction(response, writes)
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
-        member = self._members.current
+        member = self._watched = self._members.current
         try:
             async with aclosing(watch(member, start_revision)) as batches:
                 async for batch in batches:
@@ -102,6 +103,9 @@ class EtcdStorage:
             if self._was_closed():
                 raise _closed() from None
             raise
+
+    def watch_stalled(self) -> None:
+        self._members.leave(self._watched)
 
     async def compact(self, revision: int) -> None:
         """When etcd is out of space, this also gives the freed space back and lets writes in again."""

@@ -114,6 +114,9 @@ class FaultyStorage:
     def watch(self, start_revision: int) -> AsyncIterator[Changes]:
         return self.inner.watch(start_revision)
 
+    def watch_stalled(self) -> None:
+        self.inner.watch_stalled()
+
     async def compact(self, revision: int) -> None:
         await self.inner.compact(revision)
 

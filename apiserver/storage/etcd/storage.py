@@ -41,8 +41,10 @@ from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import TlsFiles
 
 QUICK = 0.4
-"""Seconds that one member has to answer what is answered at once or not at all. While etcd changes its leader a member may sit
-on a request until long after the next one leads; sent again, it is answered."""
+"""Seconds after which what is answered at once or not at all is sent again. While etcd changes its leader a member may sit on a
+request until long after the next one leads; sent again, it is answered. What was sent before may be answered yet: etcd may just
+be slow. It is sent again after 0.4, 0.8, 1.2, 1.8, 2.7 and 4 s: not too often for a slow etcd, and often enough for a leader,
+who must hear of a renewal within 1.9 s (`validity`)."""
 
 IMPATIENCE = 2.0
 """Seconds after which a transaction is given up. When etcd's leader dies, what had been handed to it is lost and nobody says
@@ -167,20 +169,34 @@ class EtcdStorage:
         raise Unavailable(failure)
 
     async def _ask_around(self, attempt: Attempt) -> Any:
-        """For what is answered at once or not at all, and may be repeated: every member has QUICK seconds in turn, again and
-        again. Gives up in time, and sooner when members refuse instead of hanging: ROUNDS of that are enough."""
-        deadline = asyncio.get_running_loop().time() + self._timeout
-        refusals, failure = 0, ""
-        while refusals < ROUNDS * len(self._members.all) and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            member = self._members.current
-            try:
-                return await self._ask(attempt, member, min(QUICK, left))
-            except grpc.aio.AioRpcError as error:
-                self._blame(member, error)
-                failure = f"{member.endpoint}: {describe(error)}"
-                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    refusals += 1
-                    await asyncio.sleep(PAUSE)
+        """For what is answered at once or not at all, and may be repeated: when a member has not answered for QUICK seconds the
+        next one is asked as well, again and again, by and by less often; the first answer counts. Gives up in time, and sooner
+        when members refuse instead of hanging: ROUNDS of that are enough."""
+        loop = asyncio.get_running_loop()
+        began, refusals, failure = loop.time(), 0, ""
+        asked: dict[asyncio.Future[Any], Member] = {}
+        try:
+            while refusals < ROUNDS * len(self._members.all) and (left := began + self._timeout - loop.time()) > 0:
+                member = self._members.current
+                asked[asyncio.ensure_future(self._ask(attempt, member, left))] = member
+                patience = min(left, max(QUICK, (loop.time() - began) / 2))
+                answered, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if not answered:
+                    self._members.leave(member)
+                    failure = f"{member.endpoint}: no answer for {patience:.1f} s"
+                for answer in answered:
+                    blamed = asked.pop(answer)
+                    try:
+                        return answer.result()
+                    except grpc.aio.AioRpcError as error:
+                        self._blame(blamed, error)
+                        failure = f"{blamed.endpoint}: {describe(error)}"
+                        refusals += 1
+                        await asyncio.sleep(PAUSE)
+        finally:
+            for late in asked:
+                late.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
         raise Unavailable(failure)
 
     async def _write(self, attempt: Attempt, timeout: float | None = None) -> Any:

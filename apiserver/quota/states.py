@@ -3,7 +3,7 @@
     the watch cache     what most know
     learned             what etcd has said since: a charge of ours, or the reason why one was refused
 
-What was learned is newer than the cache, until the cache gets there; it is never waited for.
+What was learned is newer than the cache, until the cache gets there; then it is forgotten. It is never waited for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,6 +48,8 @@ class States:
             for entry in self._cache.select(self._everything):
                 self._keys.setdefault(namespace_of(entry.key), []).append(entry.key)
             self._read = {key: state for key, state in self._read.items() if self._cache.get(key) is not None}
+            reached = self._cacher.revision
+            self._learned = {key: learned for key, learned in self._learned.items() if learned[0] > reached}
             self._indexed = self._cache.version
         return self._keys
 

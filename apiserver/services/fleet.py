@@ -81,6 +81,8 @@ class FleetSession:
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
         self._doubtful: dict[str, None] = {}  # given up, and not held here: is there a Lease object in the fleet's name?
         self._given_up: dict[str, int] = {}  # Lease objects to delete: their mod_revision, 0 where it is not known
+        self._releases = 0  # messages that give up nodes
+        self._released = 0  # of these, as many as have been carried out, with all before them
         self._checked = clock.monotonic()
         self._session: Session
         self._ours = Signature(opening.holder, opening.birth, new_uid(rng))
@@ -105,6 +107,8 @@ class FleetSession:
                 await self._look_up()
             if self._given_up:
                 await self._give_up()
+            if not self._doubtful and not self._given_up:
+                self._released = self._releases
 
     async def _open_session(self, lease: int) -> Session:
         if lease:
@@ -163,6 +167,7 @@ class FleetSession:
 
     async def _take_back(self, nodes: Sequence[str]) -> None:
         await self._refuse_unusable(nodes)
+        self._releases += 1
         doubtful = [node for node in nodes if node not in self._held]
         await self._permit_release(doubtful)
         for node in nodes:
@@ -183,7 +188,7 @@ class FleetSession:
         self._session.beat(sequence)
 
     def _acknowledge(self, sequence: int) -> None:
-        self._conversation.say(HeartbeatResponse(ack=HeartbeatResponse.Ack(sequence=sequence)))
+        self._conversation.say(HeartbeatResponse(ack=HeartbeatResponse.Ack(sequence=sequence, released=self._released)))
 
     def _expire(self) -> None:
         self._conversation.post(Sign.EXPIRED)

@@ -116,10 +116,12 @@ class HeartbeatResponse(_message.Message):
         birth: int
         def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., birth: _Optional[int] = ...) -> None: ...
     class Ack(_message.Message):
-        __slots__ = ("sequence",)
+        __slots__ = ("sequence", "released")
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+        RELEASED_FIELD_NUMBER: _ClassVar[int]
         sequence: int
-        def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+        released: int
+        def __init__(self, sequence: _Optional[int] = ..., released: _Optional[int] = ...) -> None: ...
     class Evicted(_message.Message):
         __slots__ = ("nodes", "holder")
         NODES_FIELD_NUMBER: _ClassVar[int]

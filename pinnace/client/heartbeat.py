@@ -5,8 +5,9 @@ left. A session that is lost (its lease ran out while no server could be reached
 leases anew; it still says when it was born, and does not take back what a fleet that was born later has taken meanwhile. Nodes
 that were taken are given up: `on_evicted` is told. Whoever wants them again adds them again, and gets them when they are free.
 
-Nodes that are released lose their leases while the others keep theirs. What was released is said again to every server that the
-session moves to: the one before may have died before it removed the leases, and the session would keep them alive.
+Nodes that are released lose their leases while the others keep theirs. Until a server says that they have, it is said again to
+every server that the session moves to: the one before may have died before it removed the leases, and the session would keep
+them alive.
 """
 
 import asyncio
@@ -57,7 +58,8 @@ class NodeSession:
         self._holder = holder
         self._nodes = dict.fromkeys(nodes)
         self._added: list[str] = []
-        self._released: dict[str, None] = {}
+        self._released: dict[str, int] = {}  # in which message to this server; 0: it is not told yet
+        self._releases = 0  # messages to this server
         self._releasing: list[str] = []  # released, and the server is not told yet
         self._on_evicted = on_evicted
         self._clock = clock
@@ -96,7 +98,7 @@ class NodeSession:
         leaving = {node for node in nodes if node in self._nodes}
         for node in leaving:
             del self._nodes[node]
-            self._released[node] = None
+            self._released[node] = 0
         self._added = [node for node in self._added if node not in leaving]
         self._releasing.extend(leaving)
 
@@ -149,7 +151,8 @@ class NodeSession:
         if response.opened.session != self._session:  # which never had them
             for node in released:
                 self._released.pop(node, None)
-        self._releasing = list(self._released)
+        self._releasing, self._releases = list(self._released), 0
+        self._released = dict.fromkeys(self._releasing, 0)
         self._session = response.opened.session
         self._birth = response.opened.birth
         self._pulse = Pulse(response.opened.interval_ms / 1000, PATIENCE, self._clock.monotonic())
@@ -165,6 +168,8 @@ class NodeSession:
         while True:
             while self._releasing:
                 released, self._releasing = self._releasing[:CHUNK], self._releasing[CHUNK:]
+                self._releases += 1
+                self._released.update((node, self._releases) for node in released if node in self._released)
                 await stream.write(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=released)))
             while self._added:
                 added, self._added = self._added[:CHUNK], self._added[CHUNK:]
@@ -176,10 +181,16 @@ class NodeSession:
                 stream.abandon()
                 raise unavailable(f"API server {stream.endpoint} does not answer heartbeats")
 
+    def _forget_released(self, messages: int) -> None:
+        """So many have been carried out."""
+        if messages and self._released:
+            self._released = {node: number for node, number in self._released.items() if not 0 < number <= messages}
+
     def _handle(self, response: HeartbeatResponse) -> None:
         match response.WhichOneof("kind"):
             case "ack":
                 self._pulse.answered(response.ack.sequence, self._clock.monotonic())
+                self._forget_released(response.ack.released)
             case "evicted":
                 evicted = response.evicted
                 log.warning("%s took over %d nodes, such as %s", evicted.holder, len(evicted.nodes), evicted.nodes[0])

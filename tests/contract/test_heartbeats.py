@@ -17,6 +17,7 @@ from pinnace.client import errors, heartbeat
 from pinnace.client.streams import Duplex
 from tests.contract.fleets import HASTY, PREFIX, Cluster, Speaker
 from tests.contract.servers import PATIENCE, Server
+from tests.unit.cacher.world import eventually
 
 
 async def test_each_node_has_a_lease_object_on_the_sessions_lease(cluster: Cluster) -> None:
@@ -228,6 +229,34 @@ async def test_a_node_that_is_released_loses_its_lease_and_the_others_keep_their
     fleet.session.add(["n1"])
     await cluster.holding("n1", "n2")
     assert list(fleet.session.nodes) == ["n2", "n1"]
+
+
+async def test_what_was_released_is_forgotten_when_it_has_been_carried_out(cluster: Cluster) -> None:
+    """It would be said again to every server, and grow as long as the fleet lives."""
+    await cluster.serve()
+    fleet = cluster.fleet("fleet-a", ["n1", "n2", "n3"])
+    await cluster.holding("n1", "n2", "n3")
+    fleet.session.release(["n1"])
+    assert list(fleet.session._released) == ["n1"]
+    fleet.session.release(["n3"])
+    await cluster.holding("n2")
+    await eventually(lambda: not fleet.session._released)
+
+
+async def test_a_beat_is_answered_with_how_many_releases_have_been_carried_out(cluster: Cluster) -> None:
+    speaker = await Speaker.open(await cluster.serve(), "f", ["n1", "n2"])
+    await speaker.hear("opened")
+    await cluster.holding("n1", "n2")
+    told = []
+    for sequence, nodes in enumerate((["n1"], ["unknown"], ["n2"]), 1):
+        await speaker.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=nodes)))
+        while not told or told[-1] < sequence:
+            await speaker.say(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
+            told.append((await speaker.hear("ack")).ack.released)
+            left = await cluster.leases()
+            assert told[-1] < 1 or "n1" not in left
+            assert told[-1] < 3 or "n2" not in left
+    assert told == sorted(told) and set(told) <= {0, 1, 2, 3}
 
 
 async def test_a_node_that_is_added_and_released_at_once_gets_no_lease(cluster: Cluster) -> None:

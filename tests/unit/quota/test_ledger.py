@@ -78,6 +78,25 @@ async def test_a_quota_that_was_deleted_keeps_nobody_out() -> None:
         assert [type(outcome) for outcome in await server.create("a", "b")] == [int, int]
 
 
+async def test_what_was_learned_of_quotas_is_forgotten_with_them() -> None:
+    storage = FaultyStorage()
+    async with asyncio.timeout(DEADLINE), chargers(storage, 1, FakeClock(), Random(1)) as (server,):
+        for number in range(20):
+            made = ResourceQuota.FromString(quota(9))
+            made.metadata.namespace = f"n{number}"
+            key = RESOURCE_QUOTAS.key_of(made)
+            await put(storage.inner, key, made.SerializeToString())
+            await server.cacher.fresh(DEADLINE)
+            await server.quotas.commits(PODS).commit_many([Write(PODS.key(f"n{number}", "a"), pod("a"), 0)])
+            found = await storage.inner.get(key)
+            assert found is not None
+            await storage.inner.transact([Write(key, None, found.mod_revision)])
+            await server.cacher.fresh(DEADLINE)
+        states = server.quotas.states
+        assert not states.keys
+        assert not states._learned
+
+
 async def test_as_many_go_as_a_transaction_has_room_for() -> None:
     """Each namespace has its own two quotas: three operations for one pod."""
     storage, namespaces = FaultyStorage(), [f"n{i:02}" for i in range(90)]

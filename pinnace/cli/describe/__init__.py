@@ -1,15 +1,16 @@
-"""The texts of `describe`, as kubectl lays them out. Pure: objects and a time in, lines out."""
+"""The texts of `describe`, as kubectl lays them out. Pure, but for `gathering`: objects and a time in, lines out."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from pinnace.api import resources
-from pinnace.api.core_v1_pb2 import Event
 from pinnace.cli.describe import (
+    deployments,
     endpointslices,
     jobs,
     limitranges,
+    nodes,
     poddisruptionbudgets,
+    pods,
     replicasets,
     resourcequotas,
     rolebindings,
@@ -17,7 +18,10 @@ from pinnace.cli.describe import (
 )
 from pinnace.cli.describe.text import Fields
 
-DESCRIPTIONS: Mapping[str, Callable[[Any, Sequence[Event], float], Fields]] = {
+DESCRIPTIONS: Mapping[str, Callable[..., Fields]] = {
+    resources.PODS.plural: pods.describe,
+    resources.NODES.plural: nodes.describe,
+    resources.DEPLOYMENTS.plural: deployments.describe,
     resources.RESOURCE_QUOTAS.plural: resourcequotas.describe,
     resources.LIMIT_RANGES.plural: limitranges.describe,
     resources.ROLES.plural: roles.describe,
@@ -29,4 +33,4 @@ DESCRIPTIONS: Mapping[str, Callable[[Any, Sequence[Event], float], Fields]] = {
     resources.JOBS.plural: jobs.describe,
     resources.ENDPOINT_SLICES.plural: endpointslices.describe,
 }
-"""Of an object, its events, at a time: those that need to know nothing else. By plural name of the resource."""
+"""Of an object, but for its events; `gathering` knows what else some take. By plural name of the resource."""

@@ -6,15 +6,13 @@ Source: kubectl, pkg/describe, DeploymentDescriber.
 from collections.abc import Iterable, Sequence
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
-from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.rollouts import bare, by_revision
 from pinnace.api.scalars import int_or_string
-from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of, template
 from pinnace.cli.describe.text import NONE, Fields, Rows
 
 
-def describe(deployment: Deployment, sets: Iterable[ReplicaSet], events: Sequence[Event], now: float) -> Fields:
+def describe(deployment: Deployment, sets: Iterable[ReplicaSet]) -> Fields:
     """`sets`: of its namespace."""
     spec, status = deployment.spec, deployment.status
     fields = head_of(deployment.metadata, spec.selector)
@@ -35,7 +33,6 @@ def describe(deployment: Deployment, sets: Iterable[ReplicaSet], events: Sequenc
     new = [each for each in own if bare(each.spec.template) == template_now]
     fields["OldReplicaSets"] = _created([each for each in own if each not in new])
     fields["NewReplicaSet"] = _created(new)
-    fields["Events"] = events_table(events, now)
     return fields
 
 

@@ -3,22 +3,18 @@
 Source: kubectl, pkg/describe, EndpointSliceDescriber.
 """
 
-from collections.abc import Sequence
-
-from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
-from pinnace.cli.describe.common import events_table, head
+from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Rows, Value
 from pinnace.printers.endpointslices import UNSET
 
 
-def describe(endpoint_slice: EndpointSlice, events: Sequence[Event], now: float) -> Fields:
+def describe(endpoint_slice: EndpointSlice) -> Fields:
     return {
         **head(endpoint_slice.metadata),
         "AddressType": endpoint_slice.addressType,
         "Ports": Rows(("Name", "Port", "Protocol"), [_port(port) for port in endpoint_slice.ports]),
         "Endpoints": {str(index): _endpoint(each) for index, each in enumerate(endpoint_slice.endpoints)},
-        "Events": events_table(events, now),
     }
 
 

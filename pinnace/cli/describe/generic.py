@@ -1,21 +1,19 @@
 """All about an object of a kind without a description of its own: its metadata, and its other fields as they are."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.codec import to_dict
 from pinnace.api.resources import Object
-from pinnace.cli.describe.common import events_table, head
+from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Value
 
 
-def describe(obj: Object, document: Mapping[str, Any], events: Sequence[Event], now: float) -> Fields:
-    """`document`: the object as JSON has it."""
-    fields = head(obj.metadata)
-    fields |= {_label(key): _value(value) for key, value in document.items() if key not in ("apiVersion", "kind", "metadata")}
-    fields["Events"] = events_table(events, now)
-    return fields
+def describe(obj: Object) -> Fields:
+    document = to_dict(obj)
+    own = {_label(key): _value(value) for key, value in document.items() if key not in ("apiVersion", "kind", "metadata")}
+    return {**head(obj.metadata), **own}
 
 
 def _label(key: str) -> str:

@@ -3,17 +3,13 @@
 Source: kubectl, pkg/describe, JobDescriber.
 """
 
-from collections.abc import Sequence
-
 from pinnace.api.batch_v1_pb2 import Job
-from pinnace.api.core_v1_pb2 import Event
-from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of, template
 from pinnace.cli.describe.text import Fields, instant
 from pinnace.printers.jobs import duration
 
 
-def describe(job: Job, events: Sequence[Event], now: float) -> Fields:
+def describe(job: Job, now: float) -> Fields:
     spec, status = job.spec, job.status
     fields = head_of(job.metadata, spec.selector)
     fields["Parallelism"] = str(spec.parallelism)
@@ -36,5 +32,4 @@ def describe(job: Job, events: Sequence[Event], now: float) -> Fields:
     if status.completedIndexes:
         fields["Completed Indexes"] = status.completedIndexes
     fields["Pod Template"] = template(spec.template)
-    fields["Events"] = events_table(events, now)
     return fields

@@ -3,19 +3,19 @@
 Source: kubectl, pkg/describe, LimitRangeDescriber.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from pinnace.api.core_v1_pb2 import Event, LimitRange, LimitRangeItem
-from pinnace.cli.describe.common import events_table, head
+from pinnace.api.core_v1_pb2 import LimitRange, LimitRangeItem
+from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Rows
 
 HEADERS = ("Type", "Resource", "Min", "Max", "Default Request", "Default Limit", "Max Limit/Request Ratio")
 UNSET = "-"
 
 
-def describe(limit_range: LimitRange, events: Sequence[Event], now: float) -> Fields:
+def describe(limit_range: LimitRange) -> Fields:
     rows = [row for item in limit_range.spec.limits for row in _rows(item)]
-    return {**head(limit_range.metadata), "Limits": Rows(HEADERS, rows), "Events": events_table(events, now)}
+    return {**head(limit_range.metadata), "Limits": Rows(HEADERS, rows)}
 
 
 def _rows(item: LimitRangeItem) -> Iterator[tuple[str, ...]]:

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 
 from pinnace.api import quantity
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
+from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.podstatus import ended
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.cli.describe.common import annotations, events_table
+from pinnace.cli.describe.common import annotations
 from pinnace.cli.describe.text import NONE, Fields, Rows, Value, instant, pairs
 from pinnace.fit.requests import pod_requests
 from pinnace.printers.ages import since
 from pinnace.printers.nodes import roles
 
 
-def describe(node: Node, lease: Lease | None, pods: Sequence[Pod], events: Sequence[Event], now: float) -> Fields:
+def describe(node: Node, lease: Lease | None, pods: Sequence[Pod], now: float) -> Fields:
     """`pods`: those on the node; only the ones that have not ended are shown and counted. `lease`: the node's heartbeat."""
     alive = [pod for pod in pods if not ended(pod)]
     meta, info = node.metadata, node.status.nodeInfo
@@ -38,7 +38,6 @@ def describe(node: Node, lease: Lease | None, pods: Sequence[Pod], events: Seque
         "System Info": _system_info(info.kubeletVersion, info.osImage, info.containerRuntimeVersion),
         f"Non-terminated Pods ({len(alive)} in total)": _pods(node, alive, now),
         "Allocated resources": _allocated(node, alive),
-        "Events": events_table(events, now),
     }
 
 

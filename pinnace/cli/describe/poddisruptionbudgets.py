@@ -3,17 +3,13 @@
 Source: kubectl, pkg/describe, PodDisruptionBudgetDescriber.
 """
 
-from collections.abc import Sequence
-
-from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.scalars import int_or_string
-from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of
 from pinnace.cli.describe.text import Fields
 
 
-def describe(budget: PodDisruptionBudget, events: Sequence[Event], now: float) -> Fields:
+def describe(budget: PodDisruptionBudget) -> Fields:
     spec, status = budget.spec, budget.status
     fields = head_of(budget.metadata, spec.selector)
     if spec.HasField("minAvailable"):
@@ -26,5 +22,4 @@ def describe(budget: PodDisruptionBudget, events: Sequence[Event], now: float) -
         "Desired": str(status.desiredHealthy),
         "Total": str(status.expectedPods),
     }
-    fields["Events"] = events_table(events, now)
     return fields

@@ -7,13 +7,12 @@ from pinnace.api.core_v1_pb2 import (
     Container,
     ContainerState,
     ContainerStatus,
-    Event,
     Pod,
     Toleration,
     TopologySpreadConstraint,
 )
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.cli.describe.common import annotations, events_table
+from pinnace.cli.describe.common import annotations
 from pinnace.cli.describe.text import NONE, Detailed, Fields, Rows, Value, instant, pairs
 from pinnace.printers.ages import is_set
 from pinnace.printers.pods import status
@@ -25,7 +24,7 @@ def waits_for_scheduler(pod: Pod) -> bool:
     return waits and pod.spec.schedulerName in ("", defaults.SCHEDULER) and not is_set(pod.metadata.deletionTimestamp)
 
 
-def describe(pod: Pod, events: Sequence[Event], now: float, *, leaderless: str = "") -> Fields:
+def describe(pod: Pod, *, leaderless: str = "") -> Fields:
     """`leaderless`: the election that its scheduler must win first, and nobody has."""
     meta, spec = pod.metadata, pod.spec
     fields: dict[str, Value] = {
@@ -68,7 +67,6 @@ def describe(pod: Pod, events: Sequence[Event], now: float, *, leaderless: str =
         fields["Topology Spread Constraints"] = [_spread(constraint) for constraint in spec.topologySpreadConstraints]
     if spec.schedulingGates:
         fields["Scheduling Gates"] = [gate.name for gate in spec.schedulingGates]
-    fields["Events"] = events_table(events, now)
     return fields
 
 

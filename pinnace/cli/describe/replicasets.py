@@ -3,16 +3,12 @@
 Source: kubectl, pkg/describe, ReplicaSetDescriber.
 """
 
-from collections.abc import Sequence
-
 from pinnace.api.apps_v1_pb2 import ReplicaSet
-from pinnace.api.core_v1_pb2 import Event
-from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.templates import head_of, template
 from pinnace.cli.describe.text import Fields, Rows
 
 
-def describe(replica_set: ReplicaSet, events: Sequence[Event], now: float) -> Fields:
+def describe(replica_set: ReplicaSet) -> Fields:
     spec, status = replica_set.spec, replica_set.status
     fields = head_of(replica_set.metadata, spec.selector)
     fields["Replicas"] = f"{status.replicas} current / {spec.replicas} desired"
@@ -21,5 +17,4 @@ def describe(replica_set: ReplicaSet, events: Sequence[Event], now: float) -> Fi
     if status.conditions:
         conditions = [(condition.type, condition.status, condition.reason) for condition in status.conditions]
         fields["Conditions"] = Rows(("Type", "Status", "Reason"), conditions)
-    fields["Events"] = events_table(events, now)
     return fields

@@ -3,22 +3,19 @@
 Source: kubectl, pkg/describe, ResourceQuotaDescriber.
 """
 
-from collections.abc import Sequence
-
-from pinnace.api.core_v1_pb2 import Event, ResourceQuota, ScopedResourceSelectorRequirement
-from pinnace.cli.describe.common import events_table, head
+from pinnace.api.core_v1_pb2 import ResourceQuota, ScopedResourceSelectorRequirement
+from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Rows
 from pinnace.printers.resourcequotas import usage
 
 
-def describe(quota: ResourceQuota, events: Sequence[Event], now: float) -> Fields:
+def describe(quota: ResourceQuota) -> Fields:
     fields = head(quota.metadata)
     if quota.spec.scopes:
         fields["Scopes"] = ", ".join(sorted(quota.spec.scopes))
     if requirements := quota.spec.scopeSelector.matchExpressions:
         fields["Scope Selector"] = [_requirement(requirement) for requirement in requirements]
     fields["Resources"] = Rows(("Resource", "Used", "Hard"), usage(quota))
-    fields["Events"] = events_table(events, now)
     return fields
 
 

@@ -3,25 +3,23 @@
 Source: kubectl, pkg/describe, RoleDescriber and ClusterRoleDescriber.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule, Role
 from pinnace.api.selectors import from_message
-from pinnace.cli.describe.common import events_table, head
+from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Rows
 
 Thing = tuple[str, str, str]
 """A resource, a path that is none, the name of an object; what a rule does not speak of is ""."""
 
 
-def describe(role: Role | ClusterRole, events: Sequence[Event], now: float) -> Fields:
+def describe(role: Role | ClusterRole) -> Fields:
     fields = head(role.metadata)
     if isinstance(role, ClusterRole) and role.HasField("aggregationRule"):
         selectors = role.aggregationRule.clusterRoleSelectors
         fields["Aggregates"] = [str(from_message(selector)) or "<all>" for selector in selectors]
     fields["PolicyRule"] = Rows(("Resources", "Non-Resource URLs", "Resource Names", "Verbs"), _rows(role.rules))
-    fields["Events"] = events_table(events, now)
     return fields
 
 

@@ -71,12 +71,12 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
     if node:
         await _node(session, node)
     found = await ask(settings, session.namespace, name, node, file)
-    events = sorted(await events_about(session, PODS, pod), key=when)
-    told = [event for event in events if _by_scheduler(event, pod)][-EVENTS:]
+    (events,) = await events_about(session.client, PODS, [pod])
+    told = [event for event in sorted(events, key=when) if _by_scheduler(event, pod)][-EVENTS:]
     if form:
         out(documents.dump(form, to_json(found) | {"events": [_document(event) for event in told]}))
         return
-    leaderless = waits_for_scheduler(pod) and not await is_led(session, SCHEDULER_ELECTION)
+    leaderless = waits_for_scheduler(pod) and not await is_led(session.client, SCHEDULER_ELECTION)
     for line in text.lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
         out(line + "\n")
 

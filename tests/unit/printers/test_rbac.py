@@ -41,10 +41,10 @@ def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
 
 
 def described(resource: Resource[Any], data: dict[str, Any]) -> list[list[str]]:
-    """The words of each line after the metadata, and before the events."""
-    fields = DESCRIPTIONS[resource.plural](from_dict(resource, {"metadata": META} | data), [], NOW)
+    """The words of each line after the metadata."""
+    fields = DESCRIPTIONS[resource.plural](from_dict(resource, {"metadata": META} | data))
     lines = [line.split() for line in render(fields)]
-    return lines[4:-1]
+    return lines[4:]
 
 
 @pytest.mark.parametrize("resource", [ROLES, CLUSTER_ROLES, LIMIT_RANGES], ids=lambda each: each.plural)

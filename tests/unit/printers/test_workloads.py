@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
-from pinnace.cli.describe import DESCRIPTIONS, deployments
+from pinnace.cli.describe import DESCRIPTIONS
 from pinnace.cli.describe.text import render
 from pinnace.printers import COLUMNS
 
@@ -28,9 +27,8 @@ def cells(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
 
 def described(resource: Resource[Any], data: dict[str, Any]) -> list[str]:
     obj = from_dict(resource, {"metadata": META} | data)
-    if isinstance(obj, Deployment):
-        return list(render(deployments.describe(obj, [], [], NOW)))
-    return list(render(DESCRIPTIONS[resource.plural](obj, [], NOW)))
+    more: dict[str, Any] = {DEPLOYMENTS: {"sets": []}, JOBS: {"now": NOW}}.get(resource, {})
+    return list(render(DESCRIPTIONS[resource.plural](obj, **more)))
 
 
 def test_a_replica_set() -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from pinnace.api.codec import to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, Toleration
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.rollouts import REVISION_ANNOTATION
 from pinnace.cli.describe import deployments, generic, nodes, poddisruptionbudgets, pods
+from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.text import Detailed, Fields, Rows, instant, render
 from tests.builders import make_node, make_pod
 from tests.workloads import make_deployment, make_replica_set
@@ -72,7 +72,8 @@ def test_a_pod() -> None:
     status.lastState.terminated.exitCode, status.lastState.terminated.reason = 1, "Error"
     pod.status.containerStatuses.append(status)
     pod.status.conditions.add(type="Ready", status="True")
-    lines = text(pods.describe(pod, [event("Started", NOW - 5, count=3), event("Scheduled", NOW - 9)], NOW))
+    events = [event("Started", NOW - 5, count=3), event("Scheduled", NOW - 9)]
+    lines = text({**pods.describe(pod), "Events": events_table(events, NOW)})
     words = [line.split() for line in lines]
     for wanted in (
         ["Name:", "a"],
@@ -104,15 +105,15 @@ def test_an_argument_of_several_lines_is_shown_in_as_many() -> None:
 
 def test_a_pod_that_is_nowhere_yet() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available").build()
-    words = [line.split() for line in text(pods.describe(pod, [], NOW))]
-    assert ["Node:", "<none>"] in words and ["Events:", "<none>"] in words
+    words = [line.split() for line in text(pods.describe(pod))]
+    assert ["Node:", "<none>"] in words
     assert ["PodScheduled", "False", "Unschedulable", "0/3", "nodes", "are", "available"] in words
 
 
 def test_a_pod_that_waits_while_nobody_leads_says_so() -> None:
-    lines = text(pods.describe(make_pod("a").build(), [], NOW, leaderless="scheduler"))
+    lines = text(pods.describe(make_pod("a").build(), leaderless="scheduler"))
     assert next(line for line in lines if line.startswith("Scheduling:")).endswith('waits: nobody leads election "scheduler"')
-    assert not [line for line in text(pods.describe(make_pod("a").build(), [], NOW)) if line.startswith("Scheduling:")]
+    assert not [line for line in text(pods.describe(make_pod("a").build())) if line.startswith("Scheduling:")]
 
 
 def test_which_pods_wait_for_the_clusters_schedulers() -> None:
@@ -150,7 +151,7 @@ def test_a_node() -> None:
     done = make_pod("b").req(cpu="3").node("n").phase("Succeeded").build()
     lease = Lease()
     lease.spec.holderIdentity = "fleet-0"
-    lines = text(nodes.describe(node, lease, [running, done], [], NOW))
+    lines = text(nodes.describe(node, lease, [running, done], NOW))
     words = [line.split() for line in lines]
     for wanted in (
         ["Taints:", "gpu=true:NoSchedule"],
@@ -163,16 +164,14 @@ def test_a_node() -> None:
         ["pods", "1", "(10%)", "0", "(0%)"],
     ):
         assert wanted in words, wanted
-    assert ["Lease:", "<none>", "(no", "heartbeats)"] in [
-        line.split() for line in text(nodes.describe(node, None, [], [], NOW))
-    ]
+    assert ["Lease:", "<none>", "(no", "heartbeats)"] in [line.split() for line in text(nodes.describe(node, None, [], NOW))]
 
 
 def test_any_other_object() -> None:
     lease = Lease()
     lease.metadata.name, lease.metadata.namespace = "n", "kube-node-lease"
     lease.spec.holderIdentity, lease.spec.leaseDurationSeconds = "fleet-0", 40
-    lines = text(generic.describe(lease, to_dict(lease), [], NOW))
+    lines = text(generic.describe(lease))
     assert lines[:2] == ["Name:               n", "Namespace:          kube-node-lease"]
     assert "  Holder Identity:         fleet-0" in lines and "  Lease Duration Seconds:  40" in lines
 
@@ -186,10 +185,10 @@ def test_a_deployment_names_its_replica_sets_old_and_new() -> None:
         each.spec.template.CopyFrom(web.spec.template)
         each.spec.template.spec.containers[0].image = image
         sets.append(each)
-    fields = deployments.describe(web, [*sets, make_replica_set("other")], [], NOW)
+    fields = deployments.describe(web, [*sets, make_replica_set("other")])
     assert fields["OldReplicaSets"] == "web-1 (0/1 replicas created)"
     assert fields["NewReplicaSet"] == "web-2 (0/2 replicas created)"
-    assert deployments.describe(web, [], [], NOW)["NewReplicaSet"] == "<none>"
+    assert deployments.describe(web, [])["NewReplicaSet"] == "<none>"
 
 
 def test_a_disruption_budget_says_how_many_may_go() -> None:
@@ -197,6 +196,6 @@ def test_a_disruption_budget_says_how_many_may_go() -> None:
     budget.metadata.name, budget.spec.minAvailable.intVal = "db", 2
     budget.spec.selector.matchLabels["app"] = "db"
     budget.status.disruptionsAllowed, budget.status.currentHealthy = 1, 3
-    words = [line.split() for line in text(poddisruptionbudgets.describe(budget, [], NOW))]
+    words = [line.split() for line in text(poddisruptionbudgets.describe(budget))]
     for wanted in (["Selector:", "app=db"], ["Min", "available:", "2"], ["Allowed", "disruptions:", "1"], ["Current:", "3"]):
         assert wanted in words, wanted

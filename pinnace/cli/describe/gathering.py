@@ -1,0 +1,94 @@
+"""Descriptions of objects, with what is known of them elsewhere. What they share is asked for once, however many they are."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pinnace.api.apps_v1_pb2 import Deployment
+from pinnace.api.batch_v1_pb2 import Job
+from pinnace.api.core_v1_pb2 import Event, Node, Pod
+from pinnace.api.resources import DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.cli.describe import DESCRIPTIONS, generic
+from pinnace.cli.describe.common import events_table
+from pinnace.cli.describe.pods import waits_for_scheduler
+from pinnace.cli.describe.text import Fields
+from pinnace.cli.objects.query import AT_ONCE
+from pinnace.cli.objects.related import events_about, is_led, lease_of
+from pinnace.client.client import Client
+
+T = TypeVar("T")
+R = TypeVar("R")
+More = Mapping[str, Any]
+"""What a description needs to know besides its object, by the names of its parameters."""
+
+
+async def describe_all(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[Fields]:
+    """Of each object, in their order. Raises ApiError."""
+    describe, gather = DESCRIPTIONS.get(resource.plural, generic.describe), _GATHERERS.get(resource.plural)
+    more = await gather(client, objs) if gather else [{}] * len(objs)
+    events, now = await _events(client, resource, objs), time.time()
+    return [
+        {**describe(obj, **its), "Events": events_table(about, now)} for obj, its, about in zip(objs, more, events, strict=True)
+    ]
+
+
+async def _events(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[Sequence[Event]]:
+    by_namespace: dict[str, list[int]] = {}
+    for index, obj in enumerate(objs):
+        by_namespace.setdefault(obj.metadata.namespace, []).append(index)
+
+    async def of_namespace(indices: Sequence[int]) -> list[tuple[int, Sequence[Event]]]:
+        found = await events_about(client, resource, [objs[index] for index in indices])
+        return list(zip(indices, found, strict=True))
+
+    found = dict(pair for pairs in await _each(of_namespace, list(by_namespace.values())) for pair in pairs)
+    return [found[index] for index in range(len(objs))]
+
+
+async def _pods(client: Client, pods: Sequence[Pod]) -> list[More]:
+    waiting = [waits_for_scheduler(pod) for pod in pods]
+    leaderless = SCHEDULER_ELECTION if any(waiting) and not await is_led(client, SCHEDULER_ELECTION) else ""
+    return [{"leaderless": leaderless if waits else ""} for waits in waiting]
+
+
+async def _nodes(client: Client, nodes: Sequence[Node]) -> list[More]:
+    async def of_node(node: Node) -> More:
+        pods = await client.of(PODS).list(fields=f"spec.nodeName={node.metadata.name}")
+        return {"lease": await lease_of(client, node), "pods": pods.items, "now": time.time()}
+
+    return await _each(of_node, nodes)
+
+
+async def _deployments(client: Client, deployments: Sequence[Deployment]) -> list[More]:
+    async def of_namespace(namespace: str) -> Sequence[Any]:
+        return (await client.of(REPLICA_SETS).list(namespace)).items
+
+    namespaces = list({deployment.metadata.namespace for deployment in deployments})
+    sets = dict(zip(namespaces, await _each(of_namespace, namespaces), strict=True))
+    return [{"sets": sets[deployment.metadata.namespace]} for deployment in deployments]
+
+
+async def _jobs(_: Client, jobs: Sequence[Job]) -> list[More]:
+    return [{"now": time.time()}] * len(jobs)
+
+
+async def _each(ask: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
+    """Some at a time; the answers in the order of the things."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(thing: T) -> R:
+        async with limit:
+            return await ask(thing)
+
+    return await asyncio.gather(*map(one, things))
+
+
+_GATHERERS: Mapping[str, Callable[[Client, Sequence[Any]], Awaitable[list[More]]]] = {
+    PODS.plural: _pods,
+    NODES.plural: _nodes,
+    DEPLOYMENTS.plural: _deployments,
+    JOBS.plural: _jobs,
+}
+"""By plural name of the resource, for the descriptions that need more than their object."""

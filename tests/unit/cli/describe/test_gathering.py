@@ -1,0 +1,76 @@
+"""What `describe` asks for, and how often."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.resources import DEPLOYMENTS, EVENTS, NODES, PODS, REPLICA_SETS, Object, Resource
+from pinnace.cli.describe.gathering import describe_all
+from pinnace.cli.describe.text import Fields, Rows
+from pinnace.cli.objects import related
+from pinnace.client.client import Client
+from tests.builders import make_node, make_pod
+from tests.unit.cli.fakes import FakeApi
+from tests.workloads import make_deployment
+
+
+class Api(FakeApi):
+    """Has elections, which nobody leads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elections = self
+
+    async def get(self, name: str) -> Any:
+        self.calls.append(f"get election {name}")
+        return SimpleNamespace(holder="")
+
+    async def tell(self, resource: Resource[Any], obj: Object, message: str, uid: str = "") -> None:
+        about = Event(message=message)
+        about.metadata.namespace, about.metadata.name = obj.metadata.namespace or "default", message
+        about.involvedObject.kind, about.involvedObject.name = resource.kind, obj.metadata.name
+        about.involvedObject.uid = uid or obj.metadata.uid
+        await self.of(EVENTS).put(about)
+
+    async def describe(self, resource: Resource[Any], *objs: Object) -> list[Fields]:
+        self.calls.clear()
+        return await describe_all(cast(Client, self), resource, objs)
+
+
+def told(fields: Fields) -> list[str]:
+    events = fields["Events"]
+    assert isinstance(events, Rows)
+    return [row[-1] for row in events.rows]
+
+
+async def test_many_pods_take_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(related, "NAMES_AT_ONCE", 30)
+    api = Api()
+    pods = [await api.of(PODS).put(make_pod(f"p{i}", "a" if i < 40 else "b").new()) for i in range(50)]
+    for pod in pods:
+        await api.tell(PODS, pod, f"of-{pod.metadata.name}")
+        await api.tell(PODS, pod, f"of-an-earlier-{pod.metadata.name}", uid="other")
+    described = await api.describe(PODS, *pods)
+    assert sorted(api.calls) == ["get election scheduler", *["list events"] * 3]
+    assert [told(fields) for fields in described] == [[f"of-{pod.metadata.name}"] for pod in pods]
+    assert all(fields["Scheduling"] for fields in described)
+
+
+async def test_a_node_is_its_name() -> None:
+    api, node = Api(), make_node("n").build()
+    await api.tell(NODES, node, "came", uid="before")
+    (fields,) = await api.describe(NODES, node)
+    assert told(fields) == ["came"]
+
+
+async def test_replica_sets_are_asked_for_once_in_a_namespace() -> None:
+    api = Api()
+    await api.describe(DEPLOYMENTS, *(make_deployment(name) for name in "abc"))
+    assert sorted(api.calls) == ["list events", f"list {REPLICA_SETS.plural}"]
+
+
+async def test_nothing_needs_no_calls() -> None:
+    api = Api()
+    assert await api.describe(PODS) == [] and not api.calls

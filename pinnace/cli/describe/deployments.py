@@ -9,10 +9,10 @@ from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.rollouts import bare, by_revision
 from pinnace.api.scalars import int_or_string
 from pinnace.cli.describe.templates import head_of, template
-from pinnace.cli.describe.text import NONE, Fields, Rows
+from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows
 
 
-def describe(deployment: Deployment, sets: Iterable[ReplicaSet]) -> Fields:
+def describe(deployment: Deployment, sets: Iterable[ReplicaSet] | NotShown) -> Fields:
     """`sets`: of its namespace."""
     spec, status = deployment.spec, deployment.status
     fields = head_of(deployment.metadata, spec.selector)
@@ -29,11 +29,15 @@ def describe(deployment: Deployment, sets: Iterable[ReplicaSet]) -> Fields:
     fields["Pod Template"] = template(spec.template)
     conditions = [(condition.type, condition.status, condition.reason) for condition in status.conditions]
     fields["Conditions"] = Rows(("Type", "Status", "Reason"), conditions)
-    own, template_now = by_revision(deployment, sets).values(), bare(spec.template)
+    return {**fields, **_replica_sets(deployment, sets)}
+
+
+def _replica_sets(deployment: Deployment, sets: Iterable[ReplicaSet] | NotShown) -> Fields:
+    if isinstance(sets, NotShown):
+        return {"OldReplicaSets": sets, "NewReplicaSet": sets}
+    own, template_now = by_revision(deployment, sets).values(), bare(deployment.spec.template)
     new = [each for each in own if bare(each.spec.template) == template_now]
-    fields["OldReplicaSets"] = _created([each for each in own if each not in new])
-    fields["NewReplicaSet"] = _created(new)
-    return fields
+    return {"OldReplicaSets": _created([each for each in own if each not in new]), "NewReplicaSet": _created(new)}
 
 
 def _created(sets: Sequence[ReplicaSet]) -> str:

@@ -1,11 +1,12 @@
-"""Descriptions of objects, with what is known of them elsewhere. What they share is asked for once, however many they are."""
+"""Descriptions of objects, with what is known of them elsewhere. What they share is asked for once, however many they are, and
+what whoever asks may not see is told in its place."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pinnace.api.apps_v1_pb2 import Deployment
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Event, Node, Pod
 from pinnace.api.resources import DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, Object, Resource
@@ -13,35 +14,38 @@ from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.describe import DESCRIPTIONS, generic
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.pods import waits_for_scheduler
-from pinnace.cli.describe.text import Fields
+from pinnace.cli.describe.text import Fields, NotShown
 from pinnace.cli.objects.query import AT_ONCE
 from pinnace.cli.objects.related import events_about, is_led, lease_of
 from pinnace.client.client import Client
+from pinnace.client.errors import Forbidden
 
 T = TypeVar("T")
 R = TypeVar("R")
+Obj = TypeVar("Obj", bound=Object)
 More = Mapping[str, Any]
 """What a description needs to know besides its object, by the names of its parameters."""
 
 
 async def describe_all(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[Fields]:
-    """Of each object, in their order. Raises ApiError."""
+    """Of each object, in their order. Raises ApiError, but for Forbidden."""
     describe, gather = DESCRIPTIONS.get(resource.plural, generic.describe), _GATHERERS.get(resource.plural)
     more = await gather(client, objs) if gather else [{}] * len(objs)
     events, now = await _events(client, resource, objs), time.time()
     return [
-        {**describe(obj, **its), "Events": events_table(about, now)} for obj, its, about in zip(objs, more, events, strict=True)
+        {**describe(obj, **its), "Events": about if isinstance(about, NotShown) else events_table(about, now)}
+        for obj, its, about in zip(objs, more, events, strict=True)
     ]
 
 
-async def _events(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[Sequence[Event]]:
+async def _events(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[Sequence[Event] | NotShown]:
     by_namespace: dict[str, list[int]] = {}
     for index, obj in enumerate(objs):
         by_namespace.setdefault(obj.metadata.namespace, []).append(index)
 
-    async def of_namespace(indices: Sequence[int]) -> list[tuple[int, Sequence[Event]]]:
-        found = await events_about(client, resource, [objs[index] for index in indices])
-        return list(zip(indices, found, strict=True))
+    async def of_namespace(indices: Sequence[int]) -> list[tuple[int, Sequence[Event] | NotShown]]:
+        found = await _shown(events_about(client, resource, [objs[index] for index in indices]))
+        return [(index, found if isinstance(found, NotShown) else found[at]) for at, index in enumerate(indices)]
 
     found = dict(pair for pairs in await _each(of_namespace, list(by_namespace.values())) for pair in pairs)
     return [found[index] for index in range(len(objs))]
@@ -49,21 +53,22 @@ async def _events(client: Client, resource: Resource[Any], objs: Sequence[Object
 
 async def _pods(client: Client, pods: Sequence[Pod]) -> list[More]:
     waiting = [waits_for_scheduler(pod) for pod in pods]
-    leaderless = SCHEDULER_ELECTION if any(waiting) and not await is_led(client, SCHEDULER_ELECTION) else ""
+    led = not any(waiting) or await _shown(is_led(client, SCHEDULER_ELECTION))
+    leaderless = led if isinstance(led, NotShown) else "" if led else SCHEDULER_ELECTION
     return [{"leaderless": leaderless if waits else ""} for waits in waiting]
 
 
 async def _nodes(client: Client, nodes: Sequence[Node]) -> list[More]:
     async def of_node(node: Node) -> More:
-        pods = await client.of(PODS).list(fields=f"spec.nodeName={node.metadata.name}")
-        return {"lease": await lease_of(client, node), "pods": pods.items, "now": time.time()}
+        pods = await _shown(_list(client, PODS, fields=f"spec.nodeName={node.metadata.name}"))
+        return {"lease": await _shown(lease_of(client, node)), "pods": pods, "now": time.time()}
 
     return await _each(of_node, nodes)
 
 
 async def _deployments(client: Client, deployments: Sequence[Deployment]) -> list[More]:
-    async def of_namespace(namespace: str) -> Sequence[Any]:
-        return (await client.of(REPLICA_SETS).list(namespace)).items
+    async def of_namespace(namespace: str) -> Sequence[ReplicaSet] | NotShown:
+        return await _shown(_list(client, REPLICA_SETS, namespace))
 
     namespaces = list({deployment.metadata.namespace for deployment in deployments})
     sets = dict(zip(namespaces, await _each(of_namespace, namespaces), strict=True))
@@ -72,6 +77,18 @@ async def _deployments(client: Client, deployments: Sequence[Deployment]) -> lis
 
 async def _jobs(_: Client, jobs: Sequence[Job]) -> list[More]:
     return [{"now": time.time()}] * len(jobs)
+
+
+async def _list(client: Client, resource: Resource[Obj], namespace: str = "", fields: str = "") -> Sequence[Obj]:
+    return (await client.of(resource).list(namespace, fields=fields)).items
+
+
+async def _shown(asked: Awaitable[T]) -> T | NotShown:
+    try:
+        return await asked
+    except Forbidden as error:
+        _, _, why = error.message.partition(" is forbidden: ")
+        return NotShown(f"<not shown: {why or error.message}>")
 
 
 async def _each(ask: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:

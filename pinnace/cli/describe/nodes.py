@@ -9,15 +9,14 @@ from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.podstatus import ended
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.describe.common import annotations
-from pinnace.cli.describe.text import NONE, Fields, Rows, Value, instant, pairs
+from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs
 from pinnace.fit.requests import pod_requests
 from pinnace.printers.ages import since
 from pinnace.printers.nodes import roles
 
 
-def describe(node: Node, lease: Lease | None, pods: Sequence[Pod], now: float) -> Fields:
+def describe(node: Node, lease: Lease | NotShown | None, pods: Sequence[Pod] | NotShown, now: float) -> Fields:
     """`pods`: those on the node; only the ones that have not ended are shown and counted. `lease`: the node's heartbeat."""
-    alive = [pod for pod in pods if not ended(pod)]
     meta, info = node.metadata, node.status.nodeInfo
     return {
         "Name": meta.name,
@@ -36,8 +35,7 @@ def describe(node: Node, lease: Lease | None, pods: Sequence[Pod], now: float) -
         "Capacity": _quantities(node.status.capacity),
         "Allocatable": _quantities(node.status.allocatable),
         "System Info": _system_info(info.kubeletVersion, info.osImage, info.containerRuntimeVersion),
-        f"Non-terminated Pods ({len(alive)} in total)": _pods(node, alive, now),
-        "Allocated resources": _allocated(node, alive),
+        **_taken(node, pods, now),
     }
 
 
@@ -46,8 +44,20 @@ def taint(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def _lease(lease: Lease | None) -> str:
+def _taken(node: Node, pods: Sequence[Pod] | NotShown, now: float) -> Fields:
+    if isinstance(pods, NotShown):
+        return {"Non-terminated Pods": pods, "Allocated resources": pods}
+    alive = [pod for pod in pods if not ended(pod)]
+    return {
+        f"Non-terminated Pods ({len(alive)} in total)": _pods(node, alive, now),
+        "Allocated resources": _allocated(node, alive),
+    }
+
+
+def _lease(lease: Lease | NotShown | None) -> str:
     """The lease exists for as long as the kubelet's heartbeats come: nothing is written per beat."""
+    if isinstance(lease, NotShown):
+        return lease
     return f"held by {lease.spec.holderIdentity}" if lease else f"{NONE} (no heartbeats)"
 
 

@@ -13,7 +13,7 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.describe.common import annotations
-from pinnace.cli.describe.text import NONE, Detailed, Fields, Rows, Value, instant, pairs
+from pinnace.cli.describe.text import NONE, Detailed, Fields, NotShown, Rows, Value, instant, pairs
 from pinnace.printers.ages import is_set
 from pinnace.printers.pods import status
 
@@ -24,7 +24,7 @@ def waits_for_scheduler(pod: Pod) -> bool:
     return waits and pod.spec.schedulerName in ("", defaults.SCHEDULER) and not is_set(pod.metadata.deletionTimestamp)
 
 
-def describe(pod: Pod, *, leaderless: str = "") -> Fields:
+def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
     """`leaderless`: the election that its scheduler must win first, and nobody has."""
     meta, spec = pod.metadata, pod.spec
     fields: dict[str, Value] = {
@@ -44,7 +44,8 @@ def describe(pod: Pod, *, leaderless: str = "") -> Fields:
         "Status": _status(pod),
     }
     if leaderless:
-        fields["Scheduling"] = f'waits: nobody leads election "{leaderless}"'
+        told = leaderless if isinstance(leaderless, NotShown) else f'waits: nobody leads election "{leaderless}"'
+        fields["Scheduling"] = told
     if is_set(meta.deletionTimestamp):
         fields["Termination Grace Period"] = f"{meta.deletionGracePeriodSeconds}s"
     fields |= {label: text for label, text in (("Reason", pod.status.reason), ("Message", pod.status.message)) if text}

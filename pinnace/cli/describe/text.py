@@ -29,6 +29,12 @@ class Detailed:
     fields: Mapping[str, "Value"]
 
 
+class NotShown(str):
+    """One line in place of what whoever asks may not see, and why: `<not shown: User "jane" cannot list ...>`."""
+
+    __slots__ = ()
+
+
 Value: TypeAlias = "str | Sequence[str] | Mapping[str, Value] | Detailed | Rows"
 """One line; several lines under one another; nested fields; both; a table."""
 Fields = Mapping[str, Value]

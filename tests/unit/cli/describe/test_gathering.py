@@ -6,13 +6,15 @@ from typing import Any, cast
 import pytest
 
 from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.resources import DEPLOYMENTS, EVENTS, NODES, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.resources import DEPLOYMENTS, EVENTS, LEASES, NODES, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.status import Code
 from pinnace.cli.describe.gathering import describe_all
 from pinnace.cli.describe.text import Fields, Rows
 from pinnace.cli.objects import related
 from pinnace.client.client import Client
+from pinnace.client.errors import Unavailable
 from tests.builders import make_node, make_pod
-from tests.unit.cli.fakes import FakeApi
+from tests.unit.cli.fakes import DOWN, FORBIDDEN, FakeApi, refusal
 from tests.workloads import make_deployment
 
 
@@ -22,9 +24,12 @@ class Api(FakeApi):
     def __init__(self) -> None:
         super().__init__()
         self.elections = self
+        self.elections_are_secret = False
 
     async def get(self, name: str) -> Any:
         self.calls.append(f"get election {name}")
+        if self.elections_are_secret:
+            raise FORBIDDEN
         return SimpleNamespace(holder="")
 
     async def tell(self, resource: Resource[Any], obj: Object, message: str, uid: str = "") -> None:
@@ -74,3 +79,28 @@ async def test_replica_sets_are_asked_for_once_in_a_namespace() -> None:
 async def test_nothing_needs_no_calls() -> None:
     api = Api()
     assert await api.describe(PODS) == [] and not api.calls
+
+
+async def test_what_one_may_not_see_is_told_in_its_place() -> None:
+    api = Api()
+    api.elections_are_secret = True
+    for resource, verb in ((EVENTS, "list"), (PODS, "list"), (LEASES, "get"), (REPLICA_SETS, "list")):
+        api.of(resource).fail(verb, FORBIDDEN)
+    (pod,) = await api.describe(PODS, make_pod("p").build())
+    (node,) = await api.describe(NODES, make_node("n").build())
+    (deployment,) = await api.describe(DEPLOYMENTS, make_deployment("web"))
+    told = [pod["Scheduling"], pod["Events"], node["Lease"], node["Non-terminated Pods"], node["Allocated resources"]]
+    told += [deployment["OldReplicaSets"], deployment["NewReplicaSet"]]
+    assert told == ["<not shown: you may not>"] * len(told)
+    assert isinstance(node["Events"], Rows)
+
+
+async def test_it_is_said_who_may_not_what() -> None:
+    api = Api()
+    why = 'User "jane" cannot list events in the namespace "default"'
+    api.of(EVENTS).fail("list", refusal(Code.PERMISSION_DENIED, "Forbidden", f"events is forbidden: {why}"))
+    (fields,) = await api.describe(PODS, make_pod("p").node("n").build())
+    assert fields["Events"] == f"<not shown: {why}>"
+    api.of(EVENTS).fail("list", DOWN)
+    with pytest.raises(Unavailable):
+        await api.describe(PODS, make_pod("p").node("n").build())

@@ -5,14 +5,14 @@ from typing import Any
 
 from controllers.controller import Shared, Watch, itself, key_of
 from controllers.endpointslices.endpoints import grouped
-from controllers.endpointslices.slices import MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL, changes
+from controllers.endpointslices.slices import MANAGED_BY_LABEL, MANAGER, changes
 from controllers.expectations import Expectations
 from controllers.places import namespace_of
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
-from pinnace.api.wellknown import ZONE_LABEL
+from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
 

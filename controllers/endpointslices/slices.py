@@ -15,9 +15,9 @@ from controllers.ownership import refers_to
 from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.api.resources import SERVICES
+from pinnace.api.wellknown import SERVICE_LABEL
 
 CAPACITY = 100
-SERVICE_LABEL = "kubernetes.io/service-name"
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "endpointslice-controller.k8s.io"
 _HEADLESS_LABEL = "service.kubernetes.io/headless"

@@ -19,8 +19,8 @@ def row(endpoint_slice: EndpointSlice, now: float) -> tuple[str, ...]:
     return (
         endpoint_slice.metadata.name,
         endpoint_slice.addressType,
-        _some(ports),
-        _some(addresses),
+        some(ports),
+        some(addresses),
         since(endpoint_slice.metadata.creationTimestamp, now),
     )
 
@@ -32,7 +32,7 @@ COLUMNS = Columns(
 )
 
 
-def _some(texts: Sequence[str]) -> str:
+def some(texts: Sequence[str]) -> str:
     """ "a,b,c + 2 more..."."""
     shown, more = ",".join(texts[:_SHOWN]) or UNSET, len(texts) - _SHOWN
     return f"{shown} + {more} more..." if more > 0 else shown

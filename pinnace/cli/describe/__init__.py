@@ -15,6 +15,8 @@ from pinnace.cli.describe import (
     resourcequotas,
     rolebindings,
     roles,
+    services,
+    storageclasses,
 )
 from pinnace.cli.describe.text import Fields
 
@@ -32,5 +34,7 @@ DESCRIPTIONS: Mapping[str, Callable[..., Fields]] = {
     resources.POD_DISRUPTION_BUDGETS.plural: poddisruptionbudgets.describe,
     resources.JOBS.plural: jobs.describe,
     resources.ENDPOINT_SLICES.plural: endpointslices.describe,
+    resources.SERVICES.plural: services.describe,
+    resources.STORAGE_CLASSES.plural: storageclasses.describe,
 }
 """Of an object, but for its events; `gathering` knows what else some take. By plural name of the resource."""

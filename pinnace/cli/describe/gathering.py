@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job
-from pinnace.api.core_v1_pb2 import Event, Node, Pod
-from pinnace.api.resources import DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, Object, Resource
-from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.api.core_v1_pb2 import Event, Node, Pod, Service
+from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PODS, REPLICA_SETS, SERVICES, Object, Resource
+from pinnace.api.wellknown import SCHEDULER_ELECTION, SERVICE_LABEL
 from pinnace.cli.describe import DESCRIPTIONS, generic
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.pods import waits_for_scheduler
@@ -75,12 +75,22 @@ async def _deployments(client: Client, deployments: Sequence[Deployment]) -> lis
     return [{"sets": sets[deployment.metadata.namespace]} for deployment in deployments]
 
 
+async def _services(client: Client, services: Sequence[Service]) -> list[More]:
+    async def of_service(service: Service) -> More:
+        labels = f"{SERVICE_LABEL}={service.metadata.name}"
+        return {"slices": await _shown(_list(client, ENDPOINT_SLICES, service.metadata.namespace, labels=labels))}
+
+    return await _each(of_service, services)
+
+
 async def _jobs(_: Client, jobs: Sequence[Job]) -> list[More]:
     return [{"now": time.time()}] * len(jobs)
 
 
-async def _list(client: Client, resource: Resource[Obj], namespace: str = "", fields: str = "") -> Sequence[Obj]:
-    return (await client.of(resource).list(namespace, fields=fields)).items
+async def _list(
+    client: Client, resource: Resource[Obj], namespace: str = "", labels: str = "", fields: str = ""
+) -> Sequence[Obj]:
+    return (await client.of(resource).list(namespace, labels=labels, fields=fields)).items
 
 
 async def _shown(asked: Awaitable[T]) -> T | NotShown:
@@ -107,5 +117,6 @@ _GATHERERS: Mapping[str, Callable[[Client, Sequence[Any]], Awaitable[list[More]]
     NODES.plural: _nodes,
     DEPLOYMENTS.plural: _deployments,
     JOBS.plural: _jobs,
+    SERVICES.plural: _services,
 }
 """By plural name of the resource, for the descriptions that need more than their object."""

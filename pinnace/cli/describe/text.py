@@ -88,6 +88,11 @@ def pairs(values: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in sorted(values.items())]
 
 
+def joined(values: Mapping[str, str]) -> str:
+    """Pairs on one line: `app=web,tier=x`."""
+    return ",".join(pairs(values)) or NONE
+
+
 def instant(value: Time | MicroTime) -> str:
     """RFC 1123 with the zone as a number, as kubectl has it; empty when not set."""
     return to_datetime(value).strftime("%a, %d %b %Y %H:%M:%S %z") if is_set(value) else ""

@@ -7,7 +7,7 @@ import pytest
 
 from controllers.endpointslices.controller import EndpointSliceController, selects
 from controllers.endpointslices.endpoints import endpoint, grouped
-from controllers.endpointslices.slices import CAPACITY, SERVICE_LABEL, Changes, changes
+from controllers.endpointslices.slices import CAPACITY, Changes, changes
 from controllers.labelled import Labelled, anything
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
@@ -15,6 +15,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import ENDPOINT_SLICES, SERVICES
 from pinnace.api.scalars import STRING
 from pinnace.api.verbs_pb2 import MODIFIED
+from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
 from tests.builders import PodBuilder, make_pod

@@ -2,18 +2,33 @@
 
 import pytest
 
+from pinnace.api.codec import from_dict
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, Toleration
+from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, PersistentVolumeClaim, Toleration
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.resources import ENDPOINT_SLICES, SERVICES, STORAGE_CLASSES
 from pinnace.api.rollouts import REVISION_ANNOTATION
-from pinnace.cli.describe import deployments, generic, nodes, poddisruptionbudgets, pods
+from pinnace.cli.describe import deployments, generic, nodes, poddisruptionbudgets, pods, services, storageclasses
 from pinnace.cli.describe.common import events_table
-from pinnace.cli.describe.text import Detailed, Fields, Rows, instant, render
+from pinnace.cli.describe.text import Detailed, Fields, NotShown, Rows, instant, render
 from tests.builders import make_node, make_pod
 from tests.workloads import make_deployment, make_replica_set
 
 NOW = 1_000_000_000.0
+SERVICE = {
+    "type": "NodePort",
+    "selector": {"app.kubernetes.io/name": "web", "tier": "x"},
+    "ports": [
+        {"name": "http", "port": 80, "targetPort": "web", "nodePort": 30080, "protocol": "TCP"},
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+    ],
+}
+ENDPOINTS = {
+    "addressType": "IPv4",
+    "ports": [{"name": "http", "port": 8080}],
+    "endpoints": [{"addresses": [f"10.0.0.{i}"], "conditions": {"ready": i < 5}} for i in range(1, 6)],
+}
 
 
 def text(fields: Fields) -> list[str]:
@@ -174,6 +189,54 @@ def test_any_other_object() -> None:
     lines = text(generic.describe(lease))
     assert lines[:2] == ["Name:               n", "Namespace:          kube-node-lease"]
     assert "  Holder Identity:         fleet-0" in lines and "  Lease Duration Seconds:  40" in lines
+
+
+def test_keys_that_are_no_fields_are_shown_as_they_are() -> None:
+    claim = PersistentVolumeClaim()
+    claim.spec.selector.matchLabels.update({"app.kubernetes.io/name": "db", "ssdTier": "a"})
+    claim.spec.resources.requests["example.com/fastDisk"].string = "1"
+    claim.spec.selector.matchExpressions.add(key="diskType", operator="Exists")
+    words = [line.split() for line in text(generic.describe(claim))]
+    for wanted in (
+        ["Match", "Labels:", "app.kubernetes.io/name=db,ssdTier=a"],
+        ["Requests:", "example.com/fastDisk=1"],
+        ["Key:", "diskType"],
+    ):
+        assert wanted in words, wanted
+
+
+def test_a_service_says_where_its_ports_are_reached() -> None:
+    service = from_dict(SERVICES, {"metadata": {"name": "web", "namespace": "default"}, "spec": SERVICE})
+    slices = [from_dict(ENDPOINT_SLICES, ENDPOINTS)]
+    words = [line.split() for line in text(services.describe(service, slices))]
+    for wanted in (
+        ["Selector:", "app.kubernetes.io/name=web,tier=x"],
+        ["Type:", "NodePort"],
+        ["http", "80/TCP", "web/TCP", "30080/TCP"],
+        ["dns", "53/UDP", "53/UDP", "<none>"],
+        ["http", "10.0.0.1:8080,10.0.0.2:8080,10.0.0.3:8080", "+", "1", "more..."],
+        ["dns", "<none>"],
+    ):
+        assert wanted in words, wanted
+    assert services.describe(service, NotShown("<not shown: no>"))["Endpoints"] == "<not shown: no>"
+
+
+def test_a_storage_class_in_kubectls_form() -> None:
+    terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]
+    data = {"provisioner": "p", "parameters": {"iopsPerGB": "10", "type": "io1"}, "allowedTopologies": terms}
+    assert text(storageclasses.describe(from_dict(STORAGE_CLASSES, {"metadata": {"name": "fast"}} | data))) == [
+        "Name:                  fast",
+        "IsDefaultClass:        No",
+        "Annotations:           <none>",
+        "Provisioner:           p",
+        "Parameters:            iopsPerGB=10,type=io1",
+        "AllowVolumeExpansion:  <unset>",
+        "MountOptions:          <none>",
+        "ReclaimPolicy:         Delete",
+        "VolumeBindingMode:     Immediate",
+        "AllowedTopologies:",
+        "  Term 0:  zone in [a, b]",
+    ]
 
 
 def test_a_deployment_names_its_replica_sets_old_and_new() -> None:

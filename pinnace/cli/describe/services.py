@@ -1,0 +1,70 @@
+"""All about a service: its pods, its ports, and where these are reached.
+
+Source: kubectl, pkg/describe, ServiceDescriber; its lines for each port are tables here.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from pinnace.api.core_v1_pb2 import Service, ServicePort
+from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointSlice
+from pinnace.api.scalars import int_or_string
+from pinnace.cli.describe.common import head
+from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, joined
+from pinnace.printers.endpointslices import UNSET, some
+
+
+def describe(service: Service, slices: Sequence[EndpointSlice] | NotShown) -> Fields:
+    """`slices`: its own."""
+    spec = service.spec
+    fields: dict[str, Value] = {**head(service.metadata), "Selector": joined(spec.selector), "Type": spec.type}
+    balanced = [ingress.ip or ingress.hostname for ingress in service.status.loadBalancer.ingress]
+    told = (
+        ("IP Family Policy", spec.ipFamilyPolicy),
+        ("IP Families", ",".join(spec.ipFamilies)),
+        ("IP", spec.clusterIP or NONE),
+        ("IPs", ",".join(spec.clusterIPs)),
+        ("External IPs", ",".join(spec.externalIPs)),
+        ("Desired LoadBalancer IP", spec.loadBalancerIP),
+        ("LoadBalancer Ingress", ", ".join(balanced)),
+        ("External Name", spec.externalName),
+    )
+    fields |= {label: text for label, text in told if text}
+    fields["Ports"] = Rows(("Name", "Port", "TargetPort", "NodePort"), [_port(port) for port in spec.ports])
+    fields["Endpoints"] = slices if isinstance(slices, NotShown) else _endpoints(spec.ports, slices)
+    policies = (
+        ("Session Affinity", spec.sessionAffinity),
+        ("External Traffic Policy", spec.externalTrafficPolicy),
+        ("Internal Traffic Policy", spec.internalTrafficPolicy),
+        ("Traffic Distribution", spec.trafficDistribution),
+        ("LoadBalancer Source Ranges", ",".join(spec.loadBalancerSourceRanges)),
+    )
+    return fields | {label: text for label, text in policies if text}
+
+
+def _port(port: ServicePort) -> tuple[str, ...]:
+    target = int_or_string(port.targetPort) or port.port
+    node = f"{port.nodePort}/{port.protocol}" if port.nodePort else NONE
+    return port.name or UNSET, f"{port.port}/{port.protocol}", f"{target}/{port.protocol}", node
+
+
+def _endpoints(ports: Iterable[ServicePort], slices: Sequence[EndpointSlice]) -> Rows:
+    return Rows(("Port", "Addresses"), [(port.name or UNSET, _addresses(port, slices)) for port in ports])
+
+
+def _addresses(port: ServicePort, slices: Iterable[EndpointSlice]) -> str:
+    """Of the endpoints that are ready."""
+    reached = [
+        f"[{address}]:{each.port}" if ":" in address else f"{address}:{each.port}"
+        for endpoint_slice in slices
+        for each in endpoint_slice.ports
+        if each.name == port.name
+        for endpoint in endpoint_slice.endpoints
+        if _ready(endpoint)
+        for address in endpoint.addresses
+    ]
+    return some(reached) if reached else NONE
+
+
+def _ready(endpoint: Endpoint) -> bool:
+    """Unknown is taken for ready."""
+    return endpoint.conditions.ready or not endpoint.conditions.HasField("ready")

@@ -20,6 +20,12 @@ def head(meta: ObjectMeta) -> dict[str, Value]:
     }
 
 
+def controlled_by(meta: ObjectMeta) -> dict[str, str]:
+    """The line that says who keeps it, if anybody does."""
+    owner = next((each for each in meta.ownerReferences if each.controller), None)
+    return {"Controlled By": f"{owner.kind}/{owner.name}"} if owner else {}
+
+
 def annotations(meta: ObjectMeta) -> list[str]:
     """`key: value`, without what `apply` keeps for itself."""
     shown = sorted((key, value) for key, value in meta.annotations.items() if key != LAST_APPLIED)

@@ -8,8 +8,21 @@ from typing import Any, TypeVar
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job
-from pinnace.api.core_v1_pb2 import Event, Node, Pod, Service
-from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, NODES, PODS, REPLICA_SETS, SERVICES, Object, Resource
+from pinnace.api.core_v1_pb2 import Event, Namespace, Node, Pod, Service
+from pinnace.api.resources import (
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    Object,
+    Resource,
+)
 from pinnace.api.wellknown import SCHEDULER_ELECTION, SERVICE_LABEL
 from pinnace.cli.describe import DESCRIPTIONS, generic
 from pinnace.cli.describe.common import events_table
@@ -83,6 +96,15 @@ async def _services(client: Client, services: Sequence[Service]) -> list[More]:
     return await _each(of_service, services)
 
 
+async def _namespaces(client: Client, namespaces: Sequence[Namespace]) -> list[More]:
+    async def of_namespace(namespace: Namespace) -> More:
+        name = namespace.metadata.name
+        quotas = await _shown(_list(client, RESOURCE_QUOTAS, name))
+        return {"quotas": quotas, "ranges": await _shown(_list(client, LIMIT_RANGES, name))}
+
+    return await _each(of_namespace, namespaces)
+
+
 async def _jobs(_: Client, jobs: Sequence[Job]) -> list[More]:
     return [{"now": time.time()}] * len(jobs)
 
@@ -118,5 +140,6 @@ _GATHERERS: Mapping[str, Callable[[Client, Sequence[Any]], Awaitable[list[More]]
     DEPLOYMENTS.plural: _deployments,
     JOBS.plural: _jobs,
     SERVICES.plural: _services,
+    NAMESPACES.plural: _namespaces,
 }
 """By plural name of the resource, for the descriptions that need more than their object."""

@@ -14,8 +14,11 @@ UNSET = "-"
 
 
 def describe(limit_range: LimitRange) -> Fields:
-    rows = [row for item in limit_range.spec.limits for row in _rows(item)]
-    return {**head(limit_range.metadata), "Limits": Rows(HEADERS, rows)}
+    return {**head(limit_range.metadata), "Limits": table(limit_range)}
+
+
+def table(limit_range: LimitRange) -> Rows:
+    return Rows(HEADERS, [row for item in limit_range.spec.limits for row in _rows(item)])
 
 
 def _rows(item: LimitRangeItem) -> Iterator[tuple[str, ...]]:

@@ -1,19 +1,15 @@
 """All about a pod."""
 
-from collections.abc import Mapping, Sequence
-
 from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import (
-    Container,
-    ContainerState,
-    ContainerStatus,
     Pod,
     Toleration,
     TopologySpreadConstraint,
 )
-from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.cli.describe.common import annotations
-from pinnace.cli.describe.text import NONE, Detailed, Fields, NotShown, Rows, Value, instant, pairs
+from pinnace.cli.describe.common import annotations, controlled_by
+from pinnace.cli.describe.containers import containers
+from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs
+from pinnace.cli.describe.volumes import volumes
 from pinnace.printers.ages import is_set
 from pinnace.printers.pods import status
 
@@ -35,6 +31,8 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
     }
     if spec.priorityClassName:
         fields["Priority Class Name"] = spec.priorityClassName
+    if spec.serviceAccountName:
+        fields["Service Account"] = spec.serviceAccountName
     fields |= {
         "Scheduler": spec.schedulerName or defaults.SCHEDULER,
         "Node": "/".join(filter(None, (spec.nodeName, pod.status.hostIP))) or NONE,
@@ -49,7 +47,7 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
     if is_set(meta.deletionTimestamp):
         fields["Termination Grace Period"] = f"{meta.deletionGracePeriodSeconds}s"
     fields |= {label: text for label, text in (("Reason", pod.status.reason), ("Message", pod.status.message)) if text}
-    fields["IP"] = pod.status.podIP or NONE
+    fields |= {"IP": pod.status.podIP or NONE, **controlled_by(meta)}
     if pod.status.nominatedNodeName:
         fields["Nominated Node"] = pod.status.nominatedNodeName
     if spec.initContainers:
@@ -60,6 +58,7 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
             ("Type", "Status", "Reason", "Message"),
             [(c.type, c.status, c.reason, c.message) for c in pod.status.conditions],
         ),
+        "Volumes": volumes(spec.volumes),
         "QoS Class": pod.status.qosClass or NONE,
         "Node-Selectors": pairs(spec.nodeSelector),
         "Tolerations": [toleration(t) for t in spec.tolerations],
@@ -76,55 +75,6 @@ def _status(pod: Pod) -> str:
         return f"Terminating (until {instant(pod.metadata.deletionTimestamp)})"
     word, phase = status(pod), pod.status.phase
     return phase if word == phase else f"{phase} ({word})"
-
-
-def containers(described: Sequence[Container], statuses: Sequence[ContainerStatus] = ()) -> Fields:
-    found = {status.name: status for status in statuses}
-    return {container.name: _container(container, found.get(container.name)) for container in described}
-
-
-def _container(container: Container, status: ContainerStatus | None) -> Fields:
-    fields: dict[str, Value] = {"Image": container.image or NONE}
-    if container.ports:
-        fields["Ports"] = ", ".join(f"{p.containerPort}/{p.protocol or 'TCP'}" for p in container.ports)
-        fields["Host Ports"] = ", ".join(f"{p.hostPort}/{p.protocol or 'TCP'}" for p in container.ports)
-    spoken = (("Command", container.command), ("Args", container.args))
-    fields |= {label: [line for word in words for line in word.split("\n")] for label, words in spoken if words}
-    if status is not None:
-        fields["State"] = _state(status.state)
-        if status.HasField("lastState"):
-            fields["Last State"] = _state(status.lastState)
-        fields["Ready"] = str(status.ready)
-        fields["Restart Count"] = str(status.restartCount)
-    for label, quantities in (("Limits", container.resources.limits), ("Requests", container.resources.requests)):
-        if quantities:
-            fields[label] = _quantities(quantities)
-    return fields
-
-
-def _state(state: ContainerState) -> Detailed:
-    if state.HasField("running"):
-        return Detailed("Running", {"Started": instant(state.running.startedAt)})
-    if not state.HasField("terminated"):
-        return Detailed("Waiting", _without_empty({"Reason": state.waiting.reason, "Message": state.waiting.message}))
-    end = state.terminated
-    details = {
-        "Reason": end.reason,
-        "Message": end.message,
-        "Exit Code": str(end.exitCode),
-        "Signal": str(end.signal or ""),
-        "Started": instant(end.startedAt),
-        "Finished": instant(end.finishedAt),
-    }
-    return Detailed("Terminated", _without_empty(details))
-
-
-def _without_empty(fields: Mapping[str, str]) -> dict[str, str]:
-    return {label: text for label, text in fields.items() if text}
-
-
-def _quantities(quantities: Mapping[str, Quantity]) -> list[str]:
-    return [f"{name}: {quantity.string}" for name, quantity in sorted(quantities.items())]
 
 
 def toleration(toleration: Toleration) -> str:

@@ -15,8 +15,12 @@ def describe(quota: ResourceQuota) -> Fields:
         fields["Scopes"] = ", ".join(sorted(quota.spec.scopes))
     if requirements := quota.spec.scopeSelector.matchExpressions:
         fields["Scope Selector"] = [_requirement(requirement) for requirement in requirements]
-    fields["Resources"] = Rows(("Resource", "Used", "Hard"), usage(quota))
+    fields["Resources"] = table(quota)
     return fields
+
+
+def table(quota: ResourceQuota) -> Rows:
+    return Rows(("Resource", "Used", "Hard"), usage(quota))
 
 
 def _requirement(requirement: ScopedResourceSelectorRequirement) -> str:

@@ -4,12 +4,34 @@ import pytest
 
 from pinnace.api.codec import from_dict
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Event, PersistentVolumeClaim, Toleration
+from pinnace.api.core_v1_pb2 import (
+    Container,
+    ContainerStatus,
+    Event,
+    LimitRange,
+    Namespace,
+    PersistentVolumeClaim,
+    ResourceQuota,
+    Toleration,
+    Volume,
+    VolumeSource,
+)
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from pinnace.api.resources import ENDPOINT_SLICES, SERVICES, STORAGE_CLASSES
+from pinnace.api.resources import ENDPOINT_SLICES, PODS, SERVICES, STORAGE_CLASSES
 from pinnace.api.rollouts import REVISION_ANNOTATION
-from pinnace.cli.describe import deployments, generic, nodes, poddisruptionbudgets, pods, services, storageclasses
+from pinnace.cli.describe import (
+    containers,
+    deployments,
+    generic,
+    namespaces,
+    nodes,
+    poddisruptionbudgets,
+    pods,
+    services,
+    storageclasses,
+    volumes,
+)
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.text import Detailed, Fields, NotShown, Rows, instant, render
 from tests.builders import make_node, make_pod
@@ -22,6 +44,54 @@ SERVICE = {
     "ports": [
         {"name": "http", "port": 80, "targetPort": "web", "nodePort": 30080, "protocol": "TCP"},
         {"name": "dns", "port": 53, "protocol": "UDP"},
+    ],
+}
+SURROUNDED = {
+    "serviceAccountName": "robot",
+    "containers": [
+        {
+            "name": "main",
+            "image": "app:1",
+            "livenessProbe": {
+                "httpGet": {"path": "/healthz", "port": "web"},
+                "initialDelaySeconds": 5,
+                "timeoutSeconds": 1,
+                "periodSeconds": 10,
+                "successThreshold": 1,
+                "failureThreshold": 3,
+            },
+            "readinessProbe": {
+                "exec": {"command": ["cat", "/ready"]},
+                "timeoutSeconds": 2,
+                "periodSeconds": 3,
+                "successThreshold": 1,
+                "failureThreshold": 3,
+            },
+            "startupProbe": {
+                "tcpSocket": {"port": 80},
+                "timeoutSeconds": 1,
+                "periodSeconds": 10,
+                "successThreshold": 1,
+                "failureThreshold": 30,
+            },
+            "envFrom": [{"prefix": "P_", "configMapRef": {"name": "all", "optional": True}}],
+            "env": [
+                {"name": "LINES", "value": "one\ntwo"},
+                {"name": "MODE", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+                {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}},
+                {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+            ],
+            "volumeMounts": [
+                {"name": "data", "mountPath": "/data", "readOnly": True, "subPath": "db"},
+                {"name": "cache", "mountPath": "/cache"},
+            ],
+        }
+    ],
+    "volumes": [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "db"}},
+        {"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}},
+        {"name": "share", "nfs": {"server": "nas", "path": "/x"}},
     ],
 }
 ENDPOINTS = {
@@ -114,8 +184,63 @@ def test_a_pod() -> None:
 
 
 def test_an_argument_of_several_lines_is_shown_in_as_many() -> None:
-    lines = text(pods.containers([Container(name="c", args=["-c", "echo a\necho b"])]))
-    assert [line.strip() for line in lines[-3:]] == ["Args:   -c", "echo a", "echo b"]
+    lines = text(containers.containers([Container(name="c", args=["-c", "echo a\necho b"])]))
+    assert [line.strip() for line in lines[2:5]] == ["Args:    -c", "echo a", "echo b"]
+
+
+def test_what_surrounds_the_containers_of_a_pod() -> None:
+    lines = text(pods.describe(from_dict(PODS, {"metadata": {"name": "a", "namespace": "default"}, "spec": SURROUNDED})))
+    shown = [" ".join(line.split()) for line in lines]
+    for wanted in (
+        "Service Account: robot",
+        "Liveness: http-get http://:web/healthz delay=5s timeout=1s period=10s #success=1 #failure=3",
+        "Readiness: exec [cat /ready] delay=0s timeout=2s period=3s #success=1 #failure=3",
+        "Startup: tcp-socket :80 delay=0s timeout=1s period=10s #success=1 #failure=30",
+        "Environment Variables from: all ConfigMap with prefix 'P_' Optional: true",
+        "LINES: one",
+        "MODE: <set to the key 'k' of config map 'm'> Optional: false",
+        "PASSWORD: <set to the key 'k' in secret 's'> Optional: true",
+        "NAME: (v1:metadata.name)",
+        "CPU: (limits.cpu)",
+        "Mounts: /cache from cache (rw)",
+        '/data from data (ro,path="db")',
+        "Type: PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)",
+        "ClaimName: db",
+        "Type: EmptyDir (a temporary directory that shares a pod's lifetime)",
+        "SizeLimit: 1Gi",
+        "Server: nas",
+    ):
+        assert wanted in shown, wanted
+    assert lines[next(i for i, line in enumerate(lines) if "LINES:" in line) + 1].split() == ["two"]
+
+
+@pytest.mark.parametrize("kind", [field.name for field in VolumeSource.DESCRIPTOR.fields])
+def test_every_kind_of_volume_has_a_form(kind: str) -> None:
+    volume = Volume(name="v")
+    getattr(volume.volumeSource, kind).SetInParent()
+    assert volumes.volumes([volume])["v"]["Type"] == volumes.KINDS[kind]
+
+
+def test_a_volume_of_a_kind_that_is_not_modelled() -> None:
+    volume = Volume(name="v", volumeSource=VolumeSource.FromString(b"\xc2\x3e\x00"))
+    assert volumes.volumes([volume, Volume(name="w")]) == {
+        "v": {"Type": "<unknown>"},
+        "w": {"Type": volumes.KINDS["emptyDir"], "Medium": "", "SizeLimit": "<unset>"},
+    }
+
+
+def test_a_namespace_shows_what_is_allowed_in_it() -> None:
+    quota, limit_range = ResourceQuota(), LimitRange()
+    quota.metadata.name, limit_range.metadata.name = "team", "each"
+    quota.status.hard["pods"].string, quota.status.used["pods"].string = "10", "3"
+    limit_range.spec.limits.add(type="Container").max["cpu"].string = "2"
+    namespace = Namespace()
+    namespace.metadata.name, namespace.status.phase = "a", "Active"
+    words = [line.split() for line in text(namespaces.describe(namespace, [quota], [limit_range]))]
+    for wanted in (["Status:", "Active"], ["team:"], ["pods", "3", "10"], ["Container", "cpu", "-", "2", "-", "-", "-"]):
+        assert wanted in words, wanted
+    empty = namespaces.describe(namespace, [], NotShown("<not shown: no>"))
+    assert text(empty)[-2:] == ["Resource Quotas:    <none>", "Limit Ranges:       <not shown: no>"]
 
 
 def test_a_pod_that_is_nowhere_yet() -> None:

@@ -5,8 +5,22 @@ from typing import Any, cast
 
 import pytest
 
-from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.resources import DEPLOYMENTS, EVENTS, LEASES, NODES, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.core_v1_pb2 import Event, Namespace, ResourceQuota, Service
+from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
+from pinnace.api.resources import (
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    Object,
+    Resource,
+)
 from pinnace.api.status import Code
 from pinnace.cli.describe.gathering import describe_all
 from pinnace.cli.describe.text import Fields, Rows
@@ -104,3 +118,22 @@ async def test_it_is_said_who_may_not_what() -> None:
     api.of(EVENTS).fail("list", DOWN)
     with pytest.raises(Unavailable):
         await api.describe(PODS, make_pod("p").node("n").build())
+
+
+async def test_a_service_has_its_own_slices_and_a_namespace_its_own_quotas() -> None:
+    api = Api()
+    for name in ("web", "db"):
+        endpoints = EndpointSlice(endpoints=[Endpoint(addresses=[name])], ports=[EndpointPort(port=80)])
+        endpoints.metadata.namespace, endpoints.metadata.name = "default", f"{name}-1"
+        endpoints.metadata.labels["kubernetes.io/service-name"] = name
+        await api.of(ENDPOINT_SLICES).put(endpoints)
+        quota = ResourceQuota()
+        quota.metadata.namespace = quota.metadata.name = name
+        await api.of(RESOURCE_QUOTAS).put(quota)
+    service, namespace = Service(), Namespace()
+    service.metadata.namespace, service.metadata.name, namespace.metadata.name = "default", "web", "web"
+    service.spec.ports.add(port=80)
+    (shown,) = await api.describe(SERVICES, service)
+    assert shown["Endpoints"] == Rows(("Port", "Addresses"), [("<unset>", "web:80")])
+    (shown,) = await api.describe(NAMESPACES, namespace)
+    assert isinstance(shown["Resource Quotas"], dict) and list(shown["Resource Quotas"]) == ["web"]

@@ -30,13 +30,13 @@ class Envelope(Generic[M]):
     def __init__(self, message: type[M], levels: int) -> None:
         described: Any = message
         self._class = _envelope(described.DESCRIPTOR)
-        self._begin = wire.varint(_DEEPER << 3 | 3) * (levels - 1)
+        self._begin = wire.varint(_DEEPER << 3 | 3) * (levels - 1) + wire.varint(_MESSAGE << 3 | 2)
         self._end = wire.varint(_DEEPER << 3 | 4) * (levels - 1)
         self._inside: Any = attrgetter(".".join(["deeper"] * (levels - 1) + ["message"]))
 
     def read(self, data: bytes) -> M:
         """The message. Raises DecodeError when it is no such message, or nested too deep."""
-        message: M = self._inside(self._class.FromString(self._begin + wire.field(_MESSAGE, data) + self._end))
+        message: M = self._inside(self._class.FromString(self._begin + wire.varint(len(data)) + data + self._end))
         return message
 
 

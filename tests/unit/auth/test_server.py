@@ -57,6 +57,7 @@ class Door:
         self.tokens_at = self._server.listen_for_tokens("127.0.0.1:0", shown)
         self.address = await self._server.start("127.0.0.1:0", shown)
         self._running = asyncio.ensure_future(self._server.run())
+        await self.client("scheduler").authorization.who_am_i()  # it is asked again until the server knows the state
 
     def client(self, name: str) -> Client:
         return self.connect(self.address, certificates.files(self.folder, name))

@@ -18,7 +18,6 @@ KEY = PODS.key("default", "b")
 BROKEN = [
     pytest.param(b"\xff", id="no message"),
     pytest.param(pod("b").SerializeToString() + b"\x0a\x02\x0a\xff", id="no message inside"),
-    pytest.param(pod("b", node="n1").SerializeToString() + groups(99), id="deep"),
 ]
 SELECTIONS = [("", ""), ("app!=web", ""), ("", "spec.nodeName=n1"), ("", "spec.nodeName!=n2"), ("", "spec.schedulerName!=x")]
 
@@ -77,6 +76,13 @@ async def test_one_of_the_past_is_left_out_as_well() -> None:
             selection = Selection.parse(PODS, "default", "", fields)
             answer = await cacher.of(PODS).list(ListQuery(selection, resource_version=str(broken), match="Exact"))
             assert len(PodList.FromString(answer).items) == (not fields)
+
+
+def test_one_that_was_stored_before_requests_were_bounded_is_left_out_too() -> None:
+    """It can be read, but in no response to a watch."""
+    store = Store(PODS)
+    store.reset(5, [KeyValue(KEY, pod("b", node="n1").SerializeToString() + groups(99), 5, 5, 1)])
+    assert (store.unreadable, store.entries) == ({KEY}, {})
 
 
 def test_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

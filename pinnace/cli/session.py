@@ -76,6 +76,10 @@ class Session:
         """See console.progress."""
         return progress(label, total, no_color=self._no_color)
 
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._failures)
+
     def failed(self, error: Exception, where: str = "") -> None:
         """Tells the expected error of one item, so that the command can go on with the next. Raises any other."""
         report = explain(error)

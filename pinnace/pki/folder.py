@@ -81,7 +81,10 @@ class Folder:
     def _authority(self, now: datetime) -> Authority:
         cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")
         if cert.exists():  # a key without it is that of an authority which was never finished
-            return Authority(Pair(cert.read_bytes(), key.read_bytes()))
+            try:
+                return Authority(Pair(cert.read_bytes(), key.read_bytes()))
+            except ValueError as error:
+                raise ValueError(f"{cert} and {key} are not a certificate and its key in PEM: {error}") from None
         authority = Authority.create(self._ca.subject, now)
         self._write(self._ca.name, authority.pair)
         return authority
@@ -91,7 +94,10 @@ class Folder:
         cert, key = self._path(wanted.name, "crt"), self._path(wanted.name, "key")
         if not cert.exists() or not key.exists():
             return False
-        certificate = x509.load_pem_x509_certificate(cert.read_bytes())
+        try:
+            certificate = x509.load_pem_x509_certificate(cert.read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{cert} is no certificate in PEM: {error}") from None
         return (
             authority.signed(certificate)
             and _belongs(key.read_bytes(), certificate)

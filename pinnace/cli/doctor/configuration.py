@@ -42,6 +42,8 @@ def keys(paths: Iterable[Path]) -> Sequence[Finding]:
         count += 1
         if not readable:
             findings.append(problem("keys", f"{path} cannot be read", f"become its owner, or chown {path}"))
+        elif path.suffix == ".key" and b"PRIVATE KEY-----" not in path.read_bytes():
+            findings.append(problem("keys", f"{path} is no private key in PEM", "put back what was there"))
         elif mode & 0o077:
             findings.append(warning("keys", f"others can read {path}", f"chmod 600 {path}"))
     return findings or ([ok("keys", f"{count} that only you can read")] if count else [])

@@ -1,9 +1,9 @@
 """Which objects a command line means: targets, a namespace, selectors; and getting them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pinnace.api import selectors
 from pinnace.api.fields import FIELDS
@@ -13,8 +13,9 @@ from pinnace.cli.objects.targets import Selection, Target, parse
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err
-from pinnace.client.errors import ApiError
+from pinnace.client.errors import ApiError, Forbidden
 
+T = TypeVar("T")
 AT_ONCE = 16
 """Calls in flight when objects are handled one by one."""
 
@@ -62,8 +63,23 @@ class Query:
         return Failure(f"no {kinds} match: nothing was changed", hint=hint, code=ExitCode.NOT_FOUND)
 
 
+async def of_each(session: Session, query: Query, look: Callable[[Target], Awaitable[T]]) -> list[T]:
+    """What `look` gives of each target. Of several kinds, those that may not be seen are told and left out."""
+    found = []
+    for target in query.targets:
+        try:
+            found.append(await look(target))
+        except Forbidden as error:
+            if len(query.targets) == 1:
+                raise
+            session.failed(error)
+    return found
+
+
 def tell_none(session: Session, query: Query) -> None:
-    """Says that a query has found nothing, so that silence is not taken for an answer."""
+    """Says that a query has found nothing, so that silence is not taken for an answer; unless something else was said."""
+    if session.has_failed:
+        return
     one_namespace = any(query.namespace(target.resource, session) for target in query.targets)
     err(f"No resources found{f' in {session.namespace} namespace' if one_namespace else ''}.")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from pinnace.api.resources import Object
-from pinnace.cli.objects.query import Query, fetch, fetch_table, tell_none
-from pinnace.cli.objects.targets import Target, reference
+from pinnace.cli.objects.query import Query, fetch, fetch_table, of_each, tell_none
+from pinnace.cli.objects.targets import Item, Target, reference
 from pinnace.cli.output.formats import Format
 from pinnace.cli.output.object_table import ObjectTable, printed
 from pinnace.cli.session import Session
@@ -38,9 +38,12 @@ async def show(session: Session, query: Query, style: Style) -> None:
     if style.format is None:
         await _show_tables(session, query, style)
         return
-    found = [(target, await _fetch(session, query, target, style)) for target in query.targets]
-    items = [(target.resource, obj) for target, objs in found for obj in objs]
-    asked_for_one = len(found) == 1 and len(found[0][0].names) == 1
+
+    async def items_of(target: Target) -> list[Item]:
+        return [(target.resource, obj) for obj in await _fetch(session, query, target, style)]
+
+    items = [item for items in await of_each(session, query, items_of) for item in items]
+    asked_for_one = len(query.targets) == 1 and len(query.targets[0].names) == 1
     if not asked_for_one:
         out(style.format.many(items))
     elif items:
@@ -53,7 +56,7 @@ async def _fetch(session: Session, query: Query, target: Target, style: Style) -
 
 
 async def _show_tables(session: Session, query: Query, style: Style) -> None:
-    tables = [await _table(session, query, target, framed(style, query, target)) for target in query.targets]
+    tables = await of_each(session, query, lambda target: _table(session, query, target, framed(style, query, target)))
     out("\n".join(filter(None, tables)))
     if not any(tables) and query.selects:
         tell_none(session, query)

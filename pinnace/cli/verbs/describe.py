@@ -5,7 +5,8 @@ from pinnace.cli.command import verb
 from pinnace.cli.describe.gathering import describe_all
 from pinnace.cli.describe.text import render
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.query import Query, fetch, tell_none
+from pinnace.cli.objects.query import Query, fetch, of_each, tell_none
+from pinnace.cli.objects.targets import Target
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
@@ -36,10 +37,11 @@ def describe(settings: Settings, what: tuple[str, ...], all_namespaces: bool, se
 
 
 async def show(session: Session, query: Query) -> None:
-    texts: list[str] = []
-    for target in query.targets:
+    async def texts_of(target: Target) -> list[str]:
         described = await describe_all(session.client, target.resource, await fetch(session, query, target))
-        texts += ("".join(f"{line}\n" for line in render(fields)) for fields in described)
+        return ["".join(f"{line}\n" for line in render(fields)) for fields in described]
+
+    texts = [text for texts in await of_each(session, query, texts_of) for text in texts]
     out("\n\n".join(texts))
     if query.selects and not texts:
         tell_none(session, query)

@@ -32,16 +32,17 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
     returns when they are ready. A process that runs is not touched, and one that cannot start keeps back only those that cannot
     do without it. What starts is the version that this command has, whichever the cluster was begun with.
 
-    Certificates that have ended, or end within 30 days, are made anew before; processes that run take them up.
+    Certificates that have ended, or end within 30 days, are made anew before; processes that run take them up. What keeps them
+    from being renewed is told at the end: who can start without that does.
     """
     folder = contexts.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
         cluster = elsewhere.load(folder, "restart")
         wanted, others = chosen(cluster, names)
-        renewed = _renew(cluster)
+        renewed, damaged = _renew(cluster)
         if renewed:
             click.echo(f"certificates renewed: {', '.join(renewed)}")
-        elif not wanted and not others:
+        elif not wanted and not others and not damaged:
             click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")
         try:
             running.run(cluster.restart(wanted, steps, timeout=settings.timeout or START_TIMEOUT))
@@ -49,6 +50,8 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
             _tell(cluster, wanted, steps)
             raise
         _tell(cluster, wanted, steps)
+        if damaged:
+            raise damaged
         if others:
             raise _running(cluster, others)
 
@@ -68,14 +71,14 @@ def chosen(cluster: Cluster, names: Sequence[str]) -> tuple[list[str], list[str]
     return [name for name in named if name in ended], [name for name in named if name not in ended]
 
 
-def _renew(cluster: Cluster) -> list[str]:
-    """The names of the certificates that were made anew. Raises Failure, ClusterError."""
-    pki = pki_folder(cluster.spec.data_dir)
+def _renew(cluster: Cluster) -> tuple[list[str], Failure | None]:
+    """The names of the certificates that were made anew, and what kept others from it. Raises ClusterError."""
     try:
         with cluster.folder.locked(), cluster.folder.usable():
-            return certificates.renew(pki, fleets(cluster.reloaded().spec))
+            return certificates.renew(pki_folder(cluster.spec.data_dir), fleets(cluster.reloaded().spec)), None
     except ValueError as error:
-        raise Failure(f"the certificates in {pki} cannot be renewed: {error}", hint="`pinnace doctor` says which") from error
+        hint = "put back what was there; `pinnace doctor` looks into all of them"
+        return [], Failure(f"certificates cannot be renewed: {error}", hint=hint)
 
 
 def _tell(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:

@@ -133,6 +133,24 @@ def test_certificates_that_have_ended_are_renewed(cluster: Cluster, capsys: pyte
     assert run_main(command) != 0 and "cannot be renewed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("damaged", ["ca.key", "kubelet-0.crt"])
+def test_a_damaged_file_of_another_keeps_nothing_back(
+    damaged: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[str] = []
+
+    async def start(self: Cluster, names: Sequence[str], *_: object, **__: object) -> None:
+        started.extend(names)
+
+    pki = pki_folder(cluster.spec.data_dir)
+    certificates.provide(pki, ["127.0.0.1:1"], {"kubelet-0": ["n0"]})
+    (pki / damaged).write_text("x")
+    monkeypatch.setattr(Cluster, "restart", start)
+    monkeypatch.setattr("pinnace.cli.verbs.restart.fleets", lambda spec: {"kubelet-0": ["n0"]})
+    assert run_main(["restart", "--data-dir", str(cluster.spec.data_dir)]) != 0
+    assert started == ["scheduler-1"] and damaged in capsys.readouterr().err
+
+
 async def test_a_member_of_etcd_that_cannot_start_keeps_nothing_back(serving: Callable[..., Cluster]) -> None:
     cluster = serving(etcd_0=False, etcd_1=True, etcd_2=True, apiserver_0=False, apiserver_1=True, scheduler_0=True)
     with pytest.raises(StartFailed) as failed:

@@ -41,6 +41,14 @@ def test_a_context_that_leads_somewhere(file: Path) -> None:
     assert configuration(Settings())[1][0].level is Level.PROBLEM
 
 
+def test_a_key_that_is_none(tmp_path: Path) -> None:
+    key = tmp_path / "ca.key"
+    key.write_text("x")
+    key.chmod(0o600)
+    (found,) = keys([key])
+    assert (found.level, found.message) == (Level.PROBLEM, f"{key} is no private key in PEM")
+
+
 def test_keys_that_others_can_read(tmp_path: Path) -> None:
     mine, open_to_all, gone = (tmp_path / name for name in ("mine", "all", "gone"))
     for path, mode in ((mine, 0o600), (open_to_all, 0o644)):

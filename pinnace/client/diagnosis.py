@@ -74,7 +74,7 @@ class Diagnosis:
             secure = self._secure() if self._secure is not None else None
             met = await asyncio.gather(*(probe(endpoint, secure) for endpoint in self._endpoints))
             self._found = {each: wrong.what for each, wrong in zip(self._endpoints, met, strict=True) if wrong is not None}
-        self._looking = None
+        self._looking = None  # who is stopped does not come here
 
 
 async def probe(endpoint: str, secure: ssl.SSLContext | None) -> Trouble | None:
@@ -98,6 +98,8 @@ async def probe(endpoint: str, secure: ssl.SSLContext | None) -> Trouble | None:
         return Trouble("no such host")
     except OSError as error:
         return Trouble(_why(error), distrust=isinstance(error, ssl.SSLError))
+    except (ValueError, OverflowError):  # after OSError: errors of certificates are of both kinds
+        return Trouble("no such port")
     return None
 
 

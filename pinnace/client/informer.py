@@ -108,8 +108,8 @@ class Informer(Generic[T]):
 
     async def wait_for(self, revision: int, timeout: float) -> None:
         """Returns when everything up to `revision` is in the store and the handlers were told; but not while its stream is
-        broken, for `revision` may be of another history then. Raises TimeoutError."""
-        if self.revision >= revision and self._failing is None:
+        broken, nor while a new state is told in part, for `revision` may be of another history then. Raises TimeoutError."""
+        if self.revision >= revision and self._failing is None and self._resume is not None:
             return
         waiter = (revision, asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)

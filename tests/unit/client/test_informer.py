@@ -255,6 +255,19 @@ async def test_between_a_stream_that_has_ended_and_the_next_no_revision_is_reach
             await informer.wait_for(40, 0.1)
 
 
+async def test_while_a_new_state_is_told_in_part_no_revision_is_reached(serve: Serve, connect: Connect) -> None:
+    """Nobody knows yet whether it is of the same history."""
+    server = await serve()
+    watch = script(server, [events(50), EXPIRED], [events(0, (ADDED, pod("a", 1)))])
+    async with informing(connect(server)) as (informer, _):
+        await informer.wait_for(50, PATIENCE)
+        await watch.wait_asked(2)
+        while informer._failing is not None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError, match="at revision 50"):
+            await informer.wait_for(40, 0.1)
+
+
 async def test_a_watch_that_has_been_open_for_long_enough_is_resumed_without_a_word(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,6 +49,8 @@ from pinnace.fit import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
+STOP_AGAIN = 1.0
+"""Seconds after which a container is asked again to stop that could not be asked."""
 STEPS_PER_TURN = 256
 """Pods that are stepped before the event loop gets a turn: some milliseconds."""
 
@@ -369,8 +371,7 @@ class Pods:
                     self._runtime.start(uid, container, attempt, now)
                     touched = True
                 case Stop(container, grace):
-                    self._runtime.stop(uid, container, grace, now)
-                    touched = True
+                    touched = self._stop(uid, record, container, grace, now) or touched
                 case Begin(container, call):
                     self._runtime.call(uid, container, call, now)
                     touched = True
@@ -379,6 +380,16 @@ class Pods:
                 case Remove():
                     record.over = True
         return touched
+
+    def _stop(self, uid: str, record: Record, container: str, grace: float, now: Instant) -> bool:
+        """False: the disk was full. It is asked again; that the pod ends, and since when, stands."""
+        try:
+            self._runtime.stop(uid, container, grace, now)
+        except OSError as error:
+            self._event(record.pod, "Warning", "FailedKillPod", f"error killing container {container}: {error}")
+            self._queue.add_at(uid, now.monotonic + STOP_AGAIN)
+            return False
+        return True
 
     def _changed(self, uid: str, record: Record, state: PodState, containers: Sequence[ContainerView]) -> None:
         before = record.state

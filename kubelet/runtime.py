@@ -143,7 +143,7 @@ class Runtime(Protocol):
 
     def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
         """Asks the container to end, and kills it `grace` seconds from now; asked again, the earlier kill counts. Once it has
-        exited this does nothing."""
+        exited this does nothing. Raises OSError when it could not be asked now: ask again."""
         ...
 
     def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:

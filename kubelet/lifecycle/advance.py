@@ -99,7 +99,7 @@ def evict(state: PodState, reason: str, message: str, now: Instant) -> PodState:
 def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:
     """The same for the two cases that nearly all steps of nearly all pods are: nothing is there yet, and everything runs. None:
     it is neither."""
-    if state.images is not plan.images:
+    if state.images is not plan.images or (state.cares and any(care.doom for care in state.cares.values())):
         return None
     if not containers:
         return Step(state, None, tuple([Start(each.name, 0) for each in plan.main])) if state.phase is Phase.PENDING else None

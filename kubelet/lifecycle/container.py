@@ -67,6 +67,11 @@ class Turn:
         """Is the container to have another image than it was started with?"""
         return self.images.get(plan.name, plan.image) != plan.image
 
+    def condemned(self, plan: ContainerPlan, view: ContainerView) -> bool:
+        """Is this attempt to be stopped, whatever has been changed back since?"""
+        care = self.cares.get(plan.name)
+        return care is not None and care.attempt == view.attempt and care.doom is not None
+
     def remember(self, name: str, care: Care) -> None:
         if self.cares.get(name) != care:
             self.cares = {**self.cares, name: care}
@@ -83,7 +88,7 @@ def attend(turn: Turn, plan: ContainerPlan, view: ContainerView, ending: Ending 
         turn.wake(at)
     if view.state is not ContainerState.RUNNING:
         return CRASHED if view.attempt else CREATING
-    if not plan.attended and not turn.outdated(plan):
+    if not (plan.attended or turn.outdated(plan) or turn.condemned(plan, view)):
         return READY
     care = _look_after(turn, plan, view, ending)
     if (doom := care.doom) is not None and ending is None:

@@ -76,12 +76,18 @@ class Attempt:
         self._look(now)
 
     def stop(self, grace: float, now: Instant) -> None:
-        """See kubelet.runtime.Runtime.stop. Raises OSError: it was not asked to."""
+        """See kubelet.runtime.Runtime.stop. Raises OSError: the disk had no room to ask it; ask again. Once its time is
+        over it is killed, which needs none."""
         if self.exit is None:
             deadline = now.after(grace).monotonic
-            deadline = deadline if self._deadline is None else min(self._deadline, deadline)
-            shims.stop(self.folder, grace, deadline)
-            self.stop_grace, self._deadline = grace, deadline
+            self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+            try:
+                shims.stop(self.folder, grace, self._deadline)
+            except OSError:
+                if now.monotonic < self._deadline:
+                    raise
+                shims.kill(self.folder)
+            self.stop_grace = grace
 
     def forget(self) -> None:
         """Lets it run on, unobserved."""

@@ -23,7 +23,7 @@ PLAN, LOCK, RUNNING, STOP, EXIT, LOG = "plan.json", "lock", "running.json", "sto
 NUDGE = signal.SIGURG
 """Of all signals that mean nothing by themselves: a shim that does not listen yet is not killed by it."""
 KILL = signal.SIGUSR1
-"""A shim that does not listen yet is killed by it: it has not started anything."""
+"""Sent to shims that listen only: of others it is the death, and what they look after would run on."""
 
 
 class Plan(TypedDict):

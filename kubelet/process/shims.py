@@ -88,10 +88,25 @@ def stop(folder: Path, grace: float, deadline: float) -> None:
 
 
 def kill(folder: Path) -> bool:
-    """Has the shim kill its process, and leaves no word of it to later kubelets. False: no shim lives. Until then say it again,
-    for one that has just begun cannot be told yet."""
-    _signal(folder, files.KILL)
+    """Has the shim kill its process, and leaves no word of it to later kubelets. False: no shim lives. Until then say it again:
+    one that has just begun, or was begun by a kubelet of before, does not heed the signal, and is told by a file, for which
+    there may be no room yet."""
+    if _heeds(folder, files.KILL):
+        _signal(folder, files.KILL)
+    elif lives(folder):
+        with suppress(OSError):
+            stop(folder, 0.0, 0.0)
     return lives(folder)
+
+
+def _heeds(folder: Path, number: int) -> bool:
+    """Does the shim have a handler for the signal? Without one it would die of it, and leave behind what it looks after."""
+    try:
+        status = Path(f"/proc/{int((folder / files.LOCK).read_text())}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    except (OSError, ValueError, StopIteration):
+        return False
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def _signal(folder: Path, number: int) -> None:

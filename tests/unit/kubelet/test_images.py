@@ -93,3 +93,23 @@ async def test_a_pod_that_ends_starts_nothing_anew(api: FakeApi) -> None:
     api.set_image("a", "c0", "v2")
     await api.clock.advance(10.0)
     assert api.pods == {}
+
+
+async def test_what_is_changed_back_after_its_hook_is_started_anew_all_the_same(api: FakeApi) -> None:
+    """It has been told to end: nobody knows what it still does."""
+    builder = pod()
+    builder.main_containers()[0].lifecycle.preStop.sleep.seconds = 5
+    api.create(builder)
+    await api.clock.advance(5.0)
+    api.set_image("a", "c0", "v2")
+    await api.clock.advance(2.0)
+    api.set_image("a", "c0", "v1")
+    await api.clock.advance(20.0)
+    assert (status(api).image, status(api).restartCount, status(api).ready) == ("v1", 1, True)
+    await api.clock.advance(60.0)
+    assert status(api).restartCount == 1
+    api.delete("a")
+    await api.clock.advance(4.0)
+    assert api.pods, "its hook is called again"
+    await api.clock.advance(2.0)
+    assert not api.pods

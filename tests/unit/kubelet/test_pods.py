@@ -8,6 +8,7 @@ import pytest
 from kubelet.fake import FakeRuntime
 from kubelet.lifecycle import Phase
 from kubelet.refused import LONGEST_PAUSE
+from kubelet.runtime import Instant
 from kubelet.stages import parse
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
@@ -128,6 +129,27 @@ async def test_a_container_that_does_not_stop_is_killed_when_the_grace_ends(api:
     assert api.phases("a") == ["Running"]
     await api.clock.advance(0.1)
     assert api.phases("a") == ["Running", "Failed", "deleted"]
+
+
+async def test_a_pod_that_cannot_be_asked_to_end_is_asked_again_and_its_grace_goes_on(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk each look began the grace anew, and the next came after a minute."""
+    api.create(small("a").declare(stop_seconds=60))
+    await api.clock.advance(5.0)
+    stop, graces = api.runtime.stop, list[float]()
+
+    def full(uid: str, container: str, grace: float, now: Instant) -> None:
+        graces.append(grace)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(api.runtime, "stop", full)
+    api.delete("a", grace=10)
+    await api.clock.advance(6.0)
+    assert len(graces) > 4 and graces[0] == 10.0 and graces[-1] < 5.0
+    monkeypatch.setattr(api.runtime, "stop", stop)
+    await api.clock.advance(6.0)
+    assert not api.pods
 
 
 async def test_a_pod_that_is_deleted_before_it_was_looked_at(api: FakeApi) -> None:

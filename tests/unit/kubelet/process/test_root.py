@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubelet.process import files
+from kubelet.process import files, shims
 from kubelet.process.reset import reset
 from kubelet.process.root import Root, bury
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -68,6 +68,21 @@ async def test_a_full_disk_does_not_keep_what_runs_alive(by: str, tmp_path: Path
     finally:
         if exists(shim):
             os.kill(shim, signal.SIGKILL)
+
+
+async def test_a_shim_of_before_is_told_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal would be its death, and what it looks after would run on."""
+    scene = Scene(tmp_path / "root")
+    scene.run(shell(f"setsid sh -c 'echo daemon $$$$; {FOR_EVER}' & {FOR_EVER}"))
+    await eventually(lambda: bool(scene.log()))
+    await scene.running()
+    running = (scene.pid(), int(scene.log()[0].split()[-1]))
+    monkeypatch.setattr(shims, "_heeds", lambda folder, number: False)
+    monkeypatch.setattr(files, "KILL", None)  # whoever sends it fails
+    scene.runtime.remove(UID)
+    await scene.runtime.settled()
+    assert not any(map(exists, running))
+    scene.root.close()
 
 
 async def test_a_shim_that_cannot_say_yet_who_it_is_is_killed_once_it_can(tmp_path: Path) -> None:

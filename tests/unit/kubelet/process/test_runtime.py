@@ -138,6 +138,17 @@ async def test_a_stop_that_the_disk_had_no_room_for_is_asked_for_again(scene: Sc
     assert (await scene.exited()).stop_grace == 30.0
 
 
+async def test_one_whose_time_is_over_is_killed_without_room_on_the_disk(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: str, record: Mapping[str, Any]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    scene.run(shell("trap '' TERM; echo ready; while :; do sleep 0.05; done"))
+    await scene.says("ready")
+    monkeypatch.setattr(files, "write", full)
+    scene.stop(0.0)
+    assert (await scene.exited()).exit is not None
+
+
 async def test_a_process_that_has_a_month_to_end_is_asked_too(scene: Scene) -> None:
     """No poll waits that long: the shim died of it, and with it the process."""
     scene.run(shell("trap 'sleep 0.1; exit 7' TERM; echo ready; while :; do sleep 0.05; done"))

@@ -60,12 +60,13 @@ def cluster(tmp_path: Path) -> Cluster:
 def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """A cluster of these processes, all dead: each by its name, and whether it can start."""
     clusters: list[Cluster] = []
+    ports = Ports()  # nobody else gets one of them, for as long as this is there
 
     def make(**processes: bool) -> Cluster:
         plans = []
         for name, well in processes.items():
             component, _, number = name.partition("_")
-            address = f"127.0.0.1:{Ports().next()}"
+            address = f"127.0.0.1:{ports.next()}"
             argv = (sys.executable, "-c", SERVES if well else BROKEN, address.rpartition(":")[2], name, str(tmp_path))
             plans.append(Plan(component, f"{component}-{number}", address, address, argv))
         made = Folder(tmp_path / "cluster").create()

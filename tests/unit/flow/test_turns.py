@@ -68,6 +68,7 @@ class World:
                         await seat.taken()
                     self.begun[number] += 1
                     await turns(load.turns)
+                await turns(1)  # the next one comes over the network: nobody is back in the same turn
             except Rejected:
                 await turns(LONG)
 

@@ -40,9 +40,10 @@ class Store(Generic[T]):
         """Counts changes and loads."""
         self.unreadable: set[str] = set()
         """The keys of what is stored and cannot be read."""
-        self._message = resource.message
-        self._read: Callable[[bytes], T] = resource.message.FromString  # type: ignore[attr-defined]
-        self._read_in_watch = Envelope(resource.message, TOLD_IN).read
+        self._message = message = resource.message
+        described: Any = message
+        self._read: Callable[[bytes], T] = described.FromString
+        self._read_in_watch = Envelope(message, TOLD_IN).read
         self._indexed = resource is PODS
         self._keys: SortedList = SortedList()
         self._by_node: dict[str, set[str]] = {}

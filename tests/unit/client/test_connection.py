@@ -475,7 +475,7 @@ async def test_no_attempt_is_sent_when_the_term_is_over(serve: Serve, connect: C
 class Unreadable:
     """An answer of a server."""
 
-    def SerializeToString(self) -> bytes:  # noqa: N802
+    def SerializeToString(self) -> bytes:  # noqa: N802 (protobuf's name)
         return b"\xff"
 
 

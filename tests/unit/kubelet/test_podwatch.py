@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,8 @@ async def test_who_is_gone_makes_room_before_those_who_came_meanwhile_are_consid
         yield WatchBatch([(WatchEventType.ADDED, pod) for pod in api.pods.values()], 7)
         await asyncio.Event().wait()
 
-    watched = PodWatch(SimpleNamespace(resource=PODS, watch=watch), api.fleet, clock=api.clock)  # type: ignore[arg-type]
+    client: Any = SimpleNamespace(resource=PODS, watch=watch)
+    watched = PodWatch(client, api.fleet, clock=api.clock)
     running = asyncio.create_task(watched.run())
     api.create(make_pod("old").req(cpu="1"))
     watched.follow(["n"])

@@ -1,13 +1,8 @@
 """Keys below /registry/ that are no objects of a resource (elections): their values as they are, and who follows them."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from google.protobuf.message import DecodeError
-
 from apiserver.storage.interface import Change, KeyValue
-
-log = logging.getLogger(__name__)
 
 Callback = Callable[[Change], None]
 
@@ -26,8 +21,7 @@ class RawKeys:
         return [self._items[key] for key in sorted(self._items) if key.startswith(prefix)]
 
     def subscribe(self, prefix: str, callback: Callback) -> Callable[[], None]:
-        """`callback` is called with each change of a key with this prefix, until the returned function is called. If it raises
-        DecodeError, the others are told nevertheless."""
+        """`callback` is called with each change of a key with this prefix, until the returned function is called."""
         subscriber = (prefix, callback)
         self._subscribers.append(subscriber)
 
@@ -61,10 +55,7 @@ class RawKeys:
         for change in untold:
             for prefix, callback in self._subscribers:
                 if change.key.startswith(prefix):
-                    try:
-                        callback(change)
-                    except DecodeError:
-                        log.error("%s at revision %d cannot be read: nobody is told", change.key, change.mod_revision)
+                    callback(change)
 
 
 def difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[Change]:

@@ -13,6 +13,7 @@ from typing import Any
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheError
 from apiserver.services.conversation import Conversation, Sign
+from apiserver.services.records import read
 from apiserver.services.terms import RAN_OUT
 from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.elections_pb2 import Election, Nomination, Term
@@ -116,9 +117,10 @@ class Contest:
         return next((each for each in self._line if each.recent), None) is member
 
     def nomination(self) -> tuple[KeyValue, Nomination] | None:
-        """The transfer that is under way."""
+        """The transfer that is under way. One whose record cannot be read is none."""
         record = self._cacher.raw(self.nomination_key)
-        return (record, Nomination.FromString(record.value)) if record else None
+        nomination = read(Nomination, record.value) if record else None
+        return (record, nomination) if record and nomination else None
 
     def may_stand(self, member: Member, session: int) -> bool:
         """Nobody leads, as far as the cache knows: may this candidate stand now?"""
@@ -162,8 +164,10 @@ class Contest:
 
 
 def election_of(record: KeyValue) -> Election:
-    """The election, with its token, and without the session: whoever knows that can go on with it in the holder's place."""
-    election = Election.FromString(record.value)
+    """The election, with its token, and without the session: whoever knows that can go on with it in the holder's place.
+
+    While the key is there nobody else can lead, whatever is in it: who holds an election that cannot be read is not known."""
+    election = read(Election, record.value) or Election(name=record.key.rpartition("/")[2])
     election.token = record.create_revision
     election.ClearField("session")
     return election

@@ -20,7 +20,7 @@ from apiserver.services.contest import Contest, election_of
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.leadership import Leadership
 from apiserver.services.resource import patience
-from apiserver.services.terms import KEPT, TermLog, accounted_for
+from apiserver.services.terms import KEPT, TermLog, accounted_for, terms_in
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
@@ -114,7 +114,7 @@ class ElectionsService:
         return ElectionHistoryResponse(items=terms[-KEPT:])
 
     def _written(self, election: str) -> Sequence[Term]:
-        return [Term.FromString(item.value) for item in self._cacher.raw_items(terms_prefix(election))]
+        return terms_in(self._cacher.raw_items(terms_prefix(election)))
 
     def _token(self, election: str) -> int:
         """Of who leads; 0: nobody does."""

@@ -26,6 +26,7 @@ from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.nodelease import Sight, Signature, lease_object, see, signed, unusable
+from apiserver.services.records import read
 from apiserver.sessions import Session, Timing
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
@@ -216,19 +217,22 @@ class FleetSession:
                         log.warning("cannot write the lease of node %s yet: %s", node, outcome)
                         await self._clock.sleep(RETRY)
                         return True
-            self._evict([(node, kv.value) for node in conflicts if (kv := found[node]) and not self._may_take(kv)])
+            self._evict(
+                (node, Signature.of_record(kv).holder) for node in conflicts if (kv := found[node]) and not self._may_take(kv)
+            )
             nodes = [node for node in conflicts if node in self._wanted]
         return True
 
     def _may_take(self, found: KeyValue) -> bool:
         if found.lease in (0, self._session.id, self._opening.session):
             return True
-        return Signature.of(Lease.FromString(found.value)).birth < self._ours.birth
+        return Signature.of_record(found).birth < self._ours.birth
 
     def _writing(self, node: str, found: KeyValue | None) -> Write:
         key = LEASES.key(NODE_LEASE_NAMESPACE, node)
-        if found is not None and found.lease == self._session.id:
-            value = signed(found.value, self._ours)
+        mine = read(Lease, found.value) if found is not None and found.lease == self._session.id else None
+        if mine is not None:
+            value = signed(mine, self._ours)
         else:
             value = lease_object(node, self._ours, self._timing.ttl, self._clock.time(), new_uid(self._rng), found)
         return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
@@ -249,15 +253,15 @@ class FleetSession:
                 self._held[node] = found.mod_revision
             elif sight is Sight.TAKEN:
                 del self._held[node]
-                evicted.append((node, found.value))
+                evicted.append((node, found.peek().spec.holderIdentity))
         self._evict(evicted)
 
-    def _evict(self, nodes: Iterable[tuple[str, bytes]]) -> None:
-        """Forgets nodes that a newer session holds, by their Lease objects, and tells the fleet."""
+    def _evict(self, nodes: Iterable[tuple[str, str]]) -> None:
+        """Forgets nodes that a newer session holds, each given with its holder, and tells the fleet."""
         by_holder: dict[str, list[str]] = {}
-        for node, value in nodes:
+        for node, holder in nodes:
             self._wanted.pop(node, None)
-            by_holder.setdefault(Lease.FromString(value).spec.holderIdentity, []).append(node)
+            by_holder.setdefault(holder, []).append(node)
         for holder, names in by_holder.items():
             log.warning("%s has lost %d nodes to %s", self._opening.holder, len(names), holder)
             self._conversation.say(HeartbeatResponse(evicted=HeartbeatResponse.Evicted(nodes=names, holder=holder)))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+from apiserver.services.records import read
 from apiserver.storage.interface import KeyValue
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.names import dns_subdomain
@@ -38,6 +39,11 @@ class Signature(NamedTuple):
         birth = natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
         return cls(lease.spec.holderIdentity, birth, annotations.get(STREAM_ANNOTATION, ""))
 
+    @classmethod
+    def of_record(cls, found: KeyValue) -> "Signature":
+        """Nobody's when the object cannot be read."""
+        return cls.of(read(Lease, found.value) or Lease())
+
     def on(self, lease: Lease) -> None:
         """Signs it."""
         lease.metadata.annotations[BIRTH_ANNOTATION] = str(self.birth)
@@ -54,9 +60,11 @@ def unusable(nodes: Sequence[str]) -> str:
 
 
 def lease_object(node: str, signature: Signature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
-    """The Lease object of a node from now on; `found` is the one that it replaces, whose uid stays. `now` is Unix time."""
-    lease = Lease() if found is None else Lease.FromString(found.value)
-    if found is None:
+    """The Lease object of a node from now on; `found` is the one that it replaces, whose uid stays, unless it cannot be read.
+    `now` is Unix time."""
+    lease = read(Lease, found.value) if found is not None else None
+    if lease is None:
+        lease = Lease()
         lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, uid
         lease.metadata.creationTimestamp.CopyFrom(to_time(now))
     else:
@@ -92,8 +100,7 @@ def see(found: Lease, ours: Signature, *, anew: bool) -> Sight:
     return Sight.ELSEWHERE if signature[:2] == ours[:2] else Sight.TAKEN
 
 
-def signed(value: bytes, signature: Signature) -> bytes:
+def signed(lease: Lease, signature: Signature) -> bytes:
     """The Lease object as it is, in this session's name."""
-    lease = Lease.FromString(value)
     signature.on(lease)
     return lease.SerializeToString()

@@ -18,9 +18,10 @@ down unanswered is when it did, however much later it could say so: it says how 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from apiserver.services.records import read
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, OutOfSpace, Storage, StorageError, TooLarge, Write
 from pinnace.api.elections_pb2 import Term
@@ -83,6 +84,11 @@ def presume(terms: list[Term], seen: Term) -> list[Term]:
     return found
 
 
+def terms_in(records: Iterable[KeyValue]) -> list[Term]:
+    """Those that can be read, in the same order."""
+    return [term for record in records if (term := read(Term, record.value)) is not None]
+
+
 def accounted_for(terms: Sequence[Term], token: int) -> bool:
     """Is it written down that the term of this token has begun, and that all others are over? 0: there is no such term."""
     going_on = {term.token for term in terms if not term.HasField("ended")}
@@ -138,7 +144,7 @@ class TermLog:
     async def _tidy(self, latest: Term) -> None:
         """Ends the terms before the latest, and forgets the oldest. Raises StorageError."""
         page = await self._storage.page(terms_prefix(latest.election), limit=KEPT * 2)
-        for over in presume([Term.FromString(item.value) for item in page.items], latest):
+        for over in presume(terms_in(page.items), latest):
             await self._put(over)
         for item in page.items[:-KEPT]:
             try:
@@ -149,7 +155,7 @@ class TermLog:
 
 def _writing(key: str, found: KeyValue | None, term: Term) -> Write | None:
     """None: the store knows as much already."""
-    stored = Term.FromString(found.value) if found else None
+    stored = read(Term, found.value) if found else None
     merged = merge(stored, term)
     if merged == stored:
         return None

@@ -19,6 +19,7 @@ from typing import TypeVar
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.errors import Rejected
 from apiserver.services.contest import election_of
+from apiserver.services.records import read
 from apiserver.services.terms import TermLog
 from apiserver.storage.committer import Committer, Conflict, GuardFailed
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
@@ -114,8 +115,8 @@ class Transfer:
         record = self._cacher.raw(self._nomination_key)
         if record is None or record.create_revision != nominated:
             return None
-        nomination = Nomination.FromString(record.value)
-        return nomination if nomination.session else None
+        nomination = read(Nomination, record.value)
+        return nomination if nomination and nomination.session else None
 
     def _following(self, token: int) -> Election | None:
         record: KeyValue | None = self._cacher.raw(self._key)

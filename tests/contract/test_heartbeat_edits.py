@@ -17,6 +17,7 @@ from tests.contract.servers import PATIENCE
 
 BRISK = Timing(interval=0.05, silence=60.0, ttl=60)
 """No lease runs out."""
+SPOILT = b"\xff"
 
 
 def note(lease: Lease) -> None:
@@ -73,6 +74,23 @@ async def test_a_lease_that_a_person_has_edited_vanishes_with_its_fleet(cluster:
     await asyncio.sleep(0.5)
     await one.kill()
     await cluster.holding()
+
+
+async def test_lease_objects_that_cannot_be_read_end_no_session_and_are_written_anew(cluster: Cluster) -> None:
+    foreign = await cluster.storage.grant_lease(60)
+    for node, lease in (("n1", 0), ("n2", foreign)):
+        await cluster.storage.transact([Write(PREFIX + node, SPOILT, 0, lease=lease)])
+    await cluster.serve(BRISK)
+    cluster.fleet("fleet-a", ["n1", "n2"])
+    read = await cluster.until(all_can_be_read)
+    assert Lease.FromString(read["n2"].value).metadata.name == "n2"
+    await cluster.storage.transact([Write(PREFIX + "n1", SPOILT, read["n1"].mod_revision, lease=read["n1"].lease)])
+    read = await cluster.until(all_can_be_read)
+    assert {Lease.FromString(item.value).spec.holderIdentity for item in read.values()} == {"fleet-a"}
+
+
+def all_can_be_read(leases: dict[str, KeyValue]) -> bool:
+    return SPOILT not in [item.value for item in leases.values()]
 
 
 @pytest.mark.parametrize("change", [rename, strip, bear])

@@ -3,7 +3,6 @@ from hypothesis import strategies as st
 
 from apiserver.cacher.raw import RawKeys, difference
 from apiserver.storage.interface import Change, KeyValue
-from pinnace.api.elections_pb2 import Election
 
 KEY = "/registry/elections/scheduler"
 
@@ -47,15 +46,6 @@ def test_subscribers_are_told_after_it_is_applied_until_they_leave() -> None:
     raw.apply(delete(KEY, 6))
     raw.tell()
     assert len(told) == 1
-
-
-def test_one_who_cannot_read_a_key_keeps_no_other_from_hearing() -> None:
-    raw, told = RawKeys(), list[int]()
-    raw.subscribe(KEY, lambda change: Election.FromString(b"\xff\xff") and None)
-    raw.subscribe(KEY, lambda change: told.append(change.mod_revision))
-    raw.apply(put(KEY, 5))
-    raw.tell()
-    assert told == [5]
 
 
 def test_a_subscriber_may_leave_while_it_is_told() -> None:

@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.services.contest import UNSEEN, Contest, Held
+from apiserver.services.contest import UNSEEN, Contest, Held, election_of
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.elections import TIMING
-from apiserver.storage.interface import Change
+from apiserver.storage.interface import Change, KeyValue
+from pinnace.api.elections_pb2 import Election
 from tests.clock import FakeClock
 
 Member = Conversation[Any, Any]
@@ -71,6 +72,19 @@ async def test_nobody_stands_against_a_leader_that_the_cache_does_not_show_yet()
     cacher.revision = 6
     await clock.advance(UNSEEN)
     assert contest.may_stand(other, 2), "a cache that stays behind keeps nobody waiting"
+
+
+async def test_records_that_cannot_be_read_end_nothing(contest: Contest, members: list[Member]) -> None:
+    contest.announce(Change(contest.key, b"\xff", 5, 5))
+    assert [member.pending for member in members] == [True] * 3
+    assert election_of(KeyValue(contest.key, b"\xff", 5, 5, 1)) == Election(name="scheduler", token=5), "somebody leads"
+    contest.announce(Change(contest.key, None, 0, 6))
+    contest.join(Member(nothing(), TIMING, FakeClock()))
+    over = contest.before(7)
+    assert over is not None and over.token == 5
+    contest._cacher = cast(Cacher, SimpleNamespace(raw=lambda key: KeyValue(key, b"\xff", 7, 7, 1), revision=7))
+    assert contest.nomination() is None
+    assert contest.may_stand(members[0], 1), "a nomination of nobody holds up nobody"
 
 
 async def test_one_that_leaves_in_the_middle_disturbs_nobody(contest: Contest, members: list[Member]) -> None:

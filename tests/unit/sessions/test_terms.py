@@ -3,12 +3,12 @@
 from itertools import permutations
 
 from apiserver.services import terms
-from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume
+from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.elections_pb2 import Term
-from pinnace.api.resources import terms_prefix
+from pinnace.api.resources import term_key, terms_prefix
 from pinnace.api.times import to_micro_time
 from pinnace.runtime.race import race
 from tests.clock import FakeClock
@@ -75,12 +75,24 @@ async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
 
     await race(write(), committer.run())
     page = await storage.page(terms_prefix("e"))
-    return [Term.FromString(item.value) for item in page.items]
+    return terms_in(page.items)
 
 
 async def test_lost_answers_change_nothing() -> None:
     noted = [term(1), term(1, 1.5, "resigned"), term(2), term(2, 2.5, "fell silent"), term(3)]
     assert await written_down(Forgetful(clock=FakeClock()), *noted) == [noted[1], noted[3], noted[4]]
+
+
+async def test_terms_that_cannot_be_read_keep_no_other_from_being_written_down() -> None:
+    storage = MemoryStorage(clock=FakeClock())
+    for token in (1, 2):
+        await storage.transact([Write(term_key("e", token), b"\xff", 0)])
+    assert await written_down(storage, term(2), term(3)) == [term(2, 3.0, RAN_OUT, presumed=True), term(3)]
+    assert await written_down(storage, term(4)) == [
+        term(2, 3.0, RAN_OUT, presumed=True),
+        term(3, 4.0, RAN_OUT, presumed=True),
+        term(4),
+    ]
 
 
 async def test_the_oldest_are_forgotten() -> None:

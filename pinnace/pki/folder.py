@@ -67,14 +67,16 @@ class Folder:
         return TlsFiles(self._path(self._ca.name, "crt"), self._path(name, "crt"), self._path(name, "key"))
 
     def provide(self, wanted: Iterable[Wanted], now: datetime) -> list[str]:
-        """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays.
-        Raises OSError and, when what is there is none of ours, ValueError."""
+        """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays,
+        and hosts that a certificate of the same subject had. Raises OSError; ValueError when what is there is none of ours."""
         _make(self.path)
         with filelock.locked(self.path / "lock"):
             authority, made = self._authority(now), []
             for each in wanted:
-                if not self._has(each, authority, now):
-                    self._write(each.name, authority.issue(each.subject, now, hosts=each.hosts))
+                found = self._found(each, authority)
+                hosts = list(dict.fromkeys((*each.hosts, *(_hosts(found) if found else ()))))
+                if not found or not self._will_do(found, hosts, each, now):
+                    self._write(each.name, authority.issue(each.subject, now, hosts=hosts))
                     made.append(each.name)
             return made
 
@@ -89,21 +91,24 @@ class Folder:
         self._write(self._ca.name, authority.pair)
         return authority
 
-    def _has(self, wanted: Wanted, authority: Authority, now: datetime) -> bool:
-        """Is a certificate there that will do?"""
-        cert, key = self._path(wanted.name, "crt"), self._path(wanted.name, "key")
-        if not cert.exists() or not key.exists():
-            return False
+    def _found(self, wanted: Wanted, authority: Authority) -> x509.Certificate | None:
+        """The authority's certificate of this subject that is there."""
+        cert = self._path(wanted.name, "crt")
+        if not cert.exists():
+            return None
         try:
             certificate = x509.load_pem_x509_certificate(cert.read_bytes())
         except ValueError as error:
             raise ValueError(f"{cert} is no certificate in PEM: {error}") from None
+        return certificate if authority.signed(certificate) and Subject.of(certificate) == wanted.subject else None
+
+    def _will_do(self, found: x509.Certificate, hosts: Sequence[str], wanted: Wanted, now: datetime) -> bool:
+        key = self._path(wanted.name, "key")
         return (
-            authority.signed(certificate)
-            and _belongs(key.read_bytes(), certificate)
-            and certificate.not_valid_after_utc - RENEW_BEFORE > now
-            and Subject.of(certificate) == wanted.subject
-            and set(_hosts(certificate)) >= set(wanted.hosts)
+            key.exists()
+            and _belongs(key.read_bytes(), found)
+            and found.not_valid_after_utc - RENEW_BEFORE > now
+            and set(_hosts(found)) == set(hosts)
         )
 
     def _write(self, name: str, pair: Pair) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 
 import pytest
+from cryptography import x509
 
 from pinnace.pki import Subject
 from pinnace.pki.authority import Authority
@@ -59,6 +60,18 @@ def test_what_is_about_others_is_made_anew(tmp_path: Path, other: Wanted) -> Non
     folder = Folder(tmp_path)
     folder.provide([SERVER], NOW)
     assert folder.provide([other], NOW) == [APISERVER]
+
+
+def test_one_that_is_made_anew_is_found_where_the_old_one_was(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.provide([Wanted(APISERVER, SERVER.subject, ("localhost", "10.0.0.1", "api.example"))], NOW)
+    later = NOW + timedelta(days=340)
+    assert folder.provide([SERVER], later) == [APISERVER]
+    names = x509.load_pem_x509_certificate((tmp_path / "apiserver.crt").read_bytes()).extensions
+    found = names.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert set(found.get_values_for_type(x509.DNSName)) == {"localhost", "api.example"}
+    assert {str(each) for each in found.get_values_for_type(x509.IPAddress)} == {"127.0.0.1", "10.0.0.1"}
+    assert folder.provide([SERVER], later) == []
 
 
 def test_a_new_authority_signs_everything_anew(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, O
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.quantities import keep_spelling
 from apiserver.registry.strategy import Strategy
+from apiserver.registry.warnings import warn
 from apiserver.storage.interface import StorageError
 from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import DeleteOptions
@@ -210,6 +211,7 @@ class Store(Generic[T]):
         if violations := self.strategy.validate(obj):
             raise Rejected(errors.invalid(self.resource, obj.metadata.name or obj.metadata.generateName, violations))
         self._admission.validate(by, Operation.CREATE, self.resource, obj, None)
+        warn(self.strategy.warnings(obj))
 
     def _default(self, obj: T, by: Request) -> None:
         """May be done again, after somebody has changed the object. Raises Rejected."""
@@ -356,6 +358,8 @@ class Store(Generic[T]):
             return Sign.REMOVE
         if operation is Operation.UPDATE and getattr(new, "spec", None) != getattr(old, "spec", None):
             new.metadata.generation = old.metadata.generation + 1
+            before = set(self.strategy.warnings(old))
+            warn(each for each in self.strategy.warnings(new) if each not in before)
         return Put(new)
 
     def _deletion(self, request: DeleteRequest, by: Request, emptied: bool) -> Mutation[T] | Refusal:

@@ -52,6 +52,10 @@ class Strategy(Generic[T]):
     def check_change(self, new: T, old: T, out: list[Violation]) -> None:
         """What of the change is not allowed, whatever there is in the new object."""
 
+    def warnings(self, obj: T) -> Iterable[str]:
+        """What of a valid spec that is new does not do what it seems to."""
+        return ()
+
     def prepare_create(self, obj: T) -> None:
         """Sets defaults and drops what a client may not set (status)."""
         self.set_defaults(obj)

@@ -1,5 +1,5 @@
-"""Methods as gRPC handlers: the caller becomes a User, a refusal the call's status; its details go in the trailers, and so does
-the id of the call."""
+"""Methods as gRPC handlers: the caller becomes a User, a refusal the call's status; its details go in the trailers, and so do
+the id of the call, and warnings."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,10 +13,11 @@ import grpc.aio
 from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
 from apiserver.registry import fencing
 from apiserver.registry.errors import Rejected
+from apiserver.registry.warnings import gathering
 from apiserver.services.methods import Method
 from apiserver.services.requests import RequestIds
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
-from pinnace.api.wellknown import REQUEST_ID_KEY
+from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -91,7 +92,12 @@ def _unary(method: Method, who: Who, ids: RequestIds) -> Any:
         try:
             made = Call(context, who(context))
             fencing.enter(context.invocation_metadata() or ())
-            return await method.call(request, made)
+            with gathering() as warnings:
+                answer = await method.call(request, made)
+            if warnings:
+                told = [(WARNING_KEY, warning.encode()) for warning in warnings]
+                context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *told))
+            return answer
         except Rejected as rejected:
             _let_go(rejected)
             await _abort(context, rejected.refusal)

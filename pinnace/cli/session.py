@@ -14,7 +14,7 @@ from pinnace.cli.errors import explain, tell_hint, tell_lines
 from pinnace.cli.outcomes import Report, Reported, first, worst
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import note, progress
+from pinnace.cli.terminal.console import note, progress, warning_once
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -108,7 +108,8 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
     config = configuration(settings)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
-    connection = Connection(config.endpoints, tls=config.tls, metadata=tracing.metadata(os.environ))
+    metadata = tracing.metadata(os.environ)
+    connection = Connection(config.endpoints, tls=config.tls, metadata=metadata, on_warning=warning_once())
     began = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))
     session = Session(settings, config, Client(connection), limit)

@@ -15,7 +15,7 @@ Otherwise a lost answer is `OutcomeUnknown`. To tell the two apart, a call is on
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,7 +26,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from pinnace.api import fences
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.wellknown import REQUEST_ID_KEY
+from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
 from pinnace.client.diagnosis import Diagnosis
 from pinnace.client.errors import (
     ApiError,
@@ -66,16 +66,19 @@ class Connection:
         tls: TlsFiles | None = None,
         rng: random.Random | None = None,
         metadata: Sequence[tuple[str, str]] | None = None,
+        on_warning: Callable[[str], None] | None = None,
     ) -> None:
         """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `tls`: by which
-        both sides know each other; without, neither knows who the other is. `metadata`: what goes with each unary call. Raises
-        OSError when the files of `tls` cannot be used."""
+        both sides know each other; without, neither knows who the other is. `metadata`: what goes with each unary call.
+        `on_warning` is told what of a request that was taken does not do what it seems to. Raises OSError when the files of
+        `tls` cannot be used."""
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
         self._rng = rng or chance.generator()
         self._tls = Renewed(tls) if tls is not None else None
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._metadata = metadata
+        self._on_warning = on_warning
         self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
@@ -235,10 +238,17 @@ class Connection:
             raise _lost(failure, retry) from None
         if answer is None:
             raise unreadable(method, peer.endpoint)
-        if log.isEnabledFor(logging.DEBUG):
-            trailers = dict(await sent.trailing_metadata())
-            log.debug("%s at %s: OK, request %s", method, peer.endpoint, trailers.get(REQUEST_ID_KEY, "unknown"))
+        if self._on_warning or log.isEnabledFor(logging.DEBUG):
+            self._read_trailers(method, peer, await sent.trailing_metadata())
         return answer
+
+    def _read_trailers(self, method: str, peer: Peer, trailers: Iterable[tuple[str, str | bytes]]) -> None:
+        """Those of a call that was answered."""
+        for key, value in trailers:
+            if key == REQUEST_ID_KEY:
+                log.debug("%s at %s: OK, request %s", method, peer.endpoint, value)
+            elif key == WARNING_KEY and self._on_warning and isinstance(value, bytes):
+                self._on_warning(value.decode(errors="replace"))
 
 
 async def _introduced(send: Callable[[], Awaitable[R]]) -> R:

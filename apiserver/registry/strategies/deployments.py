@@ -3,10 +3,17 @@
 Source: pkg/apis/apps/validation of Kubernetes 1.36.
 """
 
+from collections.abc import Iterable
+
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.numbers import WHOLE, is_nothing, not_negative, validate_bound
-from apiserver.registry.validation.pod_templates import validate_parts, validate_replicated, validate_selector_update
+from apiserver.registry.validation.pod_templates import (
+    template_warnings,
+    validate_parts,
+    validate_replicated,
+    validate_selector_update,
+)
 from apiserver.registry.validation.violations import forbidden, invalid, unsupported
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentSpec, RollingUpdateDeployment
 from pinnace.api.intstr_v1_pb2 import IntOrString
@@ -46,6 +53,9 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
         if spec.HasField("progressDeadlineSeconds") and spec.progressDeadlineSeconds <= spec.minReadySeconds:
             detail = "must be greater than minReadySeconds"
             out.append(invalid("spec.progressDeadlineSeconds", spec.progressDeadlineSeconds, detail))
+
+    def warnings(self, obj: Deployment) -> Iterable[str]:
+        return template_warnings(obj.spec.template)
 
     def check_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)

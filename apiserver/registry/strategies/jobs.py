@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.numbers import not_negative
-from apiserver.registry.validation.pod_templates import validate_selection, validate_selector_update, validate_template
+from apiserver.registry.validation.pod_templates import (
+    template_warnings,
+    validate_selection,
+    validate_selector_update,
+    validate_template,
+)
 from apiserver.registry.validation.violations import IMMUTABLE, MAX_SHOWN, forbidden, invalid, required, unsupported
 from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job, JobSpec
@@ -78,6 +83,9 @@ class JobStrategy(StatusStrategy[Job]):
         _validate_hostnames(obj, out)
         if not obj.spec.manualSelector:
             _validate_generated(obj, out)
+
+    def warnings(self, obj: Job) -> Iterable[str]:
+        return template_warnings(obj.spec.template)
 
     def check_change(self, new: Job, old: Job, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)

@@ -4,12 +4,15 @@ What a pod says of the leader that bound it is the binding's to write (apiserver
 goes by it. In what a client sends it is passed over, not refused: it may well be a copy of a pod that was bound.
 """
 
+from collections.abc import Iterable
+
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.templates import Templates
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.pod_status import validate_pod_status, validate_pod_status_update
 from apiserver.registry.validation.pod_update import validate_spec_update
+from apiserver.registry.validation.pod_warnings import spec_warnings
 from apiserver.registry.validation.pods import validate_new_spec, validate_spec
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.qos import qos_class
@@ -28,6 +31,7 @@ class PodStrategy(StatusStrategy[Pod]):
         self._tolerations = tolerations or DefaultTolerations()
         self._completed = Templates(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
         self._judged = Templates(validate_new_spec, lambda violations: not violations)
+        self._warned = Templates(lambda spec: tuple(spec_warnings(spec, "spec")), lambda warnings: not warnings)
 
     def set_defaults(self, obj: Pod) -> None:
         set_defaults(obj.spec)
@@ -74,6 +78,9 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def check_status_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
         validate_pod_status_update(new, old, out)
+
+    def warnings(self, obj: Pod) -> Iterable[str]:
+        return self._warned(obj.spec)
 
     def _complete(self, spec: PodSpec) -> bytes:
         """A new pod of this spec: with all defaults, and the status that it is born with. Encoded: a message

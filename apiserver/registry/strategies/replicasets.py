@@ -3,9 +3,16 @@
 Source: pkg/apis/apps/validation of Kubernetes 1.36.
 """
 
+from collections.abc import Iterable
+
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
 from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.pod_templates import validate_parts, validate_replicated, validate_selector_update
+from apiserver.registry.validation.pod_templates import (
+    template_warnings,
+    validate_parts,
+    validate_replicated,
+    validate_selector_update,
+)
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.status import Violation
 
@@ -19,6 +26,9 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
 
     def check(self, obj: ReplicaSet, out: list[Violation]) -> None:
         validate_replicated(obj.spec, out)
+
+    def warnings(self, obj: ReplicaSet) -> Iterable[str]:
+        return template_warnings(obj.spec.template)
 
     def check_change(self, new: ReplicaSet, old: ReplicaSet, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)

@@ -3,8 +3,11 @@
 Source: pkg/apis/core/validation and pkg/apis/apps/validation of Kubernetes 1.36.
 """
 
+from collections.abc import Iterable
+
 from apiserver.registry.validation.labels import validate_annotations, validate_labels, validate_selector
 from apiserver.registry.validation.numbers import not_negative
+from apiserver.registry.validation.pod_warnings import spec_warnings
 from apiserver.registry.validation.pods import validate_spec
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required, unsupported
 from pinnace.api.apps_v1_pb2 import DeploymentSpec, DeploymentStatus, ReplicaSetSpec, ReplicaSetStatus
@@ -27,6 +30,11 @@ def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
     out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in found)
     if template.spec.ephemeralContainers:
         out.append(forbidden(f"{_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
+
+
+def template_warnings(template: PodTemplateSpec) -> Iterable[str]:
+    """What of it does not do what it seems to."""
+    return spec_warnings(template.spec, f"{_PATH}.spec")
 
 
 def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None:

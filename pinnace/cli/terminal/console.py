@@ -27,6 +27,18 @@ def note(text: str) -> None:
     err(f"note: {text}")
 
 
+def warning_once() -> Callable[[str], None]:
+    """Prints what does not do what it seems to; what it has printed already, it does not print again."""
+    told = set[str]()
+
+    def warn(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            err(f"warning: {text}")
+
+    return warn
+
+
 def is_live() -> bool:
     """May what was printed be drawn over?"""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

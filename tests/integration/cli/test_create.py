@@ -30,6 +30,15 @@ async def test_manifests_are_created_once(pinnace: Commands) -> None:
     assert [line.partition(": ")[0] for line in again.errors] == ["stdin:7", "stdin:16", "stdin:2", "hint"]
 
 
+async def test_what_does_not_do_what_it_seems_to_is_told_once(pinnace: Commands) -> None:
+    spec = "{containers: [{name: c, image: i, resources: {requests: {memory: 1m}}}]}"
+    odd = f"{{apiVersion: v1, kind: Pod, metadata: {{name: %s}}, spec: {spec}}}"
+    done = await pinnace("create", "-f", "-", stdin=f"{odd % 'x'}\n---\n{odd % 'y'}")
+    assert (done.code, done.lines) == (0, ["pod/x created", "pod/y created"])
+    warning = 'spec.containers[0].resources.requests[memory]: "1m" is in thousandths of a byte; did you mean "1M"?'
+    assert done.errors == [f"warning: {warning}"]
+
+
 async def test_a_name_is_made_up_each_time(pinnace: Commands) -> None:
     names = {(await pinnace("create", "-f", "-", "-o", "name", stdin=JOB)).out for _ in range(2)}
     assert len(names) == 2

@@ -1,0 +1,114 @@
+"""What is allowed in a pod, and does not do what it seems to.
+
+Source: pkg/api/pod/warnings.go of Kubernetes 1.36, but for ConfigMaps and Secrets, which are not here.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from pinnace.api.core_v1_pb2 import (
+    Container,
+    EnvFromSource,
+    EnvVarSource,
+    NodeAffinity,
+    PodSpec,
+    ResourceRequirements,
+    Volume,
+    VolumeProjection,
+    VolumeSource,
+)
+from pinnace.api.wellknown import OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
+
+_DEPRECATED = {
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    OLD_ZONE_LABEL: ZONE_LABEL,
+    OLD_REGION_LABEL: REGION_LABEL,
+}
+_BYTES = ("memory", "ephemeral-storage")
+_ABSENT = {"configMap": "ConfigMaps", "secret": "Secrets"}
+
+
+def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
+    """`path`: of the spec in its object."""
+    for index, container in enumerate(spec.initContainers):
+        yield from _of_container(container, f"{path}.initContainers[{index}]")
+    for index, container in enumerate(spec.containers):
+        yield from _of_container(container, f"{path}.containers[{index}]")
+    for index, volume in enumerate(spec.volumes):
+        yield from _of_volume(volume, f"{path}.volumes[{index}]")
+    for key in spec.nodeSelector:
+        yield from _of_label(key, f"{path}.nodeSelector[{key}]")
+    for index, constraint in enumerate(spec.topologySpreadConstraints):
+        yield from _of_label(constraint.topologyKey, f"{path}.topologySpreadConstraints[{index}].topologyKey")
+    if spec.affinity.HasField("nodeAffinity"):
+        yield from _of_affinity(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
+
+
+def _of_container(container: Container, path: str) -> Iterator[str]:
+    seen = set()
+    for index, variable in enumerate(container.env):
+        if variable.name in seen:
+            yield f'{path}.env[{index}]: hides the previous definition of "{variable.name}"'
+        seen.add(variable.name)
+        if variable.HasField("valueFrom"):
+            yield from _of_source(variable.valueFrom, f"{path}.env[{index}].valueFrom")
+    for index, source in enumerate(container.envFrom):
+        yield from _of_source(source, f"{path}.envFrom[{index}]")
+    if container.HasField("resources"):
+        yield from _of_resources(container.resources, f"{path}.resources")
+
+
+def _of_source(source: EnvVarSource | EnvFromSource, path: str) -> Iterator[str]:
+    for field, reference in source.ListFields():
+        kind = field.name.removesuffix("KeyRef").removesuffix("Ref")
+        if kind in _ABSENT and not reference.optional:
+            yield _absent(f"{path}.{field.name}", kind)
+
+
+def _of_volume(volume: Volume, path: str) -> Iterator[str]:
+    source = volume.volumeSource
+    yield from _of_parts(source, path)
+    if source.HasField("projected"):
+        for index, projection in enumerate(source.projected.sources):
+            yield from _of_parts(projection, f"{path}.projected.sources[{index}]")
+
+
+def _of_parts(source: VolumeSource | VolumeProjection, path: str) -> Iterator[str]:
+    for field, part in source.ListFields():
+        if field.name in _ABSENT and not part.optional:
+            yield _absent(f"{path}.{field.name}", field.name)
+
+
+def _absent(path: str, kind: str) -> str:
+    return (
+        f"{path}: pinnace has no {_ABSENT[kind]}: with fake containers the pod runs all the same, with processes it is refused"
+    )
+
+
+def _of_resources(resources: ResourceRequirements, path: str) -> Iterator[str]:
+    for part, quantities in (("limits", resources.limits), ("requests", resources.requests)):
+        for resource in _BYTES:
+            if resource in quantities and (told := quantities[resource].string).endswith("m"):
+                yield f'{path}.{part}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
+
+
+def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms
+    preferred = affinity.preferredDuringSchedulingIgnoredDuringExecution
+    terms = chain(
+        ((f"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{i}]", term) for i, term in enumerate(required)),
+        (
+            (f"preferredDuringSchedulingIgnoredDuringExecution[{i}].preference", each.preference)
+            for i, each in enumerate(preferred)
+        ),
+    )
+    for where, term in terms:
+        for index, requirement in enumerate(term.matchExpressions):
+            yield from _of_label(requirement.key, f"{path}.{where}.matchExpressions[{index}].key")
+
+
+def _of_label(key: str, path: str) -> Iterator[str]:
+    if key in _DEPRECATED:
+        yield f'{path}: "{key}" is deprecated; use "{_DEPRECATED[key]}"'

@@ -1,0 +1,151 @@
+"""What is taken and does not do what it seems to: told to whoever asked for it."""
+
+import asyncio
+
+import pytest
+from google.protobuf.json_format import ParseDict
+
+from apiserver.registry.validation.pod_warnings import spec_warnings
+from apiserver.registry.warnings import MAX_WARNINGS, gathering, warn
+from apiserver.server import ApiServer
+from apiserver.storage.memory import MemoryStorage
+from pinnace.api.core_v1_pb2 import PodSpec
+from pinnace.api.resources import DEPLOYMENTS, PODS
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from tests.builders import make_pod
+from tests.workloads import make_deployment
+
+ABSENT = "with fake containers the pod runs all the same, with processes it is refused"
+CONFIG_MAPS, SECRETS = f"pinnace has no ConfigMaps: {ABSENT}", f"pinnace has no Secrets: {ABSENT}"
+NODE_AFFINITY = "spec.affinity.nodeAffinity"
+
+
+def container(**fields: object) -> dict[str, object]:
+    return {"containers": [{"name": "c", "image": "i", **fields}]}
+
+
+def selector(key: str) -> dict[str, object]:
+    return {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "warnings"),
+    [
+        (container(env=[{"name": "A", "value": "b"}], resources={"requests": {"memory": {"string": "1Mi"}}}), []),
+        (
+            container(env=[{"name": "A"}, {"name": "B"}, {"name": "A"}]),
+            ['spec.containers[0].env[2]: hides the previous definition of "A"'],
+        ),
+        (
+            container(
+                env=[
+                    {"name": "A", "valueFrom": {"secretKeyRef": {"key": "k"}}},
+                    {"name": "B", "valueFrom": {"configMapKeyRef": {"key": "k", "optional": True}}},
+                    {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                ],
+                envFrom=[{"configMapRef": {}}, {"secretRef": {"optional": True}}],
+            ),
+            [
+                f"spec.containers[0].env[0].valueFrom.secretKeyRef: {SECRETS}",
+                f"spec.containers[0].envFrom[0].configMapRef: {CONFIG_MAPS}",
+            ],
+        ),
+        (
+            {"initContainers": [{"name": "i", "envFrom": [{"secretRef": {}}]}]},
+            [f"spec.initContainers[0].envFrom[0].secretRef: {SECRETS}"],
+        ),
+        (
+            {
+                "volumes": [
+                    {"name": "a", "volumeSource": {"emptyDir": {}}},
+                    {"name": "b", "volumeSource": {"secret": {}}},
+                    {"name": "c", "volumeSource": {"projected": {"sources": [{"downwardAPI": {}}, {"configMap": {}}]}}},
+                ]
+            },
+            [
+                f"spec.volumes[1].secret: {SECRETS}",
+                f"spec.volumes[2].projected.sources[1].configMap: {CONFIG_MAPS}",
+            ],
+        ),
+        (
+            container(resources={"limits": {"memory": {"string": "128m"}, "cpu": {"string": "100m"}}}),
+            ['spec.containers[0].resources.limits[memory]: "128m" is in thousandths of a byte; did you mean "128M"?'],
+        ),
+        (
+            {
+                "nodeSelector": {"beta.kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"},
+                "topologySpreadConstraints": [{"topologyKey": "failure-domain.beta.kubernetes.io/zone"}],
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [selector("a"), selector("beta.kubernetes.io/arch")]
+                        },
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {"weight": 1, "preference": selector("beta.kubernetes.io/instance-type")}
+                        ],
+                    }
+                },
+            },
+            [
+                'spec.nodeSelector[beta.kubernetes.io/os]: "beta.kubernetes.io/os" is deprecated; use "kubernetes.io/os"',
+                "spec.topologySpreadConstraints[0].topologyKey: "
+                '"failure-domain.beta.kubernetes.io/zone" is deprecated; use "topology.kubernetes.io/zone"',
+                f"{NODE_AFFINITY}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[1].matchExpressions[0].key: "
+                '"beta.kubernetes.io/arch" is deprecated; use "kubernetes.io/arch"',
+                f"{NODE_AFFINITY}.preferredDuringSchedulingIgnoredDuringExecution[0].preference.matchExpressions[0].key: "
+                '"beta.kubernetes.io/instance-type" is deprecated; use "node.kubernetes.io/instance-type"',
+            ],
+        ),
+    ],
+)
+def test_what_a_pod_is_warned_of(spec: dict[str, object], warnings: list[str]) -> None:
+    assert list(spec_warnings(ParseDict(spec, PodSpec()), "spec")) == warnings
+
+
+def test_of_many_that_are_alike_one_is_told_and_of_many_the_first() -> None:
+    with gathering() as gathered:
+        for _ in range(1000):
+            warn(["alike"])
+        warn(map(str, range(1000)))
+    assert list(gathered) == ["alike", *map(str, range(MAX_WARNINGS - 1))]
+    warn(["to nobody"])
+
+
+async def test_who_asks_is_told_what_is_new() -> None:
+    server = ApiServer(MemoryStorage())
+    at = await server.start("127.0.0.1:0")
+    running = asyncio.ensure_future(server.run())
+    told = list[str]()
+    connection = Connection([at], on_warning=told.append)
+    client = Client(connection)
+    try:
+        pod = make_pod("a").new()
+        pod.spec.containers.add(name="c", image="app:1").env.add(name="A")
+        await client.of(PODS).create(pod)
+        assert told == []
+        pod.spec.containers[0].env.add(name="A")
+        pod.metadata.name = "b"
+        await client.of(PODS).create_batch([pod])
+        assert told == ['spec.containers[0].env[1]: hides the previous definition of "A"']
+        told.clear()
+
+        deployment = make_deployment("web")
+        deployment.metadata.resourceVersion = ""
+        deployment.spec.template.spec.nodeSelector["beta.kubernetes.io/os"] = "linux"
+        await client.of(DEPLOYMENTS).create(deployment, dry_run=True)
+        assert len(told) == 1 and told[0].startswith("spec.template.spec.nodeSelector[")
+        deployment = await client.of(DEPLOYMENTS).create(deployment)
+        told.clear()
+        deployment.spec.replicas += 1
+        deployment = await client.of(DEPLOYMENTS).update(deployment)
+        assert told == [], "it was told when the template was new"
+        deployment.spec.template.spec.containers[0].env.add(name="A")
+        deployment.spec.template.spec.containers[0].env.add(name="A")
+        await client.of(DEPLOYMENTS).update(deployment)
+        assert told == ['spec.template.spec.containers[0].env[1]: hides the previous definition of "A"']
+    finally:
+        await connection.close()
+        await server.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -174,15 +174,15 @@ def _rule(raw: Any, path: str) -> Sequence[Concern]:
             and _matches(resource.group, groups)
             and _matches(resource.api_version.rpartition("/")[2], versions)
             and scope in ("*", "Namespaced" if resource.namespaced else "Cluster")
-            for operation in _concerned(operations, subresource, plural)
+            for operation in _concerned(operations, subresource)
         ]
     return found
 
 
-def _concerned(operations: Sequence[str], subresource: str, plural: str) -> Sequence[Operation]:
-    """`pods/*` means the subresources alone, `*/*` the objects, too."""
+def _concerned(operations: Sequence[str], subresource: str) -> Sequence[Operation]:
+    """`pods` means the objects alone, `pods/status` one subresource alone, `pods/*` the objects with all of them."""
     found: list[Operation] = []
-    if not subresource or (plural, subresource) == ("*", "*"):
+    if subresource in ("", "*"):
         found += [operation for name, operation in _WHOLE if _matches(name, operations)]
     if subresource and _matches("UPDATE", operations):
         found.append(Operation.UPDATE_STATUS)

@@ -62,7 +62,9 @@ def test_several_documents_are_asked_in_their_order() -> None:
 def test_rules() -> None:
     assert concerned(operations=["UPDATE", "DELETE"]) == {("UPDATE", "pods"), ("DELETE", "pods")}
     assert concerned(operations=["*"], resources=["pods/status"]) == {("UPDATE_STATUS", "pods")}
-    assert concerned(operations=["*"], resources=["pods/*"]) == {("UPDATE_STATUS", "pods")}
+    assert concerned(operations=["*"], resources=["pods/*"]) == {(each.name, "pods") for each in Operation}, "the pods, too"
+    assert concerned(resources=["pods/*"]) == concerned(resources=["pods"])
+    assert concerned(operations=["*"], resources=["*/status"], scope="Cluster") >= {("UPDATE_STATUS", NODES.plural)}
     assert ("CREATE", LEASES.plural) not in concerned(resources=["*"])
     assert ("CREATE", LEASES.plural) in concerned(resources=["*"], apiGroups=["*"])
     assert concerned(resources=["*"], apiGroups=["*"], apiVersions=["v2"]) == set()

@@ -122,12 +122,15 @@ def _finalizers(resource: Resource[Any], present: Iterable[str], options: Delete
 
 
 def _grace(obj: Object, options: DeleteOptions) -> int:
-    """Seconds that the object may take to end, MAX_GRACE at most. Only a pod that a kubelet may be running needs any."""
+    """Seconds that the object may take to end, MAX_GRACE at most. Only a pod that a kubelet may be running needs any; who
+    deletes it again and does not say how many leaves those that it has."""
     if not isinstance(obj, Pod) or not obj.spec.nodeName or ended(obj):
         return 0
     if options.HasField("gracePeriodSeconds"):
         grace = options.gracePeriodSeconds
         return min(grace if grace >= 0 else NEGATIVE_GRACE, MAX_GRACE)
+    if obj.metadata.HasField("deletionGracePeriodSeconds"):
+        return obj.metadata.deletionGracePeriodSeconds
     if obj.spec.HasField("terminationGracePeriodSeconds"):
         return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
     return defaults.GRACE_SECONDS

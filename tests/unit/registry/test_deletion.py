@@ -57,6 +57,17 @@ def test_grace_defaults_to_thirty_seconds_and_only_shrinks() -> None:
     assert isinstance(shorter, Put) and shorter.obj.metadata.deletionGracePeriodSeconds == 1
 
 
+def test_who_does_not_say_a_grace_leaves_the_one_that_was_given() -> None:
+    """A controller that deletes the pod as well does not end it earlier than its user wanted, nor later."""
+    for given in (600, 5):
+        first = step(make_pod("a").node("n").phase("Running"), DeleteOptions(gracePeriodSeconds=given))
+        assert isinstance(first, Put)
+        assert delete_step(PODS, "a", DeleteOptions(), Version(first.obj, 8, b""), NOW + 1) is Sign.KEEP
+        orphaning = DeleteOptions(propagationPolicy="Orphan")
+        again = delete_step(PODS, "a", orphaning, Version(first.obj, 8, b""), NOW + 1)
+        assert isinstance(again, Put) and again.obj.metadata.deletionGracePeriodSeconds == given
+
+
 @pytest.mark.parametrize("grace", [29, 5, 1])
 def test_a_shorter_grace_counts_from_the_first_delete(grace: int) -> None:
     """It ends earlier, not later; what is to be over already is in the past, as in Kubernetes."""

@@ -190,12 +190,16 @@ class Rbac:
 
 
 def _extent_of(grants: Iterable[Grant], action: Action) -> Extent:
-    extent = Extent()
+    """What is created has no name yet: a rule with names allows that of nothing, but of a subresource of what they name.
+
+    Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
+    """
+    extent, nameless = Extent(), action.verb == "create" and "/" not in action.resource
     for rules, reason in grants:
         for rule in rules:
             if not _allows(rule, action):
                 continue
-            for name in rule.resourceNames:
+            for name in () if nameless else rule.resourceNames:
                 extent.names.setdefault(name, reason)
             if not rule.resourceNames:
                 extent.everything = extent.everything or reason

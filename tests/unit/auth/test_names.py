@@ -1,4 +1,4 @@
-"""Who has a right to one object by its name may list and watch that one, and nothing else."""
+"""Who has a right to one object by its name may list and watch that one, and nothing else; and may not create it."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import pytest
 from apiserver.assembly import Assembly
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from pinnace.api.selectors import MAX_LENGTH
+from tests.builders import make_pod
 from tests.unit.auth.matrix import OTHER, OTHER_NODE, OWN, OWN_NODE, PEOPLE, may, serving
 from tests.unit.registry.test_creating import asked, call
 
@@ -63,6 +64,21 @@ async def test_a_list_that_is_narrowed_to_one_name_is_of_that(selector: str, exp
             assert not await asks(assembly, "Pods/List", selector, namespace)
         assert not await asks(assembly, "Tables/List", selector, OWN, resource="services")
         assert not await asks(assembly, "Pods/DeleteCollection", selector, OWN), "as in Kubernetes"
+
+
+async def test_who_has_a_right_to_a_name_may_not_create_what_is_called_so() -> None:
+    rule = PolicyRule(verbs=["*"], apiGroups=[""], resources=["pods"], resourceNames=["new"])
+    async with serving() as assembly:
+        role, binding = Role(rules=[rule]), RoleBinding()
+        role.metadata.namespace = binding.metadata.namespace = OWN
+        await give(assembly, role, binding)
+        pod = make_pod("new", namespace=OWN).req(cpu="1").new()
+        for method, batch in (("Pods/Create", False), ("Pods/CreateBatch", True)):
+            request = asked(assembly, method, pod, batch=batch)
+            assert not await may(assembly.methods[f"/pinnace.v1.{method}"], NEMO, request), method
+        await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", pod))
+        update = assembly.methods["/pinnace.v1.Pods/Update"]
+        assert await may(update, NEMO, asked(assembly, "Pods/Update", pod))
 
 
 async def test_of_what_is_in_no_namespace_too() -> None:

@@ -161,6 +161,14 @@ def test_resource_names_confine(world: World) -> None:
     assert not world.may(GET_PODS, Target("prod", "web"))
 
 
+def test_resource_names_allow_no_create_but_of_what_belongs_to_something_named(world: World) -> None:
+    world.cluster_role("one", rule("create", "pods pods/eviction", names=["web"]))
+    world.bind("ClusterRole", "one", "dev")
+    assert not world.may(Action("create", "pods"), A_POD)
+    assert world.may(Action("create", "pods/eviction"), A_POD)
+    assert not world.may(Action("create", "pods/eviction"), Target("dev", "db"))
+
+
 def test_an_aggregated_role_has_the_rules_of_all_that_it_selects(world: World) -> None:
     both = world.cluster_role("both")
     both.aggregationRule.clusterRoleSelectors.add().matchLabels["to"] = "both"

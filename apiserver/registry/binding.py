@@ -54,6 +54,8 @@ def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, now: float)
         old = version.obj
         if metadata.uid and metadata.uid != old.metadata.uid:
             raise Rejected(errors.uid_mismatch(PODS, name, metadata.uid, old.metadata.uid))
+        if metadata.resourceVersion and metadata.resourceVersion != str(version.revision):
+            raise Rejected(errors.stale(PODS, name, metadata.resourceVersion, version.revision))
         if old.spec.nodeName:
             raise Rejected(_conflict("AlreadyBound", f'pod "{name}" is already assigned to node "{old.spec.nodeName}"'))
         if old.metadata.HasField("deletionTimestamp"):

@@ -15,8 +15,9 @@ NOW = 1_700_000_000.0
 FENCE = Fence(election="scheduler", token=42)
 
 
-def binding(name: str = "a", node: str = "n1", uid: str = "", kind: str = "Node") -> Binding:
-    return Binding(metadata=ObjectMeta(namespace="default", name=name, uid=uid), target=ObjectReference(kind=kind, name=node))
+def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "", kind: str = "Node") -> Binding:
+    metadata = ObjectMeta(namespace="default", name=name, uid=uid, resourceVersion=version)
+    return Binding(metadata=metadata, target=ObjectReference(kind=kind, name=node))
 
 
 def mutation(item: Binding, fence: Fence | None = FENCE) -> Mutation[Pod]:
@@ -46,6 +47,11 @@ def test_the_fence_is_compared_and_left_on_the_pod() -> None:
     assert bound(make_pod("a").build(), binding()).metadata.annotations[FENCE_ANNOTATION] == "scheduler/42"
 
 
+def test_the_very_version_that_is_named_is_bound() -> None:
+    result = bound(make_pod("a").uid("u").build(), binding(uid="u", version="5"))
+    assert result.spec.nodeName == "n1" and not result.metadata.resourceVersion
+
+
 def test_by_hand_there_is_no_fence() -> None:
     assert mutation(binding(), None).guards == ()
     assert FENCE_ANNOTATION not in bound(make_pod("a").build(), binding(), None).metadata.annotations
@@ -57,6 +63,7 @@ def test_by_hand_there_is_no_fence() -> None:
         (make_pod("a").node("n1").build(), binding(), "AlreadyBound"),
         (make_pod("a").node("n2").build(), binding(), "AlreadyBound"),
         (make_pod("a").uid("new").build(), binding(uid="old"), "UIDMismatch"),
+        (make_pod("a").build(), binding(version="4"), "Conflict"),
         (make_pod("a").terminating().build(), binding(), "Deleting"),
         (make_pod("a").gate("example.com/hold").build(), binding(), "Gated"),
     ],

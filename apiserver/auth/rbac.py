@@ -3,8 +3,8 @@
 What a user may do with one action, everywhere and in a namespace, is worked out once, for all names, and remembered until a
 ClusterRole changes, or a role or binding there: a call costs a look into a table, whatever goes on in other namespaces.
 
-A ClusterRole with an aggregationRule has, beside its own, the rules of all that it selects, without a controller that copies
-them.
+A ClusterRole with an aggregationRule has, beside its own, the rules of all that it selects, and what these gather likewise,
+without a controller that copies them.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
@@ -12,7 +12,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import compress, count
 from typing import Any, NamedTuple
 
 from apiserver.auth.attributes import DENIED, Action, Target, Verdict
@@ -135,13 +135,14 @@ class Rbac:
     def _with_aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
         if not role.HasField("aggregationRule"):
             return role.rules
-        selectors = [from_message(each) for each in role.aggregationRule.clusterRoleSelectors]
-        others = (
-            each
-            for each in _all(CLUSTER_ROLES, self._cluster_roles)
-            if not each.HasField("aggregationRule") and any(selector.matches(each.metadata.labels) for selector in selectors)
-        )
-        return [*role.rules, *(rule for each in others for rule in each.rules)]
+        gathered, others = [role], [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each is not role]
+        for gathering in gathered:  # which grows meanwhile
+            selectors = [from_message(each) for each in gathering.aggregationRule.clusterRoleSelectors]
+            if selectors:
+                chosen = [any(selector.matches(each.metadata.labels) for selector in selectors) for each in others]
+                gathered += compress(others, chosen)
+                others = [each for each, is_chosen in zip(others, chosen, strict=True) if not is_chosen]
+        return [rule for each in gathered for rule in each.rules]
 
     def _extent(self, user: User, action: Action, namespace: str) -> Extent:
         scope = self._scope(namespace)

@@ -179,6 +179,19 @@ def test_an_aggregated_role_has_the_rules_of_all_that_it_selects(world: World) -
     assert world.may(Action("get", "nodes"), Target())
 
 
+def test_an_aggregated_role_has_what_those_that_it_selects_have_gathered(world: World) -> None:
+    """Also when they select each other."""
+    for name, source in (("outer", "middle"), ("middle", "inner"), ("inner", "outer")):
+        world.cluster_role(name, rule(resources=f"of-{name}"), labels={"is": name}).aggregationRule.clusterRoleSelectors.add(
+            matchLabels={"is": source}
+        )
+    world.cluster_role("pods", rule(), labels={"is": "inner"})
+    world.bind("ClusterRole", "outer")
+    for resource in ("pods", "of-outer", "of-middle", "of-inner"):
+        assert world.may(Action("get", resource), A_POD), resource
+    assert not world.may(Action("get", "nodes"), Target())
+
+
 def test_what_is_taken_away_counts_no_longer(world: World) -> None:
     world.cluster_role("reader", rule())
     binding = world.bind("ClusterRole", "reader")

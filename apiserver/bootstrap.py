@@ -90,24 +90,23 @@ def _completed(found: Any, wanted: Any) -> Any | None:
     """What is there, with what it lacks; None: it lacks nothing, or wants to be left alone."""
     if found.metadata.annotations.get(defaults.AUTOUPDATE) != "true":
         return None
-    lacking = [
-        (field, each) for field in _parts(wanted) for each in getattr(wanted, field) if each not in getattr(found, field)
-    ]
-    if not lacking:
-        return None
     completed = type(found)()
     completed.CopyFrom(found)
-    for field, each in lacking:
-        getattr(completed, field).append(each)
-    return completed
+    for there, list_wanted in zip(_parts(completed), _parts(wanted), strict=True):
+        for each in list_wanted:
+            if each not in there:
+                there.append(each)
+    for name, value in wanted.metadata.labels.items():
+        completed.metadata.labels[name] = value
+    return completed if completed != found else None
 
 
-def _parts(obj: Message) -> Sequence[str]:
+def _parts(obj: Message) -> Sequence[Any]:
     """The lists that are completed."""
     match obj:
         case ClusterRole():
-            return ("rules",)
+            return obj.rules, obj.aggregationRule.clusterRoleSelectors
         case ClusterRoleBinding():
-            return ("subjects",)
+            return (obj.subjects,)
         case _:
             return ()

@@ -3,6 +3,9 @@
 Each server puts back at its start what is missing of them; what an administrator has added stays. An object with the annotation
 rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is.
 
+    view --> edit --> admin      each gathers the one before, and what is labelled for it:
+                                 rbac.authorization.k8s.io/aggregate-to-<role>: "true"
+
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
 """
 
@@ -41,6 +44,7 @@ from pinnace.api.resources import (
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _BOOTSTRAPPING = "kubernetes.io/bootstrapping"
 _GROUP = "rbac.authorization.k8s.io"
+_AGGREGATE_TO = f"{_GROUP}/aggregate-to-"
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _SCHEDULED_BY = (
@@ -65,9 +69,9 @@ def cluster_roles() -> Iterator[ClusterRole]:
     see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log"), _METERED]
     edit = [*see, *_rules(_WRITE, _EDITED), *(_rule(("create",), [PODS], each) for each in ("eviction", "exec"))]
     yield _role("cluster-admin", EVERYTHING)
-    yield _role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])])
-    yield _role("edit", edit)
-    yield _role(_VIEW, see)
+    yield _gathering(_role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])]))
+    yield _gathering(_role("edit", edit), part_of="admin")
+    yield _gathering(_role(_VIEW, see), part_of="edit")
     yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list")])
     yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=["/version"])])
@@ -139,6 +143,14 @@ def _reviews(*resources: str) -> PolicyRule:
 def _role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
     role = ClusterRole(rules=rules)
     _mark(role, name)
+    return role
+
+
+def _gathering(role: ClusterRole, part_of: str = "") -> ClusterRole:
+    """It has the rules of all that are labelled for it, and may be labelled for another itself."""
+    role.aggregationRule.clusterRoleSelectors.add().matchLabels[f"{_AGGREGATE_TO}{role.metadata.name}"] = "true"
+    if part_of:
+        role.metadata.labels[f"{_AGGREGATE_TO}{part_of}"] = "true"
     return role
 
 

@@ -104,6 +104,31 @@ async def test_a_role_that_an_older_server_has_just_made_is_completed(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+async def test_what_roles_are_to_gather_is_completed_and_what_somebody_has_added_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_an_older_version() -> list[ClusterRole]:
+        made = list(roles())
+        for role in made:
+            role.ClearField("aggregationRule")
+            role.metadata.labels.clear()
+            role.metadata.labels["mine"] = "yes"
+        return made
+
+    def edit(assembly: Assembly) -> ClusterRole:
+        entry = assembly.cacher.of(CLUSTER_ROLES).get(CLUSTER_ROLES.key("", "edit"))
+        assert entry is not None
+        return entry.obj
+
+    storage, roles = MemoryStorage(), defaults.cluster_roles
+    with monkeypatch.context() as patch:
+        patch.setattr(defaults, "cluster_roles", of_an_older_version)
+        async with servers(storage, "old") as (old,):
+            assert not edit(old).HasField("aggregationRule")
+    async with servers(storage, "new") as (new,):
+        await eventually(lambda: edit(new).HasField("aggregationRule"))
+        labels = edit(new).metadata.labels
+        assert (labels["mine"], labels["rbac.authorization.k8s.io/aggregate-to-admin"]) == ("yes", "true")
+
+
 async def namespaces(assembly: Assembly, caller: Caller) -> set[str]:
     answer = await assembly.methods["/pinnace.v1.Namespaces/List"].call(ListRequest(), caller)
     return {each.metadata.name for each in NamespaceList.FromString(answer).items}

@@ -105,7 +105,7 @@ def attributes(action: str, resource: str, subresource: str) -> tuple[ResourceAt
 
 async def show_rules(session: Session) -> None:
     rules = await session.client.authorization.rules(session.namespace)
-    rows = [
+    rows = {
         (
             ",".join([*(f"{name}.{group}" if group else name for name in rule.resources for group in rule.apiGroups or ("",))]),
             ",".join(rule.nonResourceURLs),
@@ -113,7 +113,7 @@ async def show_rules(session: Session) -> None:
             ",".join(rule.verbs),
         )
         for rule in rules
-    ]
+    }
     out(Table(("RESOURCES", "NON-RESOURCE URLS", "NAMES", "VERBS")).render(sorted(rows)))
 
 

@@ -6,18 +6,16 @@ Source: https://kubernetes.io/docs/concepts/configuration/liveness-readiness-sta
 
 import asyncio
 import math
-import os
-import ssl
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import cache
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from kubelet.process import command
+from kubelet.process import command, http
 from kubelet.process.files import Plan
+from kubelet.process.http import Failed
 from kubelet.process.plan import instead
 from kubelet.runtime import Call, CallKind, CallView, Instant, read
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, TCPSocketAction
@@ -27,8 +25,7 @@ MAX_OUTPUT = 10 << 10
 """Bytes of what a command writes that are kept, as Kubernetes keeps."""
 
 
-class Failed(Exception):
-    """The call has; the message says how."""
+HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
 
 
 @dataclass(slots=True)
@@ -86,9 +83,11 @@ async def _make(call: Call, plan: Plan, host: str) -> None:
         case ExecAction() as action:
             await _execute(instead(plan, action.command))
         case HTTPGetAction() as action:
-            await _get(action, action.host or host)
+            await _get(action, action.host or host, hook=call.kind in HOOKS)
         case TCPSocketAction() as action:
-            _, writer = await _connect(action.host or host, action.port.intVal)
+            if call.kind in HOOKS:
+                raise Failed("invalid handler")
+            _, writer = await http.connect(action.host or host, action.port.intVal)
             writer.close()
         case GRPCAction() as action:
             await _ask_health(action, host)
@@ -106,47 +105,11 @@ async def _execute(plan: Plan) -> None:
         raise Failed(output.decode(errors="replace").strip() or f"command terminated with exit code {code}")
 
 
-async def _get(action: HTTPGetAction, host: str) -> None:
-    port = action.port.intVal
-    context = _trusts_everybody() if action.scheme == "HTTPS" else None
-    headers = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*", "Connection": "close"}
-    headers |= {each.name: each.value for each in action.httpHeaders}
-    lines = [f"GET /{action.path.lstrip('/')} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    reader, writer = await _connect(host, port, context)
-    try:
-        writer.write("\r\n".join(lines).encode())
-        version, _, rest = (await reader.readline()).partition(b" ")
-        status = rest[:3]
-        if not version.startswith(b"HTTP/") or not status.isdigit():
-            raise Failed("malformed HTTP response")
-        if not 200 <= int(status) < 400:
-            raise Failed(f"HTTP probe failed with statuscode: {int(status)}")
-    except ValueError as error:  # a line without an end
-        raise Failed(f"malformed HTTP response: {error}") from None
-    finally:
-        writer.close()
-
-
-@cache
-def _trusts_everybody() -> ssl.SSLContext:
-    """Whose certificate it is does not matter, as with Kubernetes. (A default context reads whom the machine trusts: 20 ms.)"""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-async def _connect(
-    host: str, port: int, context: ssl.SSLContext | None = None
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    try:
-        return await asyncio.open_connection(host, port, ssl=context)
-    except TimeoutError:
-        raise
-    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
-        raise Failed(f"dial tcp: lookup {host[:253]}: no such host") from None
-    except OSError as error:
-        why = f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error)
-        raise Failed(f"dial tcp {host}:{port}: {why}") from None
+async def _get(action: HTTPGetAction, host: str, *, hook: bool) -> None:
+    """Whatever is answered to a hook, it was called."""
+    status = await http.get(action, host, "lifecycle" if hook else "probe")
+    if not (hook or 200 <= status < 400):
+        raise Failed(f"HTTP probe failed with statuscode: {status}")
 
 
 async def _ask_health(action: GRPCAction, host: str) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,8 +32,8 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await scene.close()
 
 
-def begin(scene: Scene, handler: Handler, timeout: float = 5.0, number: int = 0) -> None:
-    call = Call(CallKind.READINESS, number, handler, timeout)
+def begin(scene: Scene, handler: Handler, timeout: float = 5.0, number: int = 0, kind: CallKind = CallKind.READINESS) -> None:
+    call = Call(kind, number, handler, timeout)
     scene.runtime.call(UID, "c0", call, read(SYSTEM_CLOCK))
 
 
@@ -42,8 +42,10 @@ async def ended(scene: Scene) -> CallView:
     return view.calls[-1]
 
 
-async def failure(scene: Scene, handler: Handler, timeout: float = 5.0) -> str:
-    begin(scene, handler, timeout)
+async def failure(
+    scene: Scene, handler: Handler, timeout: float = 5.0, number: int = 0, kind: CallKind = CallKind.READINESS
+) -> str:
+    begin(scene, handler, timeout, number, kind)
     return (await ended(scene)).failure
 
 
@@ -111,6 +113,59 @@ async def test_a_page_is_asked_for_over_tls_and_nobody_is_trusted_for_that(
         action.httpHeaders.add(name="X-Who", value="me")
         assert await failure(scene, action) == ""
     assert not trusted
+
+
+@asynccontextmanager
+async def pages(answers: Mapping[str, str]) -> AsyncIterator[tuple[int, list[str]]]:
+    """A server that answers each path with a status, and after a blank with where that redirects to; its port, and what it was
+    asked."""
+    asked: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        status, _, location = answers[asked[-1].split(" ")[1]].partition(" ")
+        writer.write(f"HTTP/1.1 {status} Said\r\n{f'Location: {location}' if location else 'X-A: b'}\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], asked
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({"/": "301 /new", "/new": "200"}, ""),
+        ({"/": "302 new?a=b", "/new?a=b": "500"}, "HTTP probe failed with statuscode: 500"),
+        ({"/": "308 http://another.example/"}, ""),
+        ({"/": "307 /"}, "stopped after 10 redirects"),
+        ({"/": "303 ftp://127.0.0.1/"}, "malformed HTTP response: unsupported protocol scheme ftp"),
+        ({"/": "304 /new"}, ""),
+    ],
+)
+async def test_a_redirect_is_followed_on_the_same_host(scene: Scene, answers: Mapping[str, str], said: str) -> None:
+    async with pages(answers) as (port, _):
+        assert await failure(scene, http(port)) == said
+
+
+async def test_headers_take_the_place_of_others_in_any_case_and_go_along(scene: Scene) -> None:
+    async with pages({"/": "302 /new", "/new": "200"}) as (port, asked):
+        action = http(port)
+        for name, value in (("host", "a.example"), ("user-agent", ""), ("X-A", "1"), ("x-a", "2")):
+            action.httpHeaders.add(name=name, value=value)
+        assert await failure(scene, action) == ""
+    headers = [sorted(each.strip().split("\r\n")[1:]) for each in asked]
+    assert headers == [["Accept: */*", "Connection: close", "Host: a.example", "X-A: 1", "X-A: 2"]] * 2
+
+
+@pytest.mark.parametrize("kind", [CallKind.POST_START, CallKind.PRE_STOP])
+async def test_a_hook_is_called_whatever_the_answer(scene: Scene, kind: CallKind) -> None:
+    async with pages({"/": "404"}) as (port, asked):
+        assert await failure(scene, http(port), kind=kind) == ""
+        assert "\r\nUser-Agent: kube-lifecycle/" in asked[0]
+        socket = TCPSocketAction(host="127.0.0.1", port=IntOrString(intVal=port))
+        assert await failure(scene, socket, kind=kind, number=1) == "invalid handler"
+    assert (await failure(scene, http(port), kind=kind, number=2)).startswith("dial tcp")
 
 
 async def test_a_port_is_open_or_closed(scene: Scene) -> None:

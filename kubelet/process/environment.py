@@ -95,7 +95,8 @@ def _resource(pod: Pod, container: Container, selector: ResourceFieldSelector, w
     """A limit or request, in units of the divisor, rounded up. A limit that is not set is 0 here: there is no share of the node
     that would be the container's."""
     named = selector.containerName or container.name
-    owner = next((each for each in pod.spec.containers if each.name == named), None)
+    everybody = (*pod.spec.containers, *pod.spec.initContainers)
+    owner = next((each for each in everybody if each.name == named), None)
     kind, _, resource = selector.resource.partition(".")
     if owner is None or kind not in ("limits", "requests") or not resource:
         raise Unsupported(f'{where}: resource "{selector.resource}" of container "{named}" is nothing that there is')

@@ -12,6 +12,7 @@ from kubelet.process.plan import plan
 from kubelet.runtime import Unsupported
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.resource_v1_pb2 import Quantity
+from tests.builders import make_pod
 from tests.unit.kubelet.process.scene import ADDRESSES, shell
 
 ROOT = Path("/pods/u/containers/c0/root")
@@ -63,6 +64,16 @@ def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
         selector.resource, selector.divisor.string = resource, divisor
     variables = environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))
     assert [variables[name] for name in "MCN"] == ["100", "2", "0"]
+
+
+def test_a_variable_may_be_a_resource_of_an_init_container() -> None:
+    pod = make_pod("a").container().init(memory="1Mi").build()
+    container = pod.spec.initContainers[0]
+    for name, owner in (("OWN", ""), ("NAMED", "i0")):
+        selector = container.env.add(name=name).valueFrom.resourceFieldRef
+        selector.resource, selector.containerName = "requests.memory", owner
+    variables = environment(pod, container, ADDRESSES, "/home", {}, Expansion("i0"))
+    assert (variables["OWN"], variables["NAMED"]) == ("1048576", "1048576")
 
 
 def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional() -> None:

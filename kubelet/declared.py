@@ -16,10 +16,11 @@ _USAGE = "-usage"
 _PREFIX = "pinnace.io/"
 
 
-def declares_usage(pod: Pod) -> bool:
+def declares_usage(pod: Pod, resource: str = "") -> bool:
+    """`resource`: of that one; else of any."""
+    begin, end = f"{_PREFIX}{resource}", f"{resource}{_USAGE}"
     return any(
-        key.startswith(_PREFIX) and key.partition(".io/")[2].partition(".")[0].endswith(_USAGE)
-        for key in pod.metadata.annotations
+        key.startswith(begin) and key.partition(".io/")[2].partition(".")[0].endswith(end) for key in pod.metadata.annotations
     )
 
 

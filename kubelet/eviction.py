@@ -15,12 +15,13 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from kubelet.declared import lasting, stated, usage
+from kubelet.declared import declares_usage, lasting, stated, usage
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
 from pinnace.api.tolerations import tolerates
 from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
+from pinnace.fit.requests import combine
 
 EVICTED = "Evicted"
 CRITICAL = 2_000_000_000
@@ -108,14 +109,19 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
 
 
 def over_limit(pod: Pod) -> str:
-    """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not."""
-    resource, limited, total, used = RESOURCES[Kind.DISK], True, 0, 0
+    """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not. The limit of the
+    pod is the sum of those that its containers have, and what the others use counts, too. What nobody has declared is no use:
+    requests are there to be pretended, and may be more than the limits of some."""
+    resource, used = RESOURCES[Kind.DISK], 0
+    if pod.spec.priority >= CRITICAL or not declares_usage(pod, resource):
+        return ""
     for each in lasting(pod):
         uses, limit = usage(pod, each, resource), stated(each.resources.limits, resource)
         if limit and uses > limit:
             return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
-        limited, total, used = limited and bool(limit), total + limit, used + uses
-    if limited and used > total:
+        used += uses
+    total = combine(pod.spec, lambda each: {resource: stated(each.resources.limits, resource)})[resource]
+    if total and used > total:
         return f"Pod ephemeral local storage usage exceeds the total limit of containers {format_amount(resource, total)}."
     return ""
 

@@ -49,7 +49,9 @@ class Tenants(Protocol):
         """What the node is short of from now on."""
         ...
 
-    def evict(self, uid: str, message: str) -> None: ...
+    def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
+        """`disrupts`: it is the node's need, and nothing that the pod has done."""
+        ...
 
 
 class Housekeeping:
@@ -103,7 +105,7 @@ class Housekeeping:
         gone: str | None = None
         for pod in pods if evict else ():
             if message := over_limit(pod):
-                self._tenants.evict(pod.metadata.uid, message)
+                self._tenants.evict(pod.metadata.uid, message, disrupts=False)
                 gone = pod.metadata.uid
         for kind in Kind:
             short, left = self._short(name, kind, pods)
@@ -131,5 +133,5 @@ class Housekeeping:
         uid = victim(kind, (consumer(pod, kind) for pod in pods))
         for pod in pods:
             if pod.metadata.uid == uid:
-                self._tenants.evict(pod.metadata.uid, eviction_message(pod, kind, left))
+                self._tenants.evict(pod.metadata.uid, eviction_message(pod, kind, left), disrupts=True)
         return uid

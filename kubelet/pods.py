@@ -172,10 +172,11 @@ class Pods:
         """What the node is short of from now on; it does not admit everybody then."""
         self._nodes.press(node, pressures)
 
-    def evict(self, uid: str, message: str) -> None:
+    def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
+        """`disrupts`: see lifecycle.Ending."""
         record = self._records[uid]
         if record.state is not None:
-            record.state = lifecycle.evict(record.state, EVICTED, message, read(self._clock))
+            record.state = lifecycle.evict(record.state, EVICTED, message, read(self._clock), disrupts=disrupts)
             self._event(record.pod, "Warning", EVICTED, message)
             self._queue.add(uid)
 

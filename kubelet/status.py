@@ -11,7 +11,6 @@ from functools import lru_cache
 from kubelet import containerstatus
 from kubelet.addresses import Addresses
 from kubelet.containerstatus import Shown, show
-from kubelet.eviction import EVICTED
 from kubelet.lifecycle import Phase, PodState
 from kubelet.runtime import ContainerView, Instant
 from kubelet.template import Template
@@ -50,7 +49,7 @@ def render(
         status.podIP = addresses.pod
         status.podIPs.add(ip=addresses.pod)
     _clear(status, state.accepted)
-    if state.ending is not None and state.ending.reason == EVICTED:
+    if state.ending is not None and state.ending.disrupts:
         message, since = state.ending.message, state.ending.since.unix
         conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
     if state.ready.holds and (running := containerstatus.plainly(template.plan, state, containers)) is not None:

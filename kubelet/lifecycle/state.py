@@ -103,6 +103,8 @@ class Ending(NamedTuple):
     reason: str = ""
     """Why the pod will have failed, as status.reason; empty: its containers say how it went."""
     message: str = ""
+    disrupts: bool = False
+    """It is its node's need that ends the pod, and nothing that the pod has done."""
 
 
 class PodState(NamedTuple):

@@ -110,8 +110,8 @@ def test_sidecars_use_and_request_something_too() -> None:
 
 
 def test_sidecars_have_limits_of_local_storage_too() -> None:
-    built = local("1Gi").init(sidecar=True).declare(ephemeral_storage_usage__i0="2Gi").build()
-    assert over_limit(built) == "", "it has none"
+    built = local("2Gi").init(sidecar=True).declare(ephemeral_storage_usage__i0="2Gi").build()
+    assert over_limit(built) == "", "it has none, and the pod's is enough"
     built.spec.initContainers[0].resources.limits["ephemeral-storage"].string = "1Gi"
     assert over_limit(built) == 'Container i0 exceeded its local ephemeral storage limit "1Gi".'
 
@@ -128,7 +128,13 @@ def local(*limits: str) -> PodBuilder:
     [
         (local("1Gi").declare(ephemeral_storage_usage="1Gi"), ""),
         (local("1Gi").declare(ephemeral_storage_usage="2Gi"), 'Container c0 exceeded its local ephemeral storage limit "1Gi".'),
-        (local("1Gi", "").declare(ephemeral_storage_usage__c1="9Gi"), ""),
+        (local("1Gi", "").declare(ephemeral_storage_usage__c1="1Gi"), ""),
+        (
+            local("1Gi", "").declare(ephemeral_storage_usage__c1="9Gi"),
+            "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+        ),
+        (local("1Gi").init(sidecar=True).declare(ephemeral_storage_usage__c0="0", ephemeral_storage_usage__i0="1Gi"), ""),
+        (local("1Gi").declare(ephemeral_storage_usage="2Gi").priority(CRITICAL), ""),
         (local("").declare(ephemeral_storage_usage="2Gi"), ""),
     ],
 )

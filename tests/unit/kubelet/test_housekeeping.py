@@ -8,6 +8,7 @@ import pytest
 
 from kubelet.eviction import Kind
 from kubelet.housekeeping import HOUSEKEEPING, TRANSITION, Housekeeping
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
 from tests.builders import PodBuilder, make_node, make_pod
@@ -122,6 +123,7 @@ async def test_a_pod_that_is_above_its_storage_limit_goes_though_the_node_has_ro
     await house.pass_(2)
     assert house.evicted == ["a"]
     assert house.keeping.pressures("n") == []
+    assert not conditions.find(house.api.pod("a").status.conditions, "DisruptionTarget"), "it is its own doing"
 
 
 async def test_a_pod_that_is_leaving_anyway_is_not_evicted(house: House) -> None:

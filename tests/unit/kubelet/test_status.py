@@ -164,7 +164,7 @@ def test_a_pod_that_has_ended_has_no_place_for_containers_any_more() -> None:
 
 
 def evicted() -> PodState:
-    return evict(state(Phase.RUNNING), EVICTED, "low on memory", NOW)
+    return evict(state(Phase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
 
 
 def test_an_evicted_pod_says_since_when_it_is_disrupted() -> None:

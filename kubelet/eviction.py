@@ -21,7 +21,7 @@ from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
 from pinnace.api.tolerations import tolerates
 from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
-from pinnace.fit.requests import combine
+from pinnace.fit.requests import spec_limits
 
 EVICTED = "Evicted"
 CRITICAL = 2_000_000_000
@@ -120,7 +120,7 @@ def over_limit(pod: Pod) -> str:
         if limit and uses > limit:
             return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
         used += uses
-    total = combine(pod.spec, lambda each: {resource: stated(each.resources.limits, resource)})[resource]
+    total = spec_limits(pod.spec)[resource]
     if total and used > total:
         return f"Pod ephemeral local storage usage exceeds the total limit of containers {format_amount(resource, total)}."
     return ""

@@ -19,7 +19,7 @@ from pinnace.api.quantity import amount, amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
 from pinnace.api.storageclass import class_of
-from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine
+from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)
 """The resources whose objects count."""
@@ -107,12 +107,9 @@ def _remembered(spec_bytes: bytes) -> _Known:
 def _of_spec(spec_bytes: bytes) -> _Known:
     spec = PodSpec.FromString(spec_bytes)
     requests = combine(spec, lambda container: amounts(container.resources.requests))
-    limits = combine(spec, lambda container: amounts(container.resources.limits))
-    overhead = amounts(spec.overhead)
-    requests.update(overhead)
-    limits.update({name: amount for name, amount in overhead.items() if limits[name]})
+    requests.update(amounts(spec.overhead))
     counts, scopes = _counts(PODS), _pod_scopes(spec)
-    whole = Use((*counts, (PODS.plural, 1), *sorted(_computed(requests, limits).items())), scopes)
+    whole = Use((*counts, (PODS.plural, 1), *sorted(_computed(requests, spec_limits(spec)).items())), scopes)
     said = {each.name: _said(each.resources) for each in (*spec.containers, *spec.initContainers)}
     return _Known(whole, Use(counts, scopes), said)
 

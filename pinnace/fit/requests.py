@@ -84,6 +84,13 @@ def _asked(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
     return total
 
 
+def spec_limits(spec: PodSpec) -> Counter[str]:
+    """The pod's limits, as far as its containers have any; with its overhead."""
+    total = combine(spec, lambda container: amounts(container.resources.limits))
+    total.update({name: amount for name, amount in amounts(spec.overhead).items() if total[name]})
+    return total
+
+
 def combine(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Counter[str]:
     """The amounts of a pod, from those of its containers; without its overhead."""
     running = Counter[str]()  # containers and sidecars, once all of them run

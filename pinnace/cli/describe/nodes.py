@@ -10,7 +10,7 @@ from pinnace.api.podstatus import ended
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.describe.common import annotations
 from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs
-from pinnace.fit.requests import pod_requests
+from pinnace.fit.requests import pod_requests, spec_limits
 from pinnace.printers.ages import since
 from pinnace.printers.nodes import roles
 
@@ -74,7 +74,7 @@ def _pods(node: Node, pods: Sequence[Pod], now: float) -> Value:
     allocatable = quantity.amounts(node.status.allocatable)
     rows = []
     for pod in pods:
-        asked = (_requests(pod), _limits(pod))
+        asked = (_requests(pod), spec_limits(pod.spec))
         shares = [_share(name, amounts.get(name, 0), allocatable) for name in ("cpu", "memory") for amounts in asked]
         rows.append((pod.metadata.namespace, pod.metadata.name, *shares, since(pod.metadata.creationTimestamp, now)))
     headers = ("Namespace", "Name", "CPU Requests", "CPU Limits", "Memory Requests", "Memory Limits", "Age")
@@ -87,7 +87,7 @@ def _allocated(node: Node, pods: Sequence[Pod]) -> Value:
     requests, limits = Counter[str](), Counter[str]()
     for pod in pods:
         requests.update(_requests(pod))
-        limits.update(_limits(pod))
+        limits.update(spec_limits(pod.spec))
     names = sorted(allocatable.keys() | requests.keys() | limits.keys())
     rows = [(name, *(_share(name, amounts[name], allocatable) for amounts in (requests, limits))) for name in names]
     return Rows(("Resource", "Requests", "Limits"), rows)
@@ -95,13 +95,6 @@ def _allocated(node: Node, pods: Sequence[Pod]) -> Value:
 
 def _requests(pod: Pod) -> dict[str, int]:
     return dict(pod_requests(pod).amounts)
-
-
-def _limits(pod: Pod) -> Counter[str]:
-    total = Counter[str]()
-    for container in pod.spec.containers:
-        total.update(quantity.amounts(container.resources.limits))
-    return total
 
 
 def _share(name: str, amount: int, allocatable: Mapping[str, int]) -> str:

@@ -307,6 +307,16 @@ def test_a_node() -> None:
     assert ["Lease:", "<none>", "(no", "heartbeats)"] in [line.split() for line in text(nodes.describe(node, None, [], NOW))]
 
 
+def test_limits_of_a_node_are_those_of_sidecars_and_init_containers_too() -> None:
+    node = make_node("n").capacity(cpu="4", memory="8Gi", pods=10).build()
+    pod = make_pod("a").container(limits={"cpu": "1", "memory": "1Gi"}).init(sidecar=True).init().node("n").build()
+    sidecar, first = pod.spec.initContainers
+    sidecar.resources.limits["cpu"].string = "1"
+    first.resources.limits["memory"].string = "4Gi"
+    words = [line.split() for line in text(nodes.describe(node, None, [pod], NOW))]
+    assert [each[3:] for each in words if each[:1] in (["cpu"], ["memory"])] == [["2", "(50%)"], ["4Gi", "(50%)"]]
+
+
 def test_any_other_object() -> None:
     lease = Lease()
     lease.metadata.name, lease.metadata.namespace = "n", "kube-node-lease"

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import LabelSelector
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICES, Resource
 from pinnace.api.selectors import from_message
+from pinnace.api.times import to_seconds
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -33,7 +35,7 @@ def unbroken(lost: str, hint: str) -> Iterator[None]:
 
 async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
     """The pod of that name; all that carry the labels; or one of a workload or service ("deployment/web"), as kubectl chooses
-    it: one that runs, if any does. Raises ApiError and Failure."""
+    it: one that runs, is ready, and has been so for longest, as far as any is. Raises ApiError and Failure."""
     pods = session.client.pods
     if not what:
         return (await pods.list(session.namespace, labels=labels)).items
@@ -51,10 +53,19 @@ async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
     found = (await pods.list(session.namespace, labels=selected)).items
     if not found:
         raise Failure(f'"{what}" has no pods', hint=f"`pinnace describe {what}` says why")
-    chosen = min(found, key=lambda pod: (pod.status.phase != "Running", pod.metadata.name))
+    chosen = min(found, key=_preference)
     if len(found) > 1:
         note(f"found {len(found)} pods, using pod/{chosen.metadata.name}")
     return [chosen]
+
+
+def _preference(pod: Pod) -> tuple[bool, bool, float, float, str]:
+    """The least goes first."""
+    ready = conditions.find(pod.status.conditions, "Ready")
+    is_ready = ready is not None and ready.status == "True"
+    since = to_seconds(ready.lastTransitionTime) if ready is not None and is_ready else 0.0
+    created = to_seconds(pod.metadata.creationTimestamp)
+    return pod.status.phase != "Running", not is_ready, since, created, pod.metadata.name
 
 
 def default_container(pod: Pod) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, Service
-from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.meta_v1_pb2 import ObjectMeta, Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import (
     DEPLOYMENTS,
@@ -75,6 +75,25 @@ async def test_a_pod_is_named_or_selected(session: Session) -> None:
 async def test_of_a_workload_a_pod_that_runs_is_chosen(session: Session, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert await names(session, f"{kind}/web") == ["web-1"]
     assert capsys.readouterr().err == "note: found 3 pods, using pod/web-1\n"
+
+
+@pytest.mark.parametrize(
+    ("ready", "chosen"),
+    [
+        ({"web-0": 1, "web-1": 0, "web-2": 7}, "web-2"),
+        ({"web-1": 9, "web-2": 7}, "web-2"),
+        ({"web-1": 7, "web-2": 7}, "web-1"),
+    ],
+)
+async def test_a_pod_that_is_ready_is_preferred_and_of_these_the_longest(
+    session: Session, ready: dict[str, int], chosen: str
+) -> None:
+    """Since when; 0 is not."""
+    for each in (await session.client.pods.list("default")).items:
+        since = ready.get(each.metadata.name, 0)
+        each.status.conditions.add(type="Ready", status=str(bool(since)), lastTransitionTime=Time(seconds=since))
+        await cast(Any, session.client.pods).put(each)
+    assert await names(session, "deployment/web") == [chosen]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """JSONPath in kubectl's dialect: templates, and what they find in the JSON of objects.
 
     template    text {.path} text {range .items[*]}{.metadata.name}{"\\n"}{end}
-    path        .field  ['field']  ..  *  [n]  [a:b:step]  [a,b]  [?(@.x=="y")]     from the root, with or without $
+    path        .field  ['field']  ..  *  [n]  []  [a:b:step]  [a,b]  [?(@.x=="y")]     from the root, with or without $
 
 As with kubectl a field that is not there finds nothing, and prints nothing; an index beyond the end of a list is an error.
 Source: https://kubernetes.io/docs/reference/kubectl/jsonpath/

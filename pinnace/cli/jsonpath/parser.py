@@ -4,7 +4,7 @@
     action    = "range" path | "end" | path
     path      = ["$" | "@"] { step } | literal
     step      = "." name | ".*" | ".." [name] | "[" subscript "]"
-    subscript = "*" | filter | item { "," item }        item = number | [a] ":" [b] [":" step] | "'" names "'"
+    subscript = [ "*" | filter | item { "," item } ]    item = number | [a] ":" [b] [":" step] | "'" names "'"
     filter    = "?(" path [operator path] ")"
     literal   = "'" text "'" | '"' text '"' | number | "true" | "false"
 
@@ -129,6 +129,8 @@ class _Parser:
 
     def _subscript(self) -> Step:
         self._space()
+        if self._text.startswith("]", self._at):  # as with kubectl
+            return Index(0)
         if self._skip("?("):
             return self._filter()
         parts = [self._item()]

@@ -60,6 +60,7 @@ DATA: Any = {
         ),
         (r'{range .items[*]}{.metadata.name}{"\t"}{end}', "127.0.0.1\t127.0.0.2\t"),
         ("{.users[-1].name} {.users[-2:].name} {.users[:1].name}", "e2e myself e2e myself"),
+        ("{.numbers[]} {.items[].metadata.name}", "1 127.0.0.1"),
         ("{.numbers[1:4]} {.numbers[::2]} {.numbers[0,3]} {.numbers[9:]}", "2 3 4 1 3 5 1 4 "),
     ],
 )  # fmt: skip

@@ -35,7 +35,7 @@ def deployment(name: str, namespace: str, images: Sequence[str], replicas: int, 
 def job(name: str, namespace: str, image: str, command: Sequence[str]) -> Item:
     made = Job()
     made.metadata.name, made.metadata.namespace = name, namespace
-    _fill(made.spec.template, (image,), command)
+    made.spec.template.spec.containers.add(name=name, image=image, command=command)
     made.spec.template.spec.restartPolicy = "Never"
     return JOBS, made
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pinnace.api import names
-from pinnace.cli.changes.generators import container_name
+from pinnace.cli.changes.generators import container_name, job
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,9 @@ from pinnace.cli.changes.generators import container_name
 def test_a_container_is_called_like_its_image(image: str, name: str) -> None:
     assert container_name(image) == name
     assert not names.dns_label(name)
+
+
+def test_the_container_of_a_job_is_called_like_the_job() -> None:
+    """As kubectl has it, for `logs -c` and strategic patches."""
+    (container,) = job("pi", "default", "perl:5", ["perl"])[1].spec.template.spec.containers
+    assert (container.name, container.image, list(container.command)) == ("pi", "perl:5", ["perl"])

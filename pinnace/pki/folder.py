@@ -16,6 +16,7 @@ by one who is killed is made anew by the next.
 Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 """
 
+import ipaddress
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -74,7 +75,7 @@ class Folder:
             authority, made = self._authority(now), []
             for each in wanted:
                 found = self._found(each, authority)
-                hosts = list(dict.fromkeys((*each.hosts, *(_hosts(found) if found else ()))))
+                hosts = list(dict.fromkeys((*map(_spelled, each.hosts), *(_hosts(found) if found else ()))))
                 if not found or not self._will_do(found, hosts, each, now):
                     self._write(each.name, authority.issue(each.subject, now, hosts=hosts))
                     made.append(each.name)
@@ -143,6 +144,14 @@ def _belongs(key: bytes, certificate: x509.Certificate) -> bool:
         return load_pem_private_key(key, password=None).public_key() == certificate.public_key()
     except (ValueError, TypeError):  # no key, or one that takes a password
         return False
+
+
+def _spelled(host: str) -> str:
+    """As a certificate has it: there are several ways to write an address of IPv6."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
 
 
 def _hosts(certificate: x509.Certificate) -> Sequence[str]:

@@ -31,6 +31,12 @@ def test_everything_is_made_once(tmp_path: Path) -> None:
     assert folder.provide([SERVER, PERSON], NOW) == [] and contents(folder.path) == before
 
 
+def test_an_address_may_be_written_in_several_ways(tmp_path: Path) -> None:
+    wanted = Wanted(APISERVER, SERVER.subject, ("0:0:0::1", "127.0.0.1"))
+    assert Folder(tmp_path).provide([wanted], NOW) == [APISERVER]
+    assert Folder(tmp_path).provide([wanted], NOW) == []
+
+
 def test_nobody_else_reads_the_keys(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "pki")
     folder.provide([SERVER], NOW)

@@ -142,10 +142,12 @@ def _ending(want: Wanted, state: PodState, turn: Turn) -> Ending | None:
 
 
 def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: Ending | None, turn: Turn) -> Beginning:
-    """Once a pod is initialized it stays so: then only the sidecars matter, and each for itself."""
+    """Once a pod is initialized it stays so: then only the sidecars matter, and each for itself. So does one that crashes when
+    somebody after it has been started: it had started by then, and nobody waits for it again."""
     complete, alive, failed, ready = True, False, False, True
     sidecars = []
-    for plan in plans:
+    latest = max((index for index, plan in enumerate(plans) if plan.name in views), default=0)
+    for index, plan in enumerate(plans):
         view = views.get(plan.name)
         if view is None:
             in_turn = plan.sidecar if state.initialized.holds else complete
@@ -156,7 +158,7 @@ def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending:
             continue
         standing = attend(turn, plan, view, ending)
         if plan.sidecar:
-            complete = complete and standing.started
+            complete = complete and (standing.started or index < latest)
             ready = ready and standing.ready
             if standing.alive:
                 sidecars.append((plan, view))

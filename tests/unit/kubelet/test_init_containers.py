@@ -72,6 +72,20 @@ def test_who_comes_after_a_sidecar_waits_until_it_has_started_and_not_until_it_e
     assert machine.container("i0").started
 
 
+@pytest.mark.parametrize(("sidecar", "seconds"), [(False, 15), (True, 1_000)])
+def test_a_sidecar_that_crashes_holds_nobody_up_once_those_after_it_have_come_to_run(sidecar: bool, seconds: int) -> None:
+    pod = make_pod("a").init(sidecar=True).init(sidecar=sidecar).init().req()
+    machine = Machine(pod.declare(run_seconds__i0=1, run_seconds__i1=seconds, run_seconds__i2=15)).wait(32)
+    assert machine.container("i0").state.waiting.reason == "CrashLoopBackOff"
+    assert [name for name in starts(machine) if name != "i0"] == ["i1", "i2", "c0"]
+    assert (machine.condition("Initialized").status, machine.phase) == ("True", Phase.RUNNING)
+
+
+def test_a_sidecar_that_crashes_before_anybody_after_it_has_come_to_run_holds_them_up() -> None:
+    machine = Machine(sidecar_that_needs_a_probe(started_after_seconds=15, run_seconds__i0=5)).wait(14)
+    assert set(starts(machine)) == {"i0"}
+
+
 def test_a_sidecar_comes_back_whatever_the_policy_and_the_pod_is_unready_meanwhile() -> None:
     machine = Machine(make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(run_seconds__i0=5))
     assert machine.state.ready.holds

@@ -2,7 +2,8 @@
 
     starting   once the volumes are there: init containers one after another, each when the one before has succeeded (or, a
                sidecar, has started); then all main containers
-    stopping   all but the sidecars at once; then the sidecars one after another, the last first
+    stopping   all but the sidecars at once; then the sidecars one after another, the last first; those whose turn has not
+               come when the grace is over, all at once
 
 A pod stops because it is being deleted, because its deadline has passed, because an init container has failed for good, or
 because its main containers are done and only sidecars are left.
@@ -76,8 +77,7 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     if init.sidecars and done:
         if ending is None:  # what was asked of the sidecars is void
             return advance(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
-        last, view = init.sidecars[-1]
-        stop(turn, last, view, ending.since.monotonic, ending.grace)
+        _stop_sidecars(init.sidecars, ending, turn)
     phase = _phase(main, ending, done and not init.sidecars)
     if not mounted:
         turn.hold(want.mounted_at)
@@ -169,6 +169,16 @@ def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending:
         elif view.exit is not None and view.exit.code != 0:
             complete, failed = False, True
     return Beginning(complete or state.initialized.holds, alive, failed, sidecars, ready)
+
+
+def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: Ending, turn: Turn) -> None:
+    """Those whose turn it is."""
+    end = ending.since.monotonic + ending.grace
+    in_turn = turn.now.monotonic < end
+    for plan, view in reversed(sidecars[-1:] if in_turn else sidecars):
+        stop(turn, plan, view, ending.since.monotonic, ending.grace)
+    if in_turn and len(sidecars) > 1:
+        turn.wake(end)
 
 
 def _main(plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: Ending | None, turn: Turn) -> Mains:

@@ -113,6 +113,20 @@ def test_sidecars_that_come_too_late_have_two_seconds() -> None:
     assert machine.wait(2).phase is Phase.FAILED
 
 
+def test_sidecars_wait_for_each_other_no_longer_than_the_grace() -> None:
+    pod = (
+        make_pod("a")
+        .init(sidecar=True)
+        .init(sidecar=True)
+        .init(sidecar=True)
+        .req()
+        .declare(stop_seconds=60, stop_seconds__c0=1)
+    )
+    machine = Machine(pod).delete(grace=10).wait(10)
+    assert stops(machine) == ["stop c0 10", "stop i2 9", "stop i1 2", "stop i0 2"]
+    assert machine.wait(2).told[-1] == "remove"
+
+
 @pytest.mark.parametrize(("code", "phase"), [(0, Phase.SUCCEEDED), (1, Phase.FAILED)])
 def test_a_job_with_a_sidecar_is_done_when_its_main_containers_are(code: int, phase: Phase) -> None:
     pod = make_pod("a").init(sidecar=True).req().restart_policy("Never").declare(

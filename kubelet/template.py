@@ -1,10 +1,11 @@
 """What pods of one spec have in common, wherever they run: computed once, because pods come in thousands of a kind."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from kubelet.lifecycle import PodPlan, plan_of
-from pinnace.api.core_v1_pb2 import Pod, PodSpec
+from pinnace.api.core_v1_pb2 import Pod, PodSpec, Toleration
 from pinnace.fit import Requests, insists, pod_requests
 
 
@@ -14,6 +15,7 @@ class Template(NamedTuple):
     requests: Requests
     choosy: PodSpec | None
     """The spec, if it insists on labels of the node."""
+    tolerations: Sequence[Toleration]
 
 
 def template_of(pod: Pod) -> Template:
@@ -32,4 +34,5 @@ def _of_bytes(encoded: bytes) -> Template:
         pod.spec.hostNetwork,
         pod_requests(pod),
         pod.spec if insists(pod.spec) else None,
+        tuple(pod.spec.tolerations),
     )

@@ -1,13 +1,14 @@
 """One node of a fleet: the room that it has, and the addresses that it gives out. No I/O."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
 from kubelet.template import Template
-from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
 from pinnace.api.names import is_extended_resource
-from pinnace.fit import Refusal, Requests, Room, allocatable, matches
+from pinnace.api.tolerations import evicting, tolerates
+from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches
 from pinnace.fit.requests import PODS
 
 log = logging.getLogger(__name__)
@@ -29,11 +30,13 @@ class VirtualNode:
             log.warning("node %s: podCIDR: %s; it is ignored", name, error)
             self._addresses = AddressPool(own)
         self._node = node
+        self._taints = evicting(node)
         self._tenants: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
         """The node has changed: perhaps in what it has. Pods that it runs stay."""
         self._node = node
+        self._taints = evicting(node)
         self._room.allocatable = allocatable(node)
 
     @property
@@ -48,13 +51,15 @@ class VirtualNode:
 
     def admit(self, uid: str, template: Template) -> Addresses | Refusal:
         """Counts a pod and gives it addresses, or says why it cannot run here. Extended resources that the node knows nothing
-        of are somebody else's to count, as in Kubernetes: a scheduler extender's. A pod for which no address is left is
-        refused, too: nobody would find it."""
+        of are somebody else's to count, as in Kubernetes: a scheduler extender's. Of taints only those count that would send
+        it away again. A pod for which no address is left is refused, too: nobody would find it."""
         for refusal in self._room.refusals(template.requests):
             if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource):
                 return refusal
         if template.choosy is not None and not matches(template.choosy, self._node):
-            return Refusal(labels=True)
+            return Refusal(predicate=Predicate.NODE_AFFINITY)
+        if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
+            return Refusal(predicate=Predicate.TAINT_TOLERATION)
         address = self._new_address(template)
         if not address:
             return Refusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
@@ -82,3 +87,7 @@ class VirtualNode:
             requests, address = tenant
             self._room.remove(requests)
             self._addresses.release(address)
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(tolerates(each, taint.key, taint.value, taint.effect) for each in tolerations)

@@ -19,7 +19,7 @@ from controllers.writes import in_batches, unless_refused
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS
-from pinnace.api.tolerations import tolerates
+from pinnace.api.tolerations import evicting, tolerates
 from pinnace.api.verbs_pb2 import DELETED, Disruption
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
@@ -40,10 +40,6 @@ def patience(pod: Pod, taints: Iterable[Taint]) -> float:
         if found.HasField("tolerationSeconds"):
             shortest = min(shortest, max(0.0, float(found.tolerationSeconds)))
     return shortest
-
-
-def evicting(node: Node) -> list[Taint]:
-    return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 
 
 class TaintEviction:

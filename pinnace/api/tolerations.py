@@ -1,9 +1,9 @@
-"""When a toleration lets a pod past a taint.
+"""When a toleration lets a pod past a taint, and which taints send pods away that are there.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 """
 
-from pinnace.api.core_v1_pb2 import Toleration
+from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
 
 
 def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
@@ -11,3 +11,8 @@ def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool
     if toleration.effect not in ("", effect) or toleration.key not in ("", key):
         return False
     return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == value)
+
+
+def evicting(node: Node) -> list[Taint]:
+    """Those of its taints that pods must tolerate to stay, not only to be placed."""
+    return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]

@@ -19,10 +19,11 @@ Which labels a pod insists on (`matches`) is asked apart from that, and taints a
 
 from pinnace.fit.affinity import insists, matches
 from pinnace.fit.requests import HostPort, Requests, pod_requests
-from pinnace.fit.room import Refusal, Room, allocatable, check
+from pinnace.fit.room import Predicate, Refusal, Room, allocatable, check
 
 __all__ = [
     "HostPort",
+    "Predicate",
     "Refusal",
     "Requests",
     "Room",

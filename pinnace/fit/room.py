@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import ended
@@ -18,41 +19,50 @@ def reason_of(resource: str) -> str:
     return "Too many pods" if resource == PODS else f"Insufficient {resource}"
 
 
+class Predicate(StrEnum):
+    """What a pod fails beside resources, as the kubelet calls it."""
+
+    NODE_PORTS = "NodePorts"
+    NODE_AFFINITY = "NodeAffinity"
+    TAINT_TOLERATION = "TaintToleration"
+
+
+_REASONS = {
+    Predicate.NODE_PORTS: PORTS_REASON,
+    Predicate.NODE_AFFINITY: AFFINITY_REASON,
+    Predicate.TAINT_TOLERATION: "node(s) had taints that the pod didn't tolerate",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason why a pod does not fit. Without a `resource` it is about host ports, or about the labels of the node."""
+    """One reason why a pod does not fit: for want of a `resource`, or, where that is empty, by a `predicate`."""
 
     resource: str = ""
     requested: int = 0
     used: int = 0
     capacity: int = 0
-    labels: bool = False
+    predicate: Predicate = Predicate.NODE_PORTS
 
     @property
     def reason(self) -> str:
         """As kube-scheduler words it: "Insufficient cpu"."""
-        if self.labels:
-            return AFFINITY_REASON
-        return reason_of(self.resource) if self.resource else PORTS_REASON
+        return reason_of(self.resource) if self.resource else _REASONS[self.predicate]
 
     @property
     def admission_reason(self) -> str:
         """As the kubelet words it in status.reason: "OutOfcpu"."""
-        return f"OutOf{self.resource}" if self.resource else self._predicate
+        return f"OutOf{self.resource}" if self.resource else self.predicate
 
     @property
     def admission_message(self) -> str:
         """As the kubelet words it in status.message."""
         if not self.resource:
-            return f"Predicate {self._predicate} failed: {self.reason}"
+            return f"Predicate {self.predicate} failed: {self.reason}"
         return (
             f"Node didn't have enough resource: {self.resource}, "
             f"requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
         )
-
-    @property
-    def _predicate(self) -> str:
-        return "NodeAffinity" if self.labels else "NodePorts"
 
 
 class Room:

@@ -28,6 +28,28 @@ def test_extended_resources_that_no_node_has_are_somebody_elses_to_count(pod: Po
     assert (admitted.resource if isinstance(admitted, Refusal) else None) == lacking
 
 
+@pytest.mark.parametrize(
+    ("effect", "pod", "refused"),
+    [
+        ("NoExecute", make_pod("a"), True),
+        ("NoExecute", make_pod("a").tolerate("gpu", "b"), True),
+        ("NoExecute", make_pod("a").tolerate("gpu", "a", "NoSchedule"), True),
+        ("NoExecute", make_pod("a").tolerate("gpu", "a"), False),
+        ("NoExecute", make_pod("a").tolerate(operator="Exists"), False),
+        ("NoSchedule", make_pod("a"), False),
+        ("PreferNoSchedule", make_pod("a"), False),
+    ],
+)
+def test_a_pod_is_refused_that_does_not_tolerate_a_taint_that_evicts(effect: str, pod: PodBuilder, refused: bool) -> None:
+    node = VirtualNode(make_node("n").build())
+    node.update(make_node("n").taint("gpu", "a", effect).build())
+    admitted = node.admit("uid", template_of(pod.build()))
+    assert isinstance(admitted, Refusal) is refused
+    if isinstance(admitted, Refusal):
+        assert admitted.admission_reason == "TaintToleration"
+        assert admitted.admission_message == "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
+
+
 def test_a_pod_without_an_address_is_refused_until_one_is_free() -> None:
     built = make_node("n").build()
     built.spec.podCIDR = "10.0.1.0/29"

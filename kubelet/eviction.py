@@ -21,7 +21,7 @@ from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
 from pinnace.api.tolerations import tolerates
 from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
-from pinnace.fit.requests import spec_limits
+from pinnace.fit.requests import pod_requests, spec_limits
 
 EVICTED = "Evicted"
 CRITICAL = 2_000_000_000
@@ -66,10 +66,10 @@ def shortages(node: Node) -> dict[Kind, int | None]:
 
 
 def consumer(pod: Pod, kind: Kind) -> Consumer:
-    resource, containers = RESOURCES[kind], lasting(pod)
-    used = sum(usage(pod, each, resource) for each in containers)
-    requested = sum(stated(each.resources.requests, resource) for each in containers)
-    return Consumer(pod.metadata.uid, pod.spec.priority, used, requested)
+    """Init containers that are gone use nothing, but what they had requested is kept for the pod."""
+    resource = RESOURCES[kind]
+    used = sum(usage(pod, each, resource) for each in lasting(pod))
+    return Consumer(pod.metadata.uid, pod.spec.priority, used, dict(pod_requests(pod).amounts).get(resource, 0))
 
 
 def available(consumers: Iterable[Consumer], capacity: int, others: int) -> int:

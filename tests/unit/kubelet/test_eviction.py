@@ -56,6 +56,19 @@ def test_who_uses_more_than_requested_goes_first_then_low_priority_then_the_exce
     ) == ["greedy", "best-effort", "important", "modest", "guaranteed"]
 
 
+@pytest.mark.parametrize(
+    ("builder", "requested"),
+    [
+        (make_pod("a").req(memory="1Gi").req(memory="1Gi"), 2),
+        (make_pod("a").init(memory="10Gi").req(memory="1Gi"), 10),
+        (make_pod("a").init(sidecar=True, memory="2Gi").init(memory="3Gi").req(memory="1Gi"), 5),
+        (make_pod("a").req(memory="1Gi").overhead(memory="1Gi"), 2),
+    ],
+)
+def test_what_a_pod_has_requested_is_what_its_node_keeps_for_it(builder: PodBuilder, requested: int) -> None:
+    assert consumer(builder.build(), Kind.MEMORY).requested == requested * GI
+
+
 def test_process_ids_are_a_matter_of_priority_alone() -> None:
     high, low = Consumer("high", 10, used=9, requested=0), Consumer("low", 1, used=0, requested=0)
     assert order(Kind.PID, high, low) == ["low", "high"]
@@ -87,8 +100,7 @@ def pod(**declared: str) -> PodBuilder:
     ],
 )
 def test_what_a_pod_uses_is_declared_or_what_it_requests(builder: PodBuilder, used: int) -> None:
-    found = consumer(builder.build(), Kind.MEMORY)
-    assert (found.used, found.requested) == (used, 2 * GI)
+    assert consumer(builder.build(), Kind.MEMORY).used == used
 
 
 def test_the_words_of_an_eviction() -> None:
@@ -101,7 +113,7 @@ def test_the_words_of_an_eviction() -> None:
 
 
 def test_sidecars_use_and_request_something_too() -> None:
-    built = pod().init(memory="8Gi").init(sidecar=True, memory="1Gi").declare(memory_usage__i1="5Gi").build()
+    built = pod().init(memory="2Gi").init(sidecar=True, memory="1Gi").declare(memory_usage__i1="5Gi").build()
     found = consumer(built, Kind.MEMORY)
     assert (found.used, found.requested) == (7 * GI, 3 * GI)
     assert eviction_message(built, Kind.MEMORY, None) == (

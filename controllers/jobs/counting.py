@@ -14,7 +14,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-track
 from collections.abc import Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
-from controllers.jobs.indexes import index_of, is_indexed, only_ended_are_replaced, parsed
+from controllers.jobs.indexes import concerns, index_of, is_indexed, only_ended_are_replaced, parsed
 from controllers.podstates import active, ready, terminating
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
@@ -68,13 +68,13 @@ def counted(job: Job, pods: Sequence[Pod]) -> Count:
         if uid in known:
             release.append(pod)
         elif pod.status.phase == "Succeeded" and is_indexed(job):
-            if (index := index_of(pod)) is not None and index < job.spec.completions:
+            if (index := index_of(pod)) is not None and concerns(job, pod):
                 indexes.append(index)
             release.append(pod)
         elif pod.status.phase == "Succeeded":
             good.append(pod)
         elif failed(job, pod):
-            bad.append(pod)
+            (bad if concerns(job, pod) else release).append(pod)
     room = max(0, MAX_UNCOUNTED - len(known))
     good_now, bad_now = good[:room], bad[: max(0, room - len(good))]
     waiting.succeeded.extend(pod.metadata.uid for pod in good_now)

@@ -6,7 +6,9 @@ Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completio
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from controllers.podfacts import facts_of
 from controllers.podstates import active, terminating
+from controllers.replicasets.victims import victims
 from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Container, Pod
@@ -31,6 +33,12 @@ def index_of(pod: Pod) -> int | None:
     return natural(pod.metadata.annotations.get(INDEX, ""))
 
 
+def concerns(job: Job, pod: Pod) -> bool:
+    """Of an Indexed job, only pods with a number that is asked for do: it may have been made smaller. What becomes of others is
+    neither a success nor a failure of it."""
+    return not is_indexed(job) or ((index := index_of(pod)) is not None and index < job.spec.completions)
+
+
 class Indexes:
     """Numbers, as the runs in which a status shows them: "0-1999999999" is one run, and would be two billion numbers."""
 
@@ -42,8 +50,8 @@ class Indexes:
         return sum(last - first + 1 for first, last in self._runs)
 
     def __str__(self) -> str:
-        """As "1,3-5,7"."""
-        return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in self._runs)
+        """As "1,3-5,7,8": two are no run."""
+        return ",".join(_told(first, last) for first, last in self._runs)
 
     def with_(self, more: Iterable[int]) -> "Indexes":
         return Indexes(_joined([*self._runs, *((index, index) for index in more)]))
@@ -55,6 +63,12 @@ class Indexes:
             yield from range(begin, min(first, end))
             begin = last + 1
         yield from range(begin, end)
+
+
+def _told(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first},{last}" if last == first + 1 else f"{first}-{last}"
 
 
 def parsed(text: str, completions: int) -> Indexes:
@@ -89,15 +103,19 @@ def lacking(job: Job, done: Indexes, pods: Sequence[Pod], number: int) -> list[i
     return list(islice((index for index in done.others(job.spec.completions) if index not in taken), number))
 
 
-def surplus(job: Job, pods: Iterable[Pod]) -> list[Pod]:
-    """Pods that run under a number that is not asked for, or that another pod has: all but the first."""
-    seen, found = set[int](), []
-    for pod in sorted((pod for pod in pods if active(pod)), key=lambda pod: pod.metadata.creationTimestamp.seconds):
-        index = index_of(pod)
-        if index is None or index >= job.spec.completions or index in seen:
+def surplus(job: Job, pods: Iterable[Pod], now: float) -> list[Pod]:
+    """Pods that run under a number that is not asked for, or that another pod has: all but the one that a replica set would
+    keep longest. `now` is Unix time."""
+    found, of_index = list[Pod](), dict[int, list[Pod]]()
+    for pod in filter(active, pods):
+        if (index := index_of(pod)) is None or not concerns(job, pod):
             found.append(pod)
         else:
-            seen.add(index)
+            of_index.setdefault(index, []).append(pod)
+    for like in of_index.values():
+        if len(like) > 1:
+            facts = [facts_of(pod) for pod in like]
+            found += victims(facts, len(facts) - 1, facts, now)
     return found
 
 

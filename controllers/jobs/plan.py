@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controllers.jobs.counting import FINALIZER, Count, counted, tracked
-from controllers.jobs.indexes import is_indexed, lacking, number, only_ended_are_replaced, parsed, surplus
+from controllers.jobs.indexes import concerns, is_indexed, lacking, number, only_ended_are_replaced, parsed, surplus
 from controllers.jobs.outcome import SUSPENDED, Verdict, finish, judge, judged, say, time_left
 from controllers.podcontrol import pod_from
 from controllers.podfacts import facts_of
@@ -53,7 +53,7 @@ def plan(job: Job, pods: Sequence[Pod], now: float) -> Plan:
     made.delete = _superfluous(job, running, wanted, now)
     left = [time_left(job, status, now)]
     if missing := _missing(job, status, pods, wanted):
-        wait = backoff(pods, now)
+        wait = backoff([pod for pod in pods if concerns(job, pod)], now)
         left.append(wait or None)
         made.create = _made(job, status, pods, missing) if not wait else []
     made.again = min((each for each in left if each is not None), default=None)
@@ -112,7 +112,7 @@ def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> l
     them. If they were chosen anew, one might be spared, and nobody would count its end."""
     lost = [pod for pod in running if not tracked(pod)]
     kept = [pod for pod in running if tracked(pod)]
-    doubled = surplus(job, kept) if is_indexed(job) else []
+    doubled = surplus(job, kept, now) if is_indexed(job) else []
     left = [facts_of(pod) for pod in kept if pod not in doubled]
     return [*lost, *doubled, *victims(left, max(0, len(left) - wanted), left, now)][:BURST]
 

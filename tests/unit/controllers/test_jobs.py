@@ -1,7 +1,6 @@
 """What a job does about its pods, and that it counts each of them once."""
 
 import random
-import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,33 +9,18 @@ import pytest
 from controllers.jobs import counting
 from controllers.jobs.controller import JobController
 from controllers.jobs.counting import FINALIZER, MAX_UNCOUNTED, counted, tracked, untracked
-from controllers.jobs.indexes import INDEX, Indexes, index_of, lacking, number, parsed, surplus
+from controllers.jobs.indexes import number
 from controllers.jobs.outcome import condition
 from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
 from controllers.labelled import Labelled
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
-from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import ADDED
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
-from tests.workloads import make_job, named, pod_of
-
-NOW = 10_000.0
-
-
-def pod(job: Job, name: str, phase: str = "Running", *, ended: float = 0.0, terminating: bool = False) -> Pod:
-    builder = pod_of(job, name).node("n").phase(phase).created(1.0)
-    made = (builder.terminating(NOW) if terminating else builder).build()
-    made.metadata.finalizers.append(FINALIZER)
-    if ended:
-        made.status.containerStatuses.add(name="c0").state.terminated.finishedAt.CopyFrom(to_time(ended))
-    return made
-
-
-def pods(job: Job, *phases: str) -> list[Pod]:
-    return [pod(job, f"p{number}", phase) for number, phase in enumerate(phases)]
+from tests.unit.controllers.jobs import NOW, pod, pods
+from tests.workloads import make_job, named
 
 
 def said(status: JobStatus) -> dict[str, str]:
@@ -321,86 +305,3 @@ async def test_pods_of_another_namespace_are_not_counted_and_its_own_are_kept() 
     await JobController(shared).sync("default/j")
     [told] = written
     assert (told.status.active, told.status.failed, list(told.status.conditions)) == (1, 0, [])
-
-
-# --- indexes
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"), [("", set()), ("0", {0}), ("1,3-5,7", {1, 3, 4, 5, 7}), ("0-2", {0, 1, 2}), ("8-9", {8, 9})]
-)
-def test_indexes_as_text(text: str, numbers: set[int]) -> None:
-    found = parsed(text, 10)
-    assert (len(found), set(found.others(10))) == (len(numbers), set(range(10)) - numbers)
-    assert str(found) == str(Indexes().with_(numbers)) == text
-
-
-def test_indexes_beyond_the_completions_are_forgotten() -> None:
-    assert str(parsed("0-99999999,5", 3)) == "0-2"
-
-
-@pytest.mark.parametrize("part", ["x", "3-x", "-", "5-3", "1-2-3", "9" * 5000, " 1"])
-def test_what_is_no_index_is_nothing(part: str) -> None:
-    assert str(parsed(f"{part},0,2", 10)) == "0,2"
-
-
-def test_of_a_run_of_indexes_none_is_kept_by_itself() -> None:
-    """Two billion of them are twelve characters in a status."""
-    job = make_job("j", parallelism=2, completions=1_000_000, completionMode="Indexed")
-    job.status.completedIndexes = "0-999990"
-    tracemalloc.start()
-    try:
-        made = plan(job, [], NOW)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert [index_of(each) for each in made.create] == [999_991, 999_992]
-    assert made.status.succeeded == 999_991
-    assert peak < 1_000_000  # bytes
-
-
-def test_indexes_that_touch_or_overlap_are_one_run() -> None:
-    assert str(parsed("4-6,0,1,5-7", 10).with_([2, 9])) == "0-2,4-7,9"
-
-
-def test_each_index_has_one_pod_that_knows_it() -> None:
-    job = make_job("j", parallelism=3, completions=4, completionMode="Indexed")
-    job.status.completedIndexes = "0"
-    made = plan(job, [], NOW).create
-    assert [index_of(each) for each in made] == [1, 2, 3]
-    assert (made[0].metadata.generateName, made[0].spec.hostname) == ("j-1-", "j-1")
-    assert made[0].spec.containers[0].env[0].name == "JOB_COMPLETION_INDEX"
-    assert lacking(job, Indexes([(0, 0)]), [pod(job, "x"), *made[:1]], 5) == [2, 3]
-
-
-@pytest.mark.parametrize(("policy", "made"), [("Failed", [2]), ("TerminatingOrFailed", [0, 2])])
-def test_an_index_is_free_when_its_pod_may_be_replaced(policy: str, made: list[int]) -> None:
-    """By default two pods of one index may run for a while; a job that wants none waits until the first has ended."""
-    job = make_job("j", parallelism=2, completions=4, completionMode="Indexed", podReplacementPolicy=policy)
-    ending, done = pod(job, "ending", terminating=True), pod(job, "done", "Succeeded")
-    number(ending, job, 0)
-    number(done, job, 1)
-    assert [index_of(each) for each in plan(job, [ending, done], NOW).create] == made
-
-
-@pytest.mark.parametrize("name", ["a.b", "a" * 62])
-def test_a_name_that_makes_no_host_name_is_none(name: str) -> None:
-    """Such a job is refused by now, but one that is stored already would never get a pod."""
-    (made,) = plan(make_job(name, completions=1, completionMode="Indexed"), [], NOW).create
-    assert (made.metadata.generateName, made.spec.hostname) == (f"{name}-0-", "")
-
-
-def test_an_index_of_thousands_of_digits_is_none() -> None:
-    job = make_job("j", completionMode="Indexed", completions=2)
-    odd = pod(job, "p")
-    odd.metadata.annotations[INDEX] = "9" * 5000
-    assert index_of(odd) is None
-
-
-def test_of_two_pods_of_one_index_the_later_goes() -> None:
-    job = make_job("j", parallelism=3, completions=2, completionMode="Indexed")
-    own = pods(job, "Running", "Running", "Running", "Running")
-    for each, index in zip(own, (1, 1, 0, 7), strict=True):
-        number(each, job, index)
-    own[0].metadata.creationTimestamp.seconds = 50
-    assert sorted(named(surplus(job, own))) == ["p0", "p3"]

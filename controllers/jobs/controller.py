@@ -84,8 +84,7 @@ class JobController:
         return wanted.again
 
     async def _carry_out(self, key: str, job: Job, wanted: Plan) -> None:
-        await self._untrack(key, wanted.release)
-        await self._untrack(key, wanted.delete)
+        await self._untrack(key, {pod.metadata.uid: pod for pod in (*wanted.release, *wanted.delete)}.values())
         error = await self._control.delete(key, job, wanted.delete) or await self._control.create(key, job, wanted.create)
         if error is not None:
             raise error

@@ -8,16 +8,19 @@ the status compares the job's version, and the last arrow needs a cache that sho
 At most MAX_UNCOUNTED uids wait in the status: more pods may end between two looks than an object may have parts. The others
 are written down in the next looks, which the pods that lose their finalizers cause; for what is to be done they count at once.
 
+A job that fails ends the pods that still run, and they have failed with it: they are written down before they are deleted.
+
 Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-tracking-with-finalizers
 """
 
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from typing import NamedTuple
 
 from controllers.jobs.indexes import concerns, index_of, is_indexed, only_ended_are_replaced, parsed
 from controllers.podstates import active, ready, terminating
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.podstatus import ended
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 MAX_UNCOUNTED = 500
@@ -94,6 +97,27 @@ def counted(job: Job, pods: Sequence[Pod]) -> Count:
         failed=status.failed + len(waiting.failed) + left_bad,
         whole=not left_good and not left_bad,
     )
+
+
+def condemned(job: Job, count: Count, pods: Iterable[Pod]) -> Count:
+    """Of a job that fails: what has not ended yet counts as failed, too."""
+    waiting = count.status.uncountedTerminatedPods
+    known = {*waiting.succeeded, *waiting.failed}
+    left = [
+        pod
+        for pod in pods
+        if tracked(pod) and pod.metadata.uid not in known and concerns(job, pod) and not (ended(pod) or failed(job, pod))
+    ]
+    now = left[: max(0, MAX_UNCOUNTED - len(known))]
+    waiting.failed.extend(pod.metadata.uid for pod in now)
+    return count._replace(
+        release=[*count.release, *now], failed=count.failed + len(left), whole=count.whole and len(now) == len(left)
+    )
+
+
+def may_end(job: Job, status: JobStatus, pod: Pod) -> bool:
+    """May a job that fails delete it? Not before it is written down as failed."""
+    return pod.metadata.uid in status.uncountedTerminatedPods.failed or not (tracked(pod) and concerns(job, pod))
 
 
 def _drop(waiting: MutableSequence[str], watched: Mapping[str, Pod]) -> int:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from controllers.jobs.counting import FINALIZER, Count, counted, tracked
+from controllers.jobs.counting import FINALIZER, Count, condemned, counted, may_end, tracked
 from controllers.jobs.indexes import concerns, is_indexed, lacking, number, only_ended_are_replaced, parsed, surplus
-from controllers.jobs.outcome import SUSPENDED, Verdict, finish, judge, judged, say, time_left
+from controllers.jobs.outcome import FAILURE, SUSPENDED, Verdict, condition, finish, judge, judged, say, time_left
 from controllers.podcontrol import pod_from
 from controllers.podfacts import facts_of
 from controllers.podstates import active
@@ -29,6 +29,7 @@ class Plan:
     release: list[Pod] = field(default_factory=list)
     """What loses its finalizer: it is written down."""
     delete: list[Pod] = field(default_factory=list)
+    """Loses its finalizer as well, and may be in both."""
     create: list[Pod] = field(default_factory=list)
     again: float | None = None
     """Seconds after which there is something to do even if nothing happens."""
@@ -45,6 +46,10 @@ def plan(job: Job, pods: Sequence[Pod], now: float) -> Plan:
     _suspend_or_resume(job, status, now)
     judge(job, count, pods, now)
     running = [pod for pod in pods if active(pod)]
+    if condition(status, FAILURE) is not None:
+        count = condemned(job, count, pods)
+        made.release = count.release
+        running = [pod for pod in running if may_end(job, status, pod)]
     if judged(status) or job.spec.suspend:
         made.delete = running
         finish(count, now)

@@ -16,6 +16,7 @@ from controllers.labelled import Labelled
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
+from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import ADDED
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
@@ -138,6 +139,29 @@ def test_the_restarts_of_all_containers_are_failures(limit: int, failed: bool) -
     assert (said(job.status).get("FailureTarget") == "BackoffLimitExceeded") == failed
 
 
+@pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
+def test_pods_that_a_job_takes_with_it_when_it_fails_have_failed(policy: str) -> None:
+    job = make_job("j", parallelism=3, activeDeadlineSeconds=60, podReplacementPolicy=policy)
+    own = [*pods(job, "Running", "Pending", "Succeeded"), pod(job, "ending", terminating=True)]
+    look(job, [])
+    wanted = look(job, own, NOW + 60)
+    assert (said(job.status), named(wanted.delete)) == ({"FailureTarget": "DeadlineExceeded"}, ["p0", "p1"])
+    assert set(named([*wanted.release, *wanted.delete])) == set(named(own))
+    look(job, [untracked(each) for each in own[2:]], NOW + 61)
+    assert (job.status.succeeded, job.status.failed, "Failed" in said(job.status)) == (1, 3, False)
+    look(job, [], NOW + 90)
+    assert (job.status.failed, said(job.status)["Failed"]) == (3, "DeadlineExceeded")
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+def test_pods_that_a_job_ends_because_enough_have_succeeded_have_not_failed(suspend: bool) -> None:
+    job = make_job("j", parallelism=2, completions=1, suspend=suspend)
+    own = pods(job, "Running", "Running") if suspend else pods(job, "Succeeded", "Running")
+    ended = [untracked(each) for each in own if each not in look(job, own).delete]
+    look(job, ended)
+    assert job.status.failed == 0
+
+
 def test_time_left_is_when_it_is_looked_at_again() -> None:
     job = make_job("j", activeDeadlineSeconds=60)
     look(job, [])
@@ -206,6 +230,37 @@ def test_each_pod_is_counted_once_wherever_the_controller_dies(
                 del own[uid]
     assert not own
     assert (job.status.succeeded, job.status.failed) == (expected, total - expected)
+
+
+@pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
+@pytest.mark.parametrize("seed", range(8))
+def test_of_a_job_that_fails_each_pod_is_counted_once_wherever_the_controller_dies(
+    monkeypatch: pytest.MonkeyPatch, seed: int, policy: str
+) -> None:
+    """Some of them have ended, some are ending; there is room for three at a time in the status."""
+    monkeypatch.setattr(counting, "MAX_UNCOUNTED", 3)
+    rng, total = random.Random(seed), 20
+    job = make_job("j", parallelism=total, backoffLimit=0, podReplacementPolicy=policy)
+    made = [
+        pod(job, f"p{each}", rng.choice(["Running", "Failed"]), terminating=rng.random() < 0.3) for each in range(total - 1)
+    ]
+    own = {each.metadata.uid: each for each in [*made, pod(job, "bad", "Failed")]}
+    for _ in range(300):
+        wanted = plan(job, list(own.values()), NOW)
+        if rng.random() < 0.3:
+            continue  # it died before it wrote anything
+        job.status.CopyFrom(wanted.status)
+        for each in rng.sample(wanted.release, rng.randint(0, len(wanted.release))):
+            own[each.metadata.uid] = untracked(each)
+        for each in rng.sample(wanted.delete, rng.randint(0, len(wanted.delete))):
+            own[each.metadata.uid] = untracked(each) if tracked(each) else each
+            if rng.random() < 0.5:
+                own[each.metadata.uid].metadata.deletionTimestamp.CopyFrom(to_time(NOW))
+        for uid, each in list(own.items()):
+            if not each.metadata.finalizers and each.metadata.HasField("deletionTimestamp") and rng.random() < 0.5:
+                del own[uid]
+    assert job.status.failed == total
+    assert said(job.status) == dict.fromkeys(("FailureTarget", "Failed"), "BackoffLimitExceeded")
 
 
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])

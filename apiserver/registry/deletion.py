@@ -3,7 +3,8 @@
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
-Of a pod that others end the same write says why (its condition DisruptionTarget); one that is removed has no time for it.
+The step to deleting is a new generation: it changes what is wanted of the object. Of a pod that others end the same write says
+why (its condition DisruptionTarget); one that is removed has no time for it.
 
 What is to become of an object's dependents is written into its finalizers; the garbage collector, one of the controllers, sees
 to them and takes its finalizer away. What it does not keep (`resources.COLLECTED`) has no such finalizer: it goes as if nobody
@@ -70,6 +71,8 @@ def delete_step(
     if not deleting:
         new.metadata.deletionTimestamp.CopyFrom(to_time(_deleted_at(old, now) + grace))
         new.metadata.deletionGracePeriodSeconds = grace
+        if not metadata.HasField("deletionTimestamp"):
+            new.metadata.generation += 1
     if isinstance(new, Namespace):
         new.status.phase = "Terminating"
     if why is not None and isinstance(new, Pod):

@@ -104,6 +104,19 @@ def test_finalizers_hold_an_object_back() -> None:
     assert delete_step(PODS, "a", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
 
 
+def test_the_first_delete_is_a_new_generation() -> None:
+    """So whoever looks only at new generations sees it, as in Kubernetes; a shorter grace is none."""
+    held = make_pod("held").build()
+    held.metadata.finalizers.append("example.com/wait")
+    for pod in (held, make_pod("graceful").node("n").phase("Running").build()):
+        pod.metadata.generation = 4
+        first = delete_step(PODS, "a", DeleteOptions(), Version(pod, 1, b""), NOW)
+        assert isinstance(first, Put) and first.obj.metadata.generation == 5
+        again = DeleteOptions(gracePeriodSeconds=1, propagationPolicy="Orphan")
+        second = delete_step(PODS, "a", again, Version(first.obj, 2, b""), NOW)
+        assert isinstance(second, Put) and second.obj.metadata.generation == 5
+
+
 @pytest.mark.parametrize(
     ("preconditions", "reason"),
     [(Preconditions(uid="other"), "UIDMismatch"), (Preconditions(resourceVersion="6"), "Conflict")],

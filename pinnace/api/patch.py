@@ -4,8 +4,9 @@
     STRATEGIC_MERGE   as Kubernetes documents it: lists whose items have an identity merge item by item, sets grow
     JSON              RFC 6902: operations, see pinnace.api.jsonpatch
 
-The first two merge as `apply` does (pinnace.api.merge), with nothing that was wanted before. The items of a list stay where
-they are; new ones come last. A directive takes something away from what is there; then the rest of the patch is merged:
+The first two merge as `apply` does (pinnace.api.merge), with nothing that was wanted before. The items of a list come in the
+order of the patch, new ones before those that it does not name. A directive takes something away from what is there; then the
+rest of the patch is merged:
 
     {"$patch": "replace", ...}                 the object is what follows; as an item of a list: the list is the other items
     {"$patch": "delete"}                       the object is empty; as an item of a list: the item of this identity goes
@@ -23,6 +24,7 @@ https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-mac
 """
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -104,24 +106,46 @@ class _Strategic(Merge):
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
         if name in SETS:
-            there = _plain(live)
-            return [*live, *(item for item in desired if not _is_in(there, item))]
+            return _united(live, desired)
         if any(key_of(name, item) is None for item in (*live, *desired)):
             return None
         directives = [item.get(_PATCH) for item in desired]
         gone = {key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE}
-        merged = [] if _REPLACE in directives else [item for item in live if key_of(name, item) not in gone]
+        present = [] if _REPLACE in directives else [item for item in live if key_of(name, item) not in gone]
         places: dict[Key | None, int] = {}  # of the first item that is the same one
-        for index, item in enumerate(merged):
+        for index, item in enumerate(present):
             places.setdefault(key_of(name, item), index)
-        changed = set[int]()
+        changed = dict[Key | None, Any]()
         for item, directive in zip(desired, directives, strict=True):
-            if directive in (_REPLACE, _DELETE):
-                continue
-            at = places.setdefault(key_of(name, item), len(merged))
-            merged[at : at + 1] = [self.objects({}, merged[at] if at < len(merged) else {}, item)]
-            changed.add(at)
-        return [item if at in changed else deepcopy(item) for at, item in enumerate(merged)]
+            if directive not in (_REPLACE, _DELETE):
+                key = key_of(name, item)
+                before = changed[key] if key in changed else present[places[key]] if key in places else {}
+                changed[key] = self.objects({}, before, item)
+        found = [(places.get(key), item) for key, item in changed.items()]
+        taken = {index for index, _ in found}
+        return _in_order([(index, deepcopy(item)) for index, item in enumerate(present) if index not in taken], found)
+
+
+def _united(live: Sequence[Any], desired: Sequence[Any]) -> list[Any]:
+    """Two sets of values. What is no value is for the reader to refuse."""
+    places = {item: index for index, item in enumerate(live) if not isinstance(item, dict | list)}
+    wanted = _plain(desired)
+    odd = [item for item in desired if isinstance(item, dict | list)]
+    found = [(places.get(item), item) for item in dict.fromkeys(item for item in desired if _is_in(wanted, item))]
+    return _in_order([(index, item) for index, item in enumerate(live) if not _is_in(wanted, item)], found) + odd
+
+
+def _in_order(kept: Sequence[tuple[int, Any]], changed: Sequence[tuple[int | None, Any]]) -> list[Any]:
+    """The items that the patch names in its order; before each of them what was there before it and is not there yet. All with
+    their index in the live list, if they are in it.
+
+    Source: mergeSortedSlice in k8s.io/apimachinery/pkg/util/strategicpatch."""
+    merged, rest = list[Any](), deque(kept)
+    for place, item in changed:
+        while place is not None and rest and rest[0][0] < place:
+            merged.append(rest.popleft()[1])
+        merged.append(item)
+    return [*merged, *(item for _, item in rest)]
 
 
 _MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), PatchRequest.STRATEGIC_MERGE: _Strategic()}

@@ -74,7 +74,7 @@ def test_what_is_no_patch(asked: PatchRequest, message: str) -> None:
         ({"spec": {"nodename": "x"}}, "spec.nodename", 'did you mean "nodeName"'),
         ({"spec": 5}, "spec", "expected an object, got a number (5)"),
         ({"spec": {"priority": "high"}}, "spec.priority", "expected a whole number"),
-        ({"spec": {"containers": [{"name": "x", "ports": 80}]}}, "spec.containers[1].ports", "expected a list"),
+        ({"spec": {"containers": [{"name": "x", "ports": 80}]}}, "spec.containers[0].ports", "expected a list"),
         ({"metadata": {"labels": {"app": 1}}}, "metadata.labels[app]", "expected a string"),
         ({"spec": {"$patch": "merge"}}, "spec.$patch", "unknown field"),
         ({"kind": "Node"}, "kind", 'expected "Pod"'),

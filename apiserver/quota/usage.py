@@ -6,6 +6,7 @@ Source: pkg/quota/v1/evaluator/core of Kubernetes 1.36.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +16,7 @@ from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, PodAffinityTerm,
 from pinnace.api.names import is_extended_resource
 from pinnace.api.podstatus import ended
 from pinnace.api.qos import qos_class
-from pinnace.api.quantity import amount, amounts
+from pinnace.api.quantity import QuantityError, amount, amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
 from pinnace.api.storageclass import class_of
@@ -148,9 +149,10 @@ def _terms(spec: PodSpec) -> list[PodAffinityTerm]:
 
 
 def _claim(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
-    """Beside that it is there: its size, and both again for its class."""
+    """Beside that it is there: its size, and both again for its class. One that asks for less than it was given, because it
+    could not grow, still has that."""
     storage_class = class_of(claim)
-    size = _storage(claim.spec.resources.requests)
+    size = max(_storage(claim.spec.resources.requests), _storage(claim.status.allocatedResources))
     found = [("requests.storage", size)]
     if storage_class:
         of_class = f"{storage_class}.storageclass.storage.k8s.io"
@@ -158,9 +160,11 @@ def _claim(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def _storage(requests: Mapping[str, Quantity]) -> int:
-    """Other requests of a claim may be no quantities: there was no rule about them once."""
-    return amount("storage", requests["storage"].string) if "storage" in requests else 0
+def _storage(quantities: Mapping[str, Quantity]) -> int:
+    """0 if it is not said, or is no quantity: once there was no rule about what claims were given."""
+    with suppress(QuantityError):
+        return amount("storage", quantities["storage"].string) if "storage" in quantities else 0
+    return 0
 
 
 def _claim_scopes(claim: PersistentVolumeClaim) -> Scopes:

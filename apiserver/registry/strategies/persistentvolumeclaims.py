@@ -45,6 +45,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
             out.append(unsupported("status.phase", obj.status.phase, PHASES))
         validate_access_modes(obj.status.accessModes, "status.accessModes", out)
         validate_capacity(obj.status.capacity, "status.capacity", out)
+        validate_capacity(obj.status.allocatedResources, "status.allocatedResources", out)
 
 
 def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:

@@ -104,6 +104,14 @@ def test_a_claim(obj: Any, expected: dict[str, int]) -> None:
     assert used(obj) == of_any | expected
 
 
+@pytest.mark.parametrize(("allocated", "counted"), [("2Gi", 2 << 30), ("512Mi", 1 << 30), ("much", 1 << 30)])
+def test_a_claim_that_asks_for_less_again_counts_what_it_was_given(allocated: str, counted: int) -> None:
+    obj = claim(storageClassName="fast")
+    obj.status.allocatedResources["storage"].string = allocated
+    found = used(obj)
+    assert (found["requests.storage"], found["fast.storageclass.storage.k8s.io/requests.storage"]) == (counted, counted)
+
+
 def test_what_else_a_claim_that_is_stored_asks_for_may_be_no_quantity() -> None:
     obj = claim()
     obj.spec.resources.requests["cpu"].string = "much"

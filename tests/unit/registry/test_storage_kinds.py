@@ -252,6 +252,14 @@ class TestClaims:
             'status.phase: Unsupported value: "x": supported values: "Pending", "Bound", "Lost"'
         ]
 
+    @pytest.mark.parametrize("field", ["capacity", "allocatedResources"])
+    def test_what_it_was_given_is_an_amount(self, field: str) -> None:
+        new = claim()
+        new.status.phase = "Bound"
+        getattr(new.status, field)["storage"].string = "much"
+        (problem,) = status_changed(PERSISTENT_VOLUME_CLAIMS, new, claim())
+        assert problem.startswith(f"status.{field}[storage]: ")
+
 
 class TestStorageClasses:
     def test_defaults(self) -> None:

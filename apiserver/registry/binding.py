@@ -1,8 +1,9 @@
 """Binding a pod to a node: once, and only by who leads.
 
-The step sets `spec.nodeName` and the condition PodScheduled. Together with the fence (a guard on the election's key) and the
-compare on the pod's revision it is one etcd transaction: a pod is bound at most once, and never by a deposed leader. The token
-under which it happened is left on the pod as an annotation, so that anyone can check it afterwards.
+The step sets `spec.nodeName` and the condition PodScheduled, ends the pod's nomination, and hands on the binding's labels and
+annotations. Together with the fence (a guard on the election's key) and the compare on the pod's revision it is one etcd
+transaction: a pod is bound at most once, and never by a deposed leader. The token under which it happened is left on the pod as
+an annotation, so that anyone can check it afterwards.
 """
 
 from __future__ import annotations  # those of the steps below would be evaluated for every object
@@ -12,15 +13,18 @@ from collections.abc import Iterable
 from apiserver.registry import errors
 from apiserver.registry.deletion import copy
 from apiserver.registry.errors import Rejected
+from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.fencing import guards
 from apiserver.registry.mutation import Mutation, Put, Version
+from apiserver.registry.validation.labels import validate_annotations, validate_labels
 from apiserver.storage.interface import Guard
 from pinnace.api import conditions, fences
 from pinnace.api.core_v1_pb2 import Binding, Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS
-from pinnace.api.status import Code, Refusal
+from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
@@ -64,12 +68,31 @@ def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, now: float)
             raise Rejected(_conflict("Gated", f'pod "{name}" has non-empty .spec.schedulingGates: remove them first'))
         new = copy(PODS, old)
         new.spec.nodeName = node
+        new.status.ClearField("nominatedNodeName")
+        if metadata.labels or metadata.annotations:
+            _hand_on(metadata, new, old)
         if by:
             new.metadata.annotations[FENCE_ANNOTATION] = by
         conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)
         return Put(new)
 
     return Mutation(PODS.key(metadata.namespace, name), name, step, guarded)
+
+
+def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
+    """The labels and annotations of the binding become the pod's. Under which fence it is bound nobody says but the server.
+    Raises Rejected."""
+    metadata = pod.metadata
+    metadata.labels.update(said.labels)
+    metadata.annotations.update(said.annotations)
+    metadata.annotations.pop(FENCE_ANNOTATION, None)
+    out: list[Violation] = []
+    validate_labels(metadata.labels, "metadata.labels", out)
+    validate_annotations(metadata.annotations, "metadata.annotations", out)
+    if out:
+        raise Rejected(errors.invalid(PODS, metadata.name, out))
+    if parts_exceeded(pod, old):
+        raise Rejected(errors.too_much(PODS, metadata.name))
 
 
 def _conflict(reason: str, message: str) -> Refusal:

@@ -52,6 +52,33 @@ def test_the_very_version_that_is_named_is_bound() -> None:
     assert result.spec.nodeName == "n1" and not result.metadata.resourceVersion
 
 
+def test_room_is_made_for_it_nowhere_any_more() -> None:
+    pod = make_pod("a").build()
+    pod.status.nominatedNodeName = "n2"
+    assert not bound(pod, binding()).status.nominatedNodeName
+
+
+def test_its_labels_and_annotations_become_the_pods() -> None:
+    pod = make_pod("a").label("zone", "old").label("app", "web").build()
+    item = binding()
+    item.metadata.labels["zone"] = "z1"
+    item.metadata.annotations.update({"example.com/device": "gpu-3", FENCE_ANNOTATION: "scheduler/99"})
+    result = bound(pod, item, None)
+    assert result.metadata.labels == {"app": "web", "zone": "z1"}
+    assert result.metadata.annotations == {"example.com/device": "gpu-3"}, "no word of another fence"
+    assert bound(pod, item).metadata.annotations[FENCE_ANNOTATION] == "scheduler/42"
+    assert pod.metadata.labels["zone"] == "old"
+
+
+@pytest.mark.parametrize(("field", "value"), [("labels", "no label"), ("annotations", "x" * (256 << 10))])
+def test_labels_and_annotations_that_a_pod_cannot_have(field: str, value: str) -> None:
+    item = binding()
+    getattr(item.metadata, field)["a"] = value
+    with pytest.raises(Rejected) as caught:
+        bound(make_pod("a").build(), item)
+    assert (caught.value.refusal.reason, caught.value.refusal.violations[0].field) == ("Invalid", f"metadata.{field}")
+
+
 def test_by_hand_there_is_no_fence() -> None:
     assert mutation(binding(), None).guards == ()
     assert FENCE_ANNOTATION not in bound(make_pod("a").build(), binding(), None).metadata.annotations

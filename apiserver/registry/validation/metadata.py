@@ -7,8 +7,9 @@ from apiserver.registry.validation.violations import IMMUTABLE, forbidden, inval
 from pinnace.api import names
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference, Time
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
-STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+STANDARD_FINALIZERS = ("kubernetes", ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
 """All others say whose they are: "example.com/mine"."""
 NameCheck = Callable[[str], tuple[str, ...]]
 
@@ -41,6 +42,9 @@ def validate_metadata(
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             out.append(invalid("metadata.finalizers", finalizer, detail))
+    if ORPHAN_FINALIZER in metadata.finalizers and FOREGROUND_FINALIZER in metadata.finalizers:
+        detail = f"finalizer {ORPHAN_FINALIZER} and {FOREGROUND_FINALIZER} cannot be both set"
+        out.append(invalid("metadata.finalizers", metadata.finalizers, detail))
 
 
 def validate_metadata_update(new: ObjectMeta, old: ObjectMeta, out: list[Violation]) -> None:

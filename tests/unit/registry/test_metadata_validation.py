@@ -37,6 +37,14 @@ NAMES = "metadata.name: Required value: name or generateName is required"
         ({"annotations": {"a": "x" * (256 << 10 - 1)}}, []),
         ({"finalizers": ["example.com/f", "kubernetes"]}, []),
         ({"finalizers": ["a b/"]}, [f'metadata.finalizers: Invalid value: "a b/": {problem}' for problem in label_key("a b/")]),
+        ({"finalizers": ["orphan", "example.com/f"]}, []),
+        (
+            {"finalizers": ["orphan", "foregroundDeletion"]},
+            [
+                'metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: '
+                "finalizer orphan and foregroundDeletion cannot be both set"
+            ],
+        ),
         (
             {"finalizers": ["mine"]},
             ['metadata.finalizers: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified'],

@@ -1,8 +1,9 @@
 """NodeResourcesBalancedAllocation: the closer the used shares of cpu and memory would be, the better; or of the `resources` in
 its args, whose weights do not matter.
 
-The score is 100 less the standard deviation of the shares, in percent. Like LeastAllocated it counts a container that
-requests nothing as a small one, but it leaves pods alone that request nothing at all: what they really use is anyone's guess.
+The score is 100 less the standard deviation of the shares, in percent. Unlike NodeResourcesFit's it is about what pods really
+request: nothing is assumed for a container that requests none. A pod that requests nothing at all is left alone: what it will
+use is anyone's guess. A resource that a node does not have is not counted there.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ from scheduler.cache.table import SCORED
 from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.arguments import check_names
 from scheduler.plugins.scoring_strategy import resources, share, uses
-from scheduler.plugins.shares import shares_left
 
 
 class NodeResourcesBalancedAllocation:
@@ -39,16 +39,21 @@ class NodeResourcesBalancedAllocation:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         if not self._usual:
             return self._of_any(pod, nodes)
-        cpu, memory = shares_left(state, pod, nodes)
         # The standard deviation of two numbers is half their difference; of shares used, the same as of shares left.
+        requested, inverses = dict(pod.requests.amounts), [nodes.inverse(scored) for scored in range(len(SCORED))]
+        cpu, memory = (
+            np.maximum((nodes.free(resource) - requested.get(resource, 0)) * inverse, 0)
+            for resource, inverse in zip(SCORED, inverses, strict=True)
+        )
         scores: FloatArray = np.abs(cpu - memory)
         scores *= -MAX_SCORE / 2
         scores += MAX_SCORE
+        scores[np.multiply(*inverses) == 0] = MAX_SCORE
         return scores
 
     def _of_any(self, pod: PodInfo, nodes: NodeTable) -> FloatArray:
         """Of those resources that a node has."""
-        found = list(uses(self._resources, pod, nodes))
+        found = list(uses(self._resources, pod, nodes, assuming=False))
         shares = np.array([share(use) for use in found]).reshape(len(found), len(nodes))
         has = np.array([use.capacity > 0 for use in found]).reshape(shares.shape)
         count = np.maximum(has.sum(axis=0), 1)

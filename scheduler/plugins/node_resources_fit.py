@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pinnace.fit import Requests
 from pinnace.fit.room import reason_of
 from pinnace.fit.table import insufficient
+from scheduler.cache.table import SCORED
 from scheduler.framework import (
     MAX_SCORE,
     BoolArray,
@@ -31,7 +32,6 @@ from scheduler.framework import (
 )
 from scheduler.plugins import scoring_strategy
 from scheduler.plugins.arguments import check_names
-from scheduler.plugins.shares import shares_left
 
 _BITS = 63
 """Of a code that is not negative."""
@@ -88,7 +88,7 @@ class NodeResourcesFit:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         if not self._usual:
             return self._score(pod, nodes)
-        cpu, memory = shares_left(state, pod, nodes)
+        cpu, memory = _shares_left(pod, nodes)
         return (cpu + memory) * (MAX_SCORE / 2)
 
     def _requests(self, pod: PodInfo) -> Requests:
@@ -101,6 +101,15 @@ class NodeResourcesFit:
     def _ignores(self, resource: str) -> bool:
         group, extended, _ = resource.partition("/")
         return bool(extended) and (resource in self._ignored or group in self._ignored_groups)
+
+
+def _shares_left(pod: PodInfo, nodes: NodeTable) -> list[FloatArray]:
+    """From 0 to 1, for each resource of SCORED. A container that requests none counts as a small one: many of them can be more
+    than the node has; then nothing is left."""
+    return [
+        np.maximum((nodes.slack(scored) - pod.requests.scored[scored]) * nodes.inverse(scored), 0)
+        for scored in range(len(SCORED))
+    ]
 
 
 def _codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:

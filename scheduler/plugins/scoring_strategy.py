@@ -65,13 +65,14 @@ class Use:
     capacity: FloatArray
 
 
-def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable) -> Iterator[Use]:
-    """Of those resources that count for the pod. For cpu and memory, a container that requests none counts as a small one."""
+def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *, assuming: bool = True) -> Iterator[Use]:
+    """Of those resources that count for the pod. `assuming`: for cpu and memory, a container that requests none counts as a
+    small one."""
     requested = dict(pod.requests.amounts)
     for each in wanted:
         resource, weight = each["name"], each["weight"]
         capacity = nodes.allocatable(resource).astype(np.float64)
-        if resource in SCORED:
+        if assuming and resource in SCORED:
             scored = SCORED.index(resource)
             yield Use(weight, capacity - nodes.slack(scored) + pod.requests.scored[scored], capacity)
         elif resource in requested or resource in _NATIVE:

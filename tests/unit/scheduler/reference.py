@@ -1,6 +1,7 @@
 """The plugins once more, about one node at a time and as plainly as can be: what the native form must agree with."""
 
 from collections.abc import Sequence
+from statistics import pstdev
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration
@@ -26,9 +27,10 @@ def least_allocated(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
 
 
 def balanced(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
-    cpu, memory = _left(pod, node, pods)
-    mean = (cpu + memory) / 2
-    return float(100 * (1 - (((cpu - mean) ** 2 + (memory - mean) ** 2) / 2) ** 0.5))
+    has = fit.allocatable(node)
+    used = [sum(dict(fit.pod_requests(each).amounts).get(name, 0) for each in (pod, *pods)) for name in ("cpu", "memory")]
+    shares = [min(1.0, amount / has[name]) for amount, name in zip(used, ("cpu", "memory"), strict=True) if has.get(name)]
+    return 100 * (1 - pstdev(shares)) if shares else 100
 
 
 def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[float]:

@@ -1,6 +1,6 @@
 """Each built-in plugin on its own: which nodes it refuses, what it says, what it likes, what helps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -203,6 +203,21 @@ def test_the_balanced_node_is_liked() -> None:
     wanted = info(pod().req(cpu=2, memory="2Gi"))
     half, lopsided = NodeResourcesBalancedAllocation().score({}, wanted, cache_of(*nodes).nodes, np.ones(2, np.bool_))
     assert half == 100 and lopsided < 100
+
+
+@pytest.mark.parametrize("args", [{}, {"resources": [{"name": name} for name in ("cpu", "memory", "example.com/gpu")]}])
+def test_balance_is_of_what_is_requested(args: Mapping[str, Any]) -> None:
+    """Nothing is made up for a container that requests no memory, and nothing for pods that request nothing at all."""
+    nodes = [make_node(name).capacity(cpu=4, memory="4Gi", pods=99) for name in ("crowded", "used", "empty")]
+    crowd = [make_pod(f"idle{number}").req().node("crowded") for number in range(30)]
+    table = cache_of(*nodes, placed=[*crowd, make_pod("there").req(memory="2Gi").node("used")]).nodes
+    scores = NodeResourcesBalancedAllocation(args).score({}, info(pod().req(cpu=2)), table, np.ones(3, np.bool_))
+    assert scores.tolist() == [75, 100, 75]
+
+
+def test_a_node_without_memory_is_balanced() -> None:
+    table = cache_of(make_node("n").capacity(cpu=4, pods=9)).nodes
+    assert NodeResourcesBalancedAllocation().score({}, info(pod().req(cpu=1)), table, np.ones(1, np.bool_)) == 100
 
 
 def test_balance_does_not_matter_to_a_pod_that_requests_nothing() -> None:

@@ -52,7 +52,8 @@ class Requests:
     amounts: tuple[tuple[str, int], ...]
     ports: tuple[HostPort, ...] = ()
     scored: tuple[int, int] = (DEFAULT_CPU, DEFAULT_MEMORY)
-    """(cpu, memory) as scores count the pod: never nothing, so that pods without requests are spread too."""
+    """(cpu, memory) as scores count the pod: something for a container that says nothing, so that pods without requests are
+    spread too; a request of 0 is nothing."""
 
 
 def pod_requests(pod: Pod) -> Requests:
@@ -73,7 +74,7 @@ def spec_requests(spec: PodSpec) -> Requests:
     return Requests(
         amounts=((PODS, 1), *((name, _cap(real[name])) for name in names if real[name] > 0 and name != PODS)),
         ports=tuple(sorted(set(_host_ports(spec)))),
-        scored=(_cap(scored["cpu"]) or DEFAULT_CPU, _cap(scored["memory"]) or DEFAULT_MEMORY),
+        scored=(_cap(scored["cpu"]), _cap(scored["memory"])),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.cache.table import SCORED
 from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.arguments import check_names
-from scheduler.plugins.scoring_strategy import resources, share, uses
+from scheduler.plugins.scoring_strategy import lacking, resources, share, uses
 
 
 class NodeResourcesBalancedAllocation:
@@ -40,15 +40,16 @@ class NodeResourcesBalancedAllocation:
         if not self._usual:
             return self._of_any(pod, nodes)
         # The standard deviation of two numbers is half their difference; of shares used, the same as of shares left.
-        requested, inverses = dict(pod.requests.amounts), [nodes.inverse(scored) for scored in range(len(SCORED))]
+        requested = dict(pod.requests.amounts)
         cpu, memory = (
-            np.maximum((nodes.free(resource) - requested.get(resource, 0)) * inverse, 0)
-            for resource, inverse in zip(SCORED, inverses, strict=True)
+            np.maximum((nodes.free(resource) - requested.get(resource, 0)) * nodes.inverse(scored), 0)
+            for scored, resource in enumerate(SCORED)
         )
         scores: FloatArray = np.abs(cpu - memory)
         scores *= -MAX_SCORE / 2
         scores += MAX_SCORE
-        scores[np.multiply(*inverses) == 0] = MAX_SCORE
+        if (without := lacking(nodes)) is not None:
+            scores[without] = MAX_SCORE
         return scores
 
     def _of_any(self, pod: PodInfo, nodes: NodeTable) -> FloatArray:

@@ -88,8 +88,7 @@ class NodeResourcesFit:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         if not self._usual:
             return self._score(pod, nodes)
-        cpu, memory = _shares_left(pod, nodes)
-        return (cpu + memory) * (MAX_SCORE / 2)
+        return _least_allocated(pod, nodes)
 
     def _requests(self, pod: PodInfo) -> Requests:
         """Without what is ignored."""
@@ -103,13 +102,17 @@ class NodeResourcesFit:
         return bool(extended) and (resource in self._ignored or group in self._ignored_groups)
 
 
-def _shares_left(pod: PodInfo, nodes: NodeTable) -> list[FloatArray]:
-    """From 0 to 1, for each resource of SCORED. A container that requests none counts as a small one: many of them can be more
-    than the node has; then nothing is left."""
-    return [
+def _least_allocated(pod: PodInfo, nodes: NodeTable) -> FloatArray:
+    """The strategy of that name over SCORED, with equal weights. A container that requests none counts as a small one: many of
+    them can be more than the node has; then nothing is left."""
+    cpu, memory = (
         np.maximum((nodes.slack(scored) - pod.requests.scored[scored]) * nodes.inverse(scored), 0)
         for scored in range(len(SCORED))
-    ]
+    )
+    scores: FloatArray = (cpu + memory) * (MAX_SCORE / 2)
+    if (lacking := scoring_strategy.lacking(nodes)) is not None:
+        scores[lacking] *= 2  # the other one alone counts there
+    return scores
 
 
 def _codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.cache.table import SCORED
-from scheduler.framework import MAX_SCORE, FloatArray, NodeTable, PodInfo
+from scheduler.framework import MAX_SCORE, BoolArray, FloatArray, NodeTable, PodInfo
 from scheduler.plugins.arguments import fields, items, whole_number
 
 LEAST, MOST, RATIO = "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
@@ -79,6 +79,15 @@ def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *,
             yield Use(weight, capacity - nodes.free(resource) + requested.get(resource, 0), capacity)
 
 
+def lacking(nodes: NodeTable) -> BoolArray | None:
+    """The nodes that do not have all of SCORED; None when, as nearly always, all have."""
+    inverses = [nodes.inverse(scored) for scored in range(len(SCORED))]
+    if all(inverse.all() for inverse in inverses):
+        return None
+    found: BoolArray = ~np.logical_and.reduce(inverses)
+    return found
+
+
 def share(use: Use) -> FloatArray:
     """The used share, at most 1; 0 where the node has none of it."""
     found: FloatArray = np.divide(use.used, use.capacity, out=np.zeros(len(use.used)), where=use.capacity > 0)
@@ -97,8 +106,8 @@ def scorer(strategy: Mapping[str, Any]) -> Callable[[PodInfo, NodeTable], FloatA
         for use in uses(wanted, pod, nodes):
             counts = use.capacity > 0
             if kind == RATIO:
-                liked = np.interp(np.where(counts, share(use), 1) * 100, utilizations, heights)
-                counts = liked > 0
+                liked = np.interp(share(use) * 100, utilizations, heights)
+                counts &= liked > 0
             else:
                 liked = (share(use) if kind == MOST else 1 - share(use)) * MAX_SCORE
             total += np.where(counts, liked, 0) * use.weight

@@ -61,7 +61,9 @@ def test_a_pod_on_the_host_network_takes_its_container_ports() -> None:
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
-        (make_pod("nothing"), (DEFAULT_CPU, DEFAULT_MEMORY)),
+        (make_pod("nothing").req(), (DEFAULT_CPU, DEFAULT_MEMORY)),
+        (make_pod("none").req(cpu=0, memory=0), (0, 0)),
+        (make_pod("one-of-them").req(cpu=1, memory=0), (1000, 0)),
         (make_pod("stated").req(cpu=1, memory="1Mi"), (1000, MI)),
         (make_pod("per-container").req(cpu=1).req(memory="1Mi"), (1000 + DEFAULT_CPU, MI + DEFAULT_MEMORY)),
     ],

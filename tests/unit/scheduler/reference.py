@@ -23,7 +23,8 @@ def reasons(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[str]:
 
 
 def least_allocated(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
-    return 100 * sum(_left(pod, node, pods)) / 2
+    left = _left(pod, node, pods)
+    return 100 * sum(left) / len(left) if left else 0
 
 
 def balanced(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
@@ -36,7 +37,7 @@ def balanced(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
 def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[float]:
     has = fit.allocatable(node)
     used = [sum(amounts) for amounts in zip(*(fit.pod_requests(each).scored for each in (pod, *pods)), strict=True)]
-    return [max(0.0, 1 - used[i] / has[name]) if has.get(name) else 0.0 for i, name in enumerate(("cpu", "memory"))]
+    return [max(0.0, 1 - used[i] / has[name]) for i, name in enumerate(("cpu", "memory")) if has.get(name)]
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

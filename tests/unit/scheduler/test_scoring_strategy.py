@@ -83,6 +83,15 @@ def test_a_resource_that_scores_nothing_is_not_counted_in_a_ratio() -> None:
     assert score(args, POD, NODE)[0] == pytest.approx(100)
 
 
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [({}, 75), (strategy("LeastAllocated", ("cpu", 1), ("memory", 2)), 75), (ratio(("cpu", 1), ("memory", 1)), 50)],
+)
+def test_what_a_node_does_not_have_is_not_counted(args: Args, expected: float) -> None:
+    without = make_node("n").capacity(cpu=4, pods=9)
+    assert score(args, make_pod("new").req(cpu=1, memory=0), without)[0] == pytest.approx(expected)
+
+
 def test_packing_and_spreading_choose_differently() -> None:
     nodes, placed = (make_node("full"), make_node("empty")), (make_pod("there").req(cpu=2, memory="1Gi").node("full"),)
     most, least = (score(strategy(kind), POD, *nodes, placed=placed) for kind in ("MostAllocated", "LeastAllocated"))
@@ -168,12 +177,12 @@ def plain(args: Args, pod: Pod, node: Node, pods: list[Pod]) -> float:
             used = sum(dict(fit.pod_requests(other).amounts).get(name, 0) for other in (pod, *pods))
             if name not in dict(fit.pod_requests(pod).amounts):
                 continue
+        if not capacity:
+            continue
         if wanted["type"] == "RequestedToCapacityRatio":
-            liked = line(100 if used > capacity or not capacity else used * 100 / capacity)
+            liked = line(min(used, capacity) * 100 / capacity)
             if not liked:
                 continue
-        elif not capacity:
-            continue
         elif wanted["type"] == "MostAllocated":
             liked = min(used, capacity) * 100 / capacity
         else:

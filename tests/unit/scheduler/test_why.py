@@ -111,7 +111,7 @@ def test_no_nodes_at_all() -> None:
 
 
 def test_gated() -> None:
-    assert why(make_pod("a").gate("quota").gate("budget"), THREE[:1], BUSY[:1]) == dedent("""\
+    assert why(make_pod("a").req().gate("quota").gate("budget"), THREE[:1], BUSY[:1]) == dedent("""\
         pod default/a is pending: it has scheduling gates: quota, budget; until they are removed it is not tried.
         1 of 1 node can take it. The best score is that of n0.
 

@@ -5,11 +5,12 @@ from typing import Protocol, TypeVar
 
 from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
 from pinnace.api.selectors import LabelRequirement, LabelSelector
-from scheduler.cache.pod_index import Selection, controlled_by, controller_of
+from scheduler.cache.pod_index import Selection, controlled_by
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.pod_terms import Term
 
 T = TypeVar("T", bound=Object)
+_SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 
 class Objects(Protocol):
@@ -42,9 +43,10 @@ class Namespaces:
 
 
 class Siblings:
-    """The pods that a pod is to be spread among, if it does not say so itself: those of its controller and of its services.
+    """The pods that a pod is to be spread among, if it does not say so itself: those of its ReplicaSet, ReplicationController
+    or StatefulSet, and of its services. Pods of other controllers, a Job for one, are spread among those of services only.
 
-    Kubernetes reads the selectors of all kinds of controllers; an owner reference says the same.
+    Kubernetes reads the selectors of these controllers; an owner reference says the same.
     """
 
     needs = (SERVICES,)
@@ -54,8 +56,8 @@ class Siblings:
 
     def of(self, pod: PodInfo) -> Selection | None:
         """Without those that are being deleted. None: it is on its own."""
-        controller = controller_of(pod.raw)
-        selector = controlled_by(controller) if controller else LabelSelector()
+        owner = next((each for each in pod.raw.metadata.ownerReferences if each.controller), None)
+        selector = controlled_by(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
         labels = pod.raw.metadata.labels
         if len(labels) and self._handle is not None:
             for service in self._handle.objects(SERVICES).values():

@@ -2,7 +2,7 @@
 
 The skew of a domain is how many more of these pods it has than the one that has fewest. A constraint with DoNotSchedule
 refuses a node whose domain would exceed maxSkew; one with ScheduleAnyway scores domains: the fewer the better. A pod without
-constraints of its own has the default ones, about the pods of its controller and services.
+constraints of its own has the default ones, about the pods of its controller and services (`listers.Siblings`).
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
 """

@@ -1,4 +1,5 @@
-"""SelectorSpread: the fewer pods of its controller and services a node has, and its zone, the better for a pod.
+"""SelectorSpread: the fewer pods of its controller and services (`listers.Siblings`) a node has, and its zone, the better for
+a pod.
 
 A zone counts two thirds, the node one. Pods with topology spread constraints are left to those. The default constraints of
 PodTopologySpread took its place in Kubernetes; it scores only where a configuration enables it.

@@ -161,6 +161,18 @@ def test_pods_of_one_controller_are_spread_by_default() -> None:
     assert scores(PodTopologySpread(), make_pod("alone").build(), table) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "spread"),
+    [("ReplicaSet", True), ("ReplicationController", True), ("StatefulSet", True), ("Job", False), ("DaemonSet", False)],
+)
+def test_only_controllers_of_pods_that_serve_spread_them(kind: str, spread: bool) -> None:
+    """As in Kubernetes: who packs nodes packs the pods of a Job, too."""
+    there, new = (make_pod(name).owner(kind, "c", uid="u1") for name in ("there", "new"))
+    table = cache_of(A1, B1, placed=[there.node("a1")]).nodes
+    assert (scores(PodTopologySpread(), new.build(), table) is not None) is spread
+    assert refusals(PodTopologySpread(DEFAULTS), new.build(), table) == [SKEW if spread else "", ""]
+
+
 def test_so_are_those_of_a_service() -> None:
     table = cache_of(A1, B1, placed=on("a1")).nodes
     found = scores(PodTopologySpread(None, Handle()), pod().build(), table)

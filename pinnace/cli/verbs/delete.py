@@ -11,7 +11,7 @@ from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import note
+from pinnace.cli.terminal.console import err, note
 from pinnace.cli.waiting.gone import Doomed
 
 HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or give manifests with -f"
@@ -34,9 +34,12 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
 @options.field_selector
 @click.option("--all", "every", is_flag=True, help="All objects of the kind.")
 @click.option(
-    "--grace-period", type=click.IntRange(0, options.MOST), metavar="SECONDS", help="Time for pods to stop; 0 removes at once."
+    "--grace-period",
+    type=click.IntRange(0, options.MOST),
+    metavar="SECONDS",
+    help="Time for pods to stop; without --force at least 1.",
 )
-@click.option("--force", is_flag=True, help="The same as --grace-period 0.")
+@click.option("--force", is_flag=True, help="Remove pods at once: nobody waits until what runs in them has ended.")
 @click.option("--now", is_flag=True, help="The same as --grace-period 1.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Return once the objects are gone.")
 @click.option(
@@ -67,12 +70,9 @@ def delete(
 
     A pod that runs is given its grace period to stop. The command waits until all are gone, at most two minutes or --timeout.
     """
-    if now and grace_period is not None:
-        raise usage("--now and --grace-period exclude one another")
-    grace = 1 if now else grace_period
-    if force and grace:
-        raise usage("--force and a grace period exclude one another", hint="--force removes at once")
-    how = How(0 if force else grace, ignore_not_found, wait, cascade.capitalize())
+    how = How(grace_of(grace_period, force=force, now=now), ignore_not_found, wait, cascade.capitalize())
+    if force:
+        err("Warning: nobody waits until what runs in pods has ended: it may go on for as long as their kubelet is silent")
     selected = bool(selector or field_selector or every)
     if filenames:
         if what or selected:
@@ -93,6 +93,19 @@ def delete(
     if every and any(target.names for target in query.targets):
         raise usage("names and --all exclude one another")
     run(settings, lambda session: _matching(session, query, how))
+
+
+def grace_of(period: int | None, *, force: bool, now: bool) -> int | None:
+    """Seconds; None: the object's own. Only `force` takes away all time to stop, so that no data is lost by a 0 alone. Raises
+    Failure (usage)."""
+    if now and period is not None:
+        raise usage("--now and --grace-period exclude one another")
+    grace = 1 if now else period
+    if not force:
+        return 1 if grace == 0 else grace
+    if grace:
+        raise usage("--force and a grace period exclude one another", hint="--force removes at once")
+    return 0
 
 
 async def _matching(session: Session, query: Query, how: How) -> None:

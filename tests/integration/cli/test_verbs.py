@@ -236,7 +236,15 @@ async def test_delete_waits_for_what_takes_its_time(pinnace: Commands, client: C
         await client.pods.delete("a", "default", grace=0)
         await client.pods.create(make_pod("a").req(cpu="1").new())  # a namesake is not the one that it waits for
         assert (await waiting.end()).code == 0
-    assert (await pinnace("delete", "pod", "a", "--force", "--grace-period=0")).code == 0
+
+
+async def test_only_force_deletes_at_once(pinnace: Commands, client: Client) -> None:
+    await client.nodes.create(make_node("n").new())
+    await client.pods.create(make_pod("a").req(cpu="1").node("n").new())
+    assert (await pinnace("delete", "pod", "a", "--grace-period=0", "--wait=false")).code == 0
+    assert (await client.pods.get("a", "default")).metadata.deletionGracePeriodSeconds == 1
+    done = await pinnace("delete", "pod", "a", "--force", "--grace-period=0")
+    assert (done.code, done.lines) == (0, ['pod "a" deleted']) and done.errors[0].startswith("Warning: ")
 
 
 async def test_add_nodes(pinnace: Commands, client: Client) -> None:

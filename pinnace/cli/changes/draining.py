@@ -73,7 +73,8 @@ def sort_out(pods: Iterable[Pod], how: How) -> Sorted:
 
 
 async def drain(session: Session, node: str, how: How) -> None:
-    """Evicts the pods of one node, and waits until they are gone. Raises Failure when pods may not go; ApiError."""
+    """Evicts the pods of one node, and waits until they are gone. What is refused for good is told, and keeps back no other.
+    Raises Failure when pods may not go; ApiError."""
     listing = await session.client.pods.list(labels=how.pod_selector, fields=f"spec.nodeName={node}")
     found = sort_out(listing.items, how)
     if found.obstacles:
@@ -82,17 +83,18 @@ async def drain(session: Session, node: str, how: How) -> None:
         raise Failure(message, hint=hint, code=ExitCode.CONFLICT, details=found.obstacles[1:])
     for warning in found.warnings:
         err(f"Warning: {warning}")
-    evicted = await _evict(session, found.evict, how)
+    evicted, stay = await _evict(session, found.evict, how)
     await wait_until_gone(session, evicted)
     for one in evicted:
         out(f"{reference(PODS, one.name)} evicted\n")
-    out(f"{reference(NODES, node)} drained\n")
+    if not stay:
+        out(f"{reference(NODES, node)} drained\n")
 
 
-async def _evict(session: Session, pods: Sequence[Pod], how: How) -> list[Doomed]:
+async def _evict(session: Session, pods: Sequence[Pod], how: How) -> tuple[list[Doomed], bool]:
     """Until all are, or the command's time is up. Pods that change while they are looked at (they start, say) are asked for
-    again, too."""
-    evicted, refusals = [], _Refusals()
+    again, too. Those that were evicted, and whether others stay for good."""
+    evicted, refusals, stay = [], _Refusals(), False
     left = list(pods)
     for pod in left:
         err(f"evicting pod {pod.metadata.namespace}/{pod.metadata.name}")
@@ -112,11 +114,12 @@ async def _evict(session: Session, pods: Sequence[Pod], how: How) -> list[Doomed
                     wait = max(wait, error.retry_after)
                     refusals.tell(pod, error)
                 elif not isinstance(error, NotFound) and error.reason != "UIDMismatch":
-                    raise error
+                    session.failed(error, where=f"error when evicting {_named(pod)}")
+                    stay = True
         left = refused
         if left:
             await asyncio.sleep(wait)
-    return evicted
+    return evicted, stay
 
 
 class _Refusals:
@@ -137,8 +140,11 @@ class _Refusals:
         said, since = self._told.get(metadata.uid, ("", now))
         if why != said or now - since >= REMINDER:
             self._told[metadata.uid] = why, now
-            where = f'pods/"{metadata.name}" -n "{metadata.namespace}"'
-            err(f"error when evicting {where} (will retry after {error.retry_after:g}s): {why}")
+            err(f"error when evicting {_named(pod)} (will retry after {error.retry_after:g}s): {why}")
+
+
+def _named(pod: Pod) -> str:
+    return f'pods/"{pod.metadata.name}" -n "{pod.metadata.namespace}"'
 
 
 def _eviction(pod: Pod, how: How) -> Eviction:

@@ -91,6 +91,21 @@ def session_of(monkeypatch: pytest.MonkeyPatch, pods: list[Pod], outcomes: list[
     return session, gone
 
 
+async def test_a_pod_that_may_not_go_at_all_keeps_back_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = BatchItem(error=encode(Refusal(Code.PERMISSION_DENIED, "Forbidden", "a webhook says no")))
+    later = BatchItem(error=encode(contended(PODS, "c")))
+    pods = [owned(name).node("n").build() for name in "abc"]
+    session, gone = session_of(monkeypatch, pods, [[never, BatchItem(), later], [BatchItem()]])
+    failed: list[tuple[str, str]] = []
+    session.failed = lambda error, where: failed.append((where, str(error)))
+    await drain(session, "n", How())
+    assert failed == [('error when evicting pods/"a" -n "default"', "a webhook says no")]
+    assert [each.name for each in gone] == ["b", "c"]
+    assert capsys.readouterr().out.splitlines() == ["pod/b evicted", "pod/c evicted"]
+
+
 async def test_a_budget_in_the_way_is_named_and_told_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,9 @@ class TaintEdits:
             _check(f'taint value "{value}"', names.label_value(value))
             if colon and effect not in EFFECTS:
                 _check(f'taint effect "{effect}"', (f"must be {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}",))
+        for taint in added:
+            if any(key == taint.key and effect in ("", taint.effect) for key, effect in removed):
+                raise usage(f'taint "{taint.key}:{taint.effect}" cannot be set and removed at once')
         return cls(tuple(added), tuple(removed))
 
     def apply(self, node: Node, *, overwrite: bool) -> str:
@@ -116,7 +119,7 @@ class TaintEdits:
             old = next((taint for taint in taints if (taint.key, taint.effect) == (new.key, new.effect)), None)
             if old is None:
                 taints.append(new)
-            elif old.value != new.value and not overwrite:
+            elif not overwrite:
                 message = f'taint "{new.key}:{new.effect}" has the value "{old.value}" already'
                 raise Failure(message, hint=OVERWRITE, code=ExitCode.CONFLICT)
             elif old.value != new.value:

@@ -70,7 +70,6 @@ def shown(node: Node) -> list[tuple[str, str, str]]:
         ([], ["gpu=a:NoSchedule"], "tainted", [("gpu", "a", "NoSchedule")]),
         ([], ["gpu:NoExecute"], "tainted", [("gpu", "", "NoExecute")]),
         ([("gpu", "a", "NoSchedule")], ["gpu=a:NoExecute"], "tainted", [("gpu", "a", "NoSchedule"), ("gpu", "a", "NoExecute")]),
-        ([("gpu", "a", "NoSchedule")], ["gpu=a:NoSchedule"], "not changed", [("gpu", "a", "NoSchedule")]),
         ([("gpu", "a", "NoSchedule"), ("x", "", "NoExecute")], ["gpu:NoSchedule-"], "untainted", [("x", "", "NoExecute")]),
         ([("gpu", "a", "NoSchedule"), ("gpu", "", "NoExecute")], ["gpu-"], "untainted", []),
         ([("gpu", "a", "NoSchedule")], ["gpu-", "x:NoExecute"], "modified", [("x", "", "NoExecute")]),
@@ -83,13 +82,14 @@ def test_taints(before: list[tuple[str, str, str]], words: list[str], said: str,
     assert shown(node) == after
 
 
-def test_a_taint_that_has_another_value_is_left_alone_unless_overwritten() -> None:
+@pytest.mark.parametrize(("value", "said"), [("a", "not changed"), ("b", "tainted")])
+def test_a_taint_that_is_there_is_left_alone_unless_overwritten(value: str, said: str) -> None:
     node = tainted(("gpu", "a", "NoSchedule"))
-    edits = TaintEdits.parse(["gpu=b:NoSchedule"])
+    edits = TaintEdits.parse([f"gpu={value}:NoSchedule"])
     with pytest.raises(Failure) as caught:
         edits.apply(node, overwrite=False)
     assert caught.value.report.code is ExitCode.CONFLICT and shown(node) == [("gpu", "a", "NoSchedule")]
-    assert edits.apply(node, overwrite=True) == "tainted" and shown(node) == [("gpu", "b", "NoSchedule")]
+    assert edits.apply(node, overwrite=True) == said and shown(node) == [("gpu", value, "NoSchedule")]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,8 @@ def test_a_taint_that_has_another_value_is_left_alone_unless_overwritten() -> No
     [
         (["gpu=a"], ExitCode.USAGE),
         (["gpu:NoSchedule", "gpu=x:NoSchedule"], ExitCode.USAGE),
+        (["gpu:NoSchedule", "gpu:NoSchedule-"], ExitCode.USAGE),
+        (["gpu=x:NoSchedule", "gpu-"], ExitCode.USAGE),
         (["gpu:Never"], ExitCode.INVALID),
         (["gpu:"], ExitCode.INVALID),
         (["-:NoSchedule"], ExitCode.INVALID),

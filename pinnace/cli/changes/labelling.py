@@ -45,7 +45,7 @@ def edit(
 ) -> None:
     """`of`: where an object has them. Raises Failure."""
     split = next((i for i, word in enumerate(words) if i and ("=" in word or word.endswith("-"))), len(words))
-    query = Query.of(words[:split], all_namespaces=all_namespaces, labels=selector)
+    query = Query.of(words[:split], all_namespaces=all_namespaces, labels=selector, every=every)
     edits = PairEdits.parse(words[split:], pairs)
     if not edits.set and not edits.remove:
         raise usage(f"which {pairs.one}?", hint="KEY=VALUE sets one, KEY- removes it")

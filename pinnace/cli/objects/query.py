@@ -30,9 +30,14 @@ class Query:
     fields: str = ""
 
     @classmethod
-    def of(cls, words: Sequence[str], *, all_namespaces: bool = False, labels: str = "", fields: str = "") -> "Query":
-        """Raises Failure (usage) or SelectorError."""
+    def of(
+        cls, words: Sequence[str], *, all_namespaces: bool = False, labels: str = "", fields: str = "", every: bool = False
+    ) -> "Query":
+        """`every`: whether all objects of the kinds are meant, and said to be. Raises Failure (usage) or SelectorError."""
         targets = parse(words)
+        if every and (labels or fields or any(target.names for target in targets)):
+            what = "selectors" if labels or fields else "names"
+            raise usage(f"{what} and --all exclude one another", hint="leave out one of them")
         selectors.parse_labels(labels)
         for target in targets:
             selectors.parse_fields(fields, FIELDS[target.resource.plural])

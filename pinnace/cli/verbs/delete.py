@@ -87,11 +87,9 @@ def delete(
 
         run(settings, in_files)
         return
-    query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
+    query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector, every=every)
     if not selected and not all(target.names for target in query.targets):
         raise usage("which objects?", hint=HOW_TO_NAME)
-    if every and any(target.names for target in query.targets):
-        raise usage("names and --all exclude one another")
     run(settings, lambda session: _matching(session, query, how))
 
 

@@ -40,7 +40,7 @@ def taint(settings: Settings, words: tuple[str, ...], selector: str, every: bool
         raise usage("which taint?", hint="KEY=VALUE:EFFECT sets one, KEY:EFFECT- removes it")
     if not (nodes or selector or every):
         raise usage("which node?", hint="name nodes, select them with -l, or say --all")
-    query = Query.of([NODES.plural, *nodes], labels=selector)
+    query = Query.of([NODES.plural, *nodes], labels=selector, every=every)
 
     def change(node: Node) -> str:
         return edits.apply(node, overwrite=overwrite)

@@ -49,12 +49,9 @@ def wait(
     At most 30 s, or --timeout: then the exit code is 6. What is selected is what is there at the beginning; an object that is
     not there, or that is deleted meanwhile, is an error, unless that is what is waited for.
     """
-    query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
-    named = [bool(target.names) for target in query.targets]
-    if not (every or selector or field_selector or all(named)):
+    query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector, every=every)
+    if not (every or selector or field_selector or all(target.names for target in query.targets)):
         raise usage("which objects?", hint="name them, select them with -l or --field-selector, or say --all")
-    if every and any(named):
-        raise usage("names and --all exclude one another")
     wanted_of_each = conditions.parse(wanted)
 
     async def wait_for_all(session: Session) -> None:

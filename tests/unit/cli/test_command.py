@@ -63,6 +63,13 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["--kubeconfig", "x", "get", "pods"], "error: `pinnace` has no --kubeconfig (yet)"),
         (["rollout", "undo", "deployment/web", "--dry-run=server"], "error: `pinnace rollout undo` has no --dry-run (yet)"),
         (["delete", "pod", "a", "--force", "--grace-period", "5"], "error: --force and a grace period exclude one another"),
+        (["delete", "pods", "--all", "-l", "app=web"], "error: selectors and --all exclude one another"),
+        (["delete", "pods", "--all", "--field-selector", "spec.nodeName=n"], "error: selectors and --all exclude one another"),
+        (["delete", "pods", "a", "--all"], "error: names and --all exclude one another"),
+        (["wait", "pods", "--all", "-l", "a", "--for", "delete"], "error: selectors and --all exclude one another"),
+        (["label", "pods", "--all", "-l", "app=web", "a=b"], "error: selectors and --all exclude one another"),
+        (["annotate", "pods", "a", "--all", "a=b"], "error: names and --all exclude one another"),
+        (["taint", "node", "n", "--all", "gpu:NoExecute"], "error: names and --all exclude one another"),
         (["delete", "pod", "a", "--force", "--now"], "error: --force and a grace period exclude one another"),
     ],
 )

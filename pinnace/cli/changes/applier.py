@@ -7,7 +7,7 @@ update may apply.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pinnace.api import names
@@ -15,8 +15,10 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.selectors import one_of
 from pinnace.cli.changes.apply_decisions import CONFIGURED, CREATED, UNCHANGED, Desired, merged
 from pinnace.cli.objects.query import AT_ONCE
+from pinnace.cli.objects.targets import reference
 from pinnace.client.client import Client
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, OutcomeUnknown, from_status
+from pinnace.printers.ages import is_set
 
 BATCHED = (PODS, NODES)
 """Resources whose services create many objects in one call."""
@@ -69,14 +71,21 @@ class Item:
 
 
 class Applier:
-    def __init__(self, client: Client, *, dry_run: bool) -> None:
+    def __init__(self, client: Client, *, dry_run: bool, warn: Callable[[str], None] = lambda text: None) -> None:
+        """`warn`: is told what will not stay as it was applied."""
         self._client = client
         self._dry_run = dry_run
+        self._warn = warn
         self._limit = asyncio.Semaphore(AT_ONCE)
 
     async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
         """The outcome of each, in order; see `apply_decisions.chunks`."""
-        return [item.outcome or item.error or UNCHANGED for item in await self._settled(chunk)]
+        items = await self._settled(chunk)
+        for item in items:
+            if isinstance(item.outcome, str) and item.live is not None and is_set(item.live.metadata.deletionTimestamp):
+                name = reference(item.desired.resource, item.live.metadata.name)
+                self._warn(f"{name} is being deleted: apply it again once it is gone")
+        return [item.outcome or item.error or UNCHANGED for item in items]
 
     async def preview(self, chunk: Sequence[Desired]) -> list[Preview | ApiError]:
         """The same, of a dry run: what each is, and would be."""

@@ -13,7 +13,7 @@ from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal.console import err, out
 
 
 @verb(
@@ -50,7 +50,7 @@ def apply(
 async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bool) -> None:
     session.wait_for_each(len(manifests))
     place_all(manifests, session)
-    applier = Applier(session.client, dry_run=dry_run)
+    applier = Applier(session.client, dry_run=dry_run, warn=lambda text: err(f"Warning: {text}"))
     suffix = options.DRY_RUN_SAID if dry_run else ""
     with session.progress("applying", len(manifests)) as advance:
         for chunk in chunks(manifests):

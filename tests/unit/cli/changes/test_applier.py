@@ -55,6 +55,18 @@ async def test_created_then_unchanged_then_configured() -> None:
     assert stored.spec.containers[0].image == "app:2"
 
 
+async def test_what_is_being_deleted_is_told() -> None:
+    api, told = FakeApi(), list[str]()
+    await applied(api, pod())
+    (stored,) = api.of(PODS).stored.values()
+    stored.metadata.deletionTimestamp.seconds = 1
+    await api.of(PODS).put(stored)
+    for manifests, outcome in ((pod(), "unchanged"), (pod(POD.replace("app:1", "app:2")), "configured")):
+        applier = Applier(api.client(), dry_run=False, warn=told.append)
+        assert await applier.apply([desired(each) for each in manifests]) == [outcome]
+    assert told == ["pod/a is being deleted: apply it again once it is gone"] * 2
+
+
 async def test_what_is_not_modelled_stays() -> None:
     api = FakeApi()
     await applied(api, pod())

@@ -10,6 +10,8 @@ from pinnace.cli.describe import (
     limitranges,
     namespaces,
     nodes,
+    persistentvolumeclaims,
+    persistentvolumes,
     poddisruptionbudgets,
     pods,
     replicasets,
@@ -37,6 +39,8 @@ DESCRIPTIONS: Mapping[str, Callable[..., Fields]] = {
     resources.JOBS.plural: jobs.describe,
     resources.ENDPOINT_SLICES.plural: endpointslices.describe,
     resources.SERVICES.plural: services.describe,
+    resources.PERSISTENT_VOLUMES.plural: persistentvolumes.describe,
+    resources.PERSISTENT_VOLUME_CLAIMS.plural: persistentvolumeclaims.describe,
     resources.STORAGE_CLASSES.plural: storageclasses.describe,
 }
 """Of an object, but for its events; `gathering` knows what else some take. By plural name of the resource."""

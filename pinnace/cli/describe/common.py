@@ -7,6 +7,7 @@ from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.cli.describe.text import NONE, Rows, Value, instant, pairs
 from pinnace.printers import events as event_columns
+from pinnace.printers.ages import is_set, since
 
 
 def head(meta: ObjectMeta) -> dict[str, Value]:
@@ -30,6 +31,16 @@ def annotations(meta: ObjectMeta) -> list[str]:
     """`key: value`, without what `apply` keeps for itself."""
     shown = sorted((key, value) for key, value in meta.annotations.items() if key != LAST_APPLIED)
     return [f"{key}: {value}" for key, value in shown]
+
+
+def finalizers(meta: ObjectMeta) -> str:
+    """On one line: "[a b]"."""
+    return f"[{' '.join(meta.finalizers)}]"
+
+
+def phase(meta: ObjectMeta, word: str, now: float) -> str:
+    """The word of the status, or for how long it has been going."""
+    return f"Terminating (lasts {since(meta.deletionTimestamp, now)})" if is_set(meta.deletionTimestamp) else word
 
 
 def events_table(events: Iterable[Event], now: float) -> Rows:

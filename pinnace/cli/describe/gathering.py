@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.batch_v1_pb2 import Job
-from pinnace.api.core_v1_pb2 import Event, Namespace, Node, Pod, Service
+from pinnace.api.core_v1_pb2 import Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service
 from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -16,6 +16,8 @@ from pinnace.api.resources import (
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     REPLICA_SETS,
     RESOURCE_QUOTAS,
@@ -80,12 +82,13 @@ async def _nodes(client: Client, nodes: Sequence[Node]) -> list[More]:
 
 
 async def _deployments(client: Client, deployments: Sequence[Deployment]) -> list[More]:
-    async def of_namespace(namespace: str) -> Sequence[ReplicaSet] | NotShown:
-        return await _shown(_list(client, REPLICA_SETS, namespace))
-
-    namespaces = list({deployment.metadata.namespace for deployment in deployments})
-    sets = dict(zip(namespaces, await _each(of_namespace, namespaces), strict=True))
+    sets = await _by_namespace(client, REPLICA_SETS, deployments)
     return [{"sets": sets[deployment.metadata.namespace]} for deployment in deployments]
+
+
+async def _claims(client: Client, claims: Sequence[PersistentVolumeClaim]) -> list[More]:
+    pods, now = await _by_namespace(client, PODS, claims), time.time()
+    return [{"pods": pods[claim.metadata.namespace], "now": now} for claim in claims]
 
 
 async def _services(client: Client, services: Sequence[Service]) -> list[More]:
@@ -105,8 +108,18 @@ async def _namespaces(client: Client, namespaces: Sequence[Namespace]) -> list[M
     return await _each(of_namespace, namespaces)
 
 
-async def _jobs(_: Client, jobs: Sequence[Job]) -> list[More]:
-    return [{"now": time.time()}] * len(jobs)
+async def _now(_: Client, objs: Sequence[Job] | Sequence[PersistentVolume]) -> list[More]:
+    return [{"now": time.time()}] * len(objs)
+
+
+async def _by_namespace(client: Client, resource: Resource[Obj], objs: Sequence[Object]) -> dict[str, Sequence[Obj] | NotShown]:
+    """All of a resource that is in the namespaces of some objects."""
+
+    async def of_namespace(namespace: str) -> Sequence[Obj] | NotShown:
+        return await _shown(_list(client, resource, namespace))
+
+    namespaces = list({obj.metadata.namespace for obj in objs})
+    return dict(zip(namespaces, await _each(of_namespace, namespaces), strict=True))
 
 
 async def _list(
@@ -138,7 +151,9 @@ _GATHERERS: Mapping[str, Callable[[Client, Sequence[Any]], Awaitable[list[More]]
     PODS.plural: _pods,
     NODES.plural: _nodes,
     DEPLOYMENTS.plural: _deployments,
-    JOBS.plural: _jobs,
+    JOBS.plural: _now,
+    PERSISTENT_VOLUMES.plural: _now,
+    PERSISTENT_VOLUME_CLAIMS.plural: _claims,
     SERVICES.plural: _services,
     NAMESPACES.plural: _namespaces,
 }

@@ -1,10 +1,12 @@
-"""All about the volumes of a pod, or of a template of pods: what kind each is, and where it comes from.
+"""All about volumes, of a pod, of a template of pods, or persistent: what kind each is, and where it comes from.
 
 Source: kubectl, pkg/describe, describeVolumes. Kinds without a form of their own here show their fields as they are.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from google.protobuf.message import Message
 
 from pinnace.api.core_v1_pb2 import (
     ConfigMapVolumeSource,
@@ -27,6 +29,7 @@ KINDS = {
     "gcePersistentDisk": "GCEPersistentDisk (a Persistent Disk resource in Google Compute Engine)",
     "awsElasticBlockStore": "AWSElasticBlockStore (a Persistent Disk resource in AWS)",
     "secret": "Secret (a volume populated by a Secret)",
+    "local": "LocalVolume (a persistent volume backed by local storage on a node)",
     "nfs": "NFS (an NFS mount that lasts the lifetime of a pod)",
     "iscsi": "ISCSI (an ISCSI Disk resource that is attached to a kubelet's host machine and then exposed to the pod)",
     "persistentVolumeClaim": "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)",
@@ -40,14 +43,14 @@ KINDS = {
 
 
 def volumes(described: Iterable[Volume]) -> Fields:
-    return {volume.name: _volume(volume) for volume in described}
+    return {volume.name: source(volume.volumeSource, FORMS, otherwise="emptyDir") for volume in described}
 
 
-def _volume(volume: Volume) -> Fields:
-    """Without any source it is an emptyDir; of a source that is not modelled only that it is there is known."""
-    source = volume.volumeSource
-    kind = next((field.name for field, _ in source.ListFields()), "" if source.ByteSize() else "emptyDir")
-    return {"Type": KINDS[kind], **_FORMS.get(kind, generic.fields)(getattr(source, kind))} if kind else {"Type": "<unknown>"}
+def source(described: Message, forms: Mapping[str, Callable[[Any], Fields]], otherwise: str = "") -> Fields:
+    """`forms`: of some kinds, by the field that holds it. `otherwise`: the kind of a source that says none. Of a source that is
+    not modelled only that it is there is known."""
+    kind = next((field.name for field, _ in described.ListFields()), "" if described.ByteSize() else otherwise)
+    return {"Type": KINDS[kind], **forms.get(kind, generic.fields)(getattr(described, kind))} if kind else {"Type": "<unknown>"}
 
 
 def _host_path(source: HostPathVolumeSource) -> Fields:
@@ -94,7 +97,7 @@ def _boolean(value: bool) -> str:
     return str(value).lower()
 
 
-_FORMS: Mapping[str, Callable[[Any], Fields]] = {
+FORMS: Mapping[str, Callable[[Any], Fields]] = {
     "hostPath": _host_path,
     "emptyDir": _empty_dir,
     "secret": _secret,
@@ -104,3 +107,4 @@ _FORMS: Mapping[str, Callable[[Any], Fields]] = {
     "downwardAPI": _downward,
     "projected": _projected,
 }
+"""Of the sources that a pod may have, by their fields; others show their own fields as they are."""

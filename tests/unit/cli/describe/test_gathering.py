@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from pinnace.api.core_v1_pb2 import Event, Namespace, ResourceQuota, Service
+from pinnace.api.core_v1_pb2 import Event, Namespace, PersistentVolumeClaim, ResourceQuota, Service
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.api.resources import (
     DEPLOYMENTS,
@@ -14,6 +14,7 @@ from pinnace.api.resources import (
     LEASES,
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     REPLICA_SETS,
     RESOURCE_QUOTAS,
@@ -88,6 +89,18 @@ async def test_replica_sets_are_asked_for_once_in_a_namespace() -> None:
     api = Api()
     await api.describe(DEPLOYMENTS, *(make_deployment(name) for name in "abc"))
     assert sorted(api.calls) == ["list events", f"list {REPLICA_SETS.plural}"]
+
+
+async def test_pods_that_may_use_claims_are_asked_for_once_in_a_namespace() -> None:
+    api, pod = Api(), make_pod("p", "a").new()
+    pod.spec.volumes.add(name="v").volumeSource.persistentVolumeClaim.claimName = "one"
+    await api.of(PODS).put(pod)
+    claims = [PersistentVolumeClaim() for _ in range(3)]
+    for claim, (namespace, name) in zip(claims, (("a", "one"), ("a", "two"), ("b", "one")), strict=True):
+        claim.metadata.namespace, claim.metadata.name = namespace, name
+    shown = await api.describe(PERSISTENT_VOLUME_CLAIMS, *claims)
+    assert [fields["Used By"] for fields in shown] == [["p"], [], []]
+    assert sorted(api.calls) == [*["list events"] * 2, *["list pods"] * 2]
 
 
 async def test_nothing_needs_no_calls() -> None:

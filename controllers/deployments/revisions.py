@@ -9,27 +9,24 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from controllers.deployments.rolling import lags, most, oldest_first
-from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
 from controllers.ownership import refers_to
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
 from pinnace.api.resources import DEPLOYMENTS
-from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION, bare, revision
-
-HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
-MAX_HISTORY = 2_000
-"""Characters of it. Source: maxRevHistoryLengthInChars in
-https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/deployment/sync.go"""
-_OWN = frozenset(
-    {
-        "kubectl.kubernetes.io/last-applied-configuration",
-        REVISION_ANNOTATION,
-        HISTORY_ANNOTATION,
-        DESIRED_ANNOTATION,
-        MAX_ANNOTATION,
-    }
+from pinnace.api.rollouts import (
+    DESIRED_ANNOTATION,
+    HASH_LABEL,
+    HISTORY_ANNOTATION,
+    MAX_ANNOTATION,
+    OWN_ANNOTATIONS,
+    REVISION_ANNOTATION,
+    bare,
+    revision,
 )
-"""Annotations that a replica set does not take over from its deployment."""
+
+MAX_HISTORY = 2_000
+"""Characters of HISTORY_ANNOTATION. Source: maxRevHistoryLengthInChars in
+https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/deployment/sync.go"""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' for names that are made up: no words come of it."""
 _LENGTH = 10
@@ -73,7 +70,7 @@ def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet])
     """Gives the new replica set what it has from its deployment, and the highest revision."""
     new.spec.minReadySeconds = deployment.spec.minReadySeconds
     annotations = new.metadata.annotations
-    annotations.update({key: value for key, value in deployment.metadata.annotations.items() if key not in _OWN})
+    annotations.update({key: value for key, value in deployment.metadata.annotations.items() if key not in OWN_ANNOTATIONS})
     before = revision(annotations)
     wanted = 1 + max((revision(each.metadata.annotations) for each in old), default=0)
     if before < wanted:

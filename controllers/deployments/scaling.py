@@ -9,12 +9,8 @@ from collections.abc import Sequence
 from controllers.deployments.rolling import Sizes, most, oldest_first, total
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.naturals import natural
+from pinnace.api.rollouts import DESIRED_ANNOTATION, MAX_ANNOTATION
 from pinnace.api.times import to_seconds
-
-DESIRED_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
-"""On a replica set: the deployment's size when it was given its own."""
-MAX_ANNOTATION = "deployment.kubernetes.io/max-replicas"
-"""Likewise, with maxSurge."""
 
 
 def noted(replica_set: ReplicaSet, annotation: str) -> int | None:

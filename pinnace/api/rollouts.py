@@ -4,14 +4,32 @@ from collections.abc import Iterable, Mapping
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
+from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.naturals import natural
 
 HASH_LABEL = "pod-template-hash"
 """On a replica set, its template and its pods: so that the pods of one are not another's."""
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 """On a deployment and its replica sets: the number of the rollout that made it what it is."""
+HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
+"""On a replica set: its earlier revisions."""
+DESIRED_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
+"""On a replica set: the deployment's size when it was given its own."""
+MAX_ANNOTATION = "deployment.kubernetes.io/max-replicas"
+"""Likewise, with maxSurge."""
 CHANGE_CAUSE_ANNOTATION = "kubernetes.io/change-cause"
 """On both: why, in somebody's words."""
+OWN_ANNOTATIONS = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        LAST_APPLIED,
+        REVISION_ANNOTATION,
+        HISTORY_ANNOTATION,
+        DESIRED_ANNOTATION,
+        MAX_ANNOTATION,
+    }
+)
+"""Those that a replica set does not take over from its deployment, nor the deployment from it when it goes back."""
 
 
 def bare(template: PodTemplateSpec) -> PodTemplateSpec:

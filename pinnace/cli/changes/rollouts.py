@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
-from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, bare, revision
+from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, OWN_ANNOTATIONS, bare, revision
 from pinnace.api.times import format_rfc3339, to_time
 from pinnace.cli.outcomes import ExitCode, Failure
 
@@ -95,7 +95,7 @@ def chosen(deployment: Deployment, revisions: Mapping[int, ReplicaSet], number: 
 
 
 def roll_back(deployment: Deployment, to: ReplicaSet) -> str:
-    """Gives the deployment the template of an earlier revision. Raises Failure when it is paused."""
+    """Gives the deployment the template and the annotations of an earlier revision. Raises Failure when it is paused."""
     if deployment.spec.paused:
         message = "you cannot rollback a paused deployment; resume it first and try again"
         raise Failure(message, hint=f"`pinnace rollout resume deployment/{deployment.metadata.name}`", code=ExitCode.CONFLICT)
@@ -104,10 +104,11 @@ def roll_back(deployment: Deployment, to: ReplicaSet) -> str:
         number = revision(to.metadata.annotations)
         return f"skipped rollback (current template already matches revision {number})"
     deployment.spec.template.CopyFrom(template)
-    cause = to.metadata.annotations.get(CHANGE_CAUSE_ANNOTATION)
-    deployment.metadata.annotations.pop(CHANGE_CAUSE_ANNOTATION, None)
-    if cause is not None:
-        deployment.metadata.annotations[CHANGE_CAUSE_ANNOTATION] = cause
+    annotations = deployment.metadata.annotations
+    own = {key: value for key, value in annotations.items() if key in OWN_ANNOTATIONS}
+    earlier = {key: value for key, value in to.metadata.annotations.items() if key not in OWN_ANNOTATIONS}
+    annotations.clear()
+    annotations.update({**own, **earlier})
     return "rolled back"
 
 

@@ -144,7 +144,7 @@ def history(settings: Settings, what: tuple[str, ...], selector: str, revision: 
 @options.selector
 @click.option("--to-revision", type=click.IntRange(min=0), default=0, help="Which one; 0 is the one before.", show_default=True)
 def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: int) -> None:
-    """Go back to an earlier revision of a deployment: its template becomes the present one again."""
+    """Go back to an earlier revision of a deployment: its template and annotations become the present ones again."""
     query = query_of(what, selector)
 
     async def undo_all(session: Session) -> None:

@@ -7,13 +7,13 @@ import pytest
 
 from controllers.deployments.controller import DeploymentController
 from controllers.deployments.plan import Plan, plan
-from controllers.deployments.revisions import HISTORY_ANNOTATION, MAX_HISTORY, describe, made, template_hash
-from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION
+from controllers.deployments.revisions import MAX_HISTORY, describe, made, template_hash
 from controllers.deployments.status import condition, deadline
 from controllers.labelled import Labelled
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStrategy, ReplicaSet
+from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
-from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION
+from pinnace.api.rollouts import DESIRED_ANNOTATION, HASH_LABEL, HISTORY_ANNOTATION, MAX_ANNOTATION, REVISION_ANNOTATION
 from pinnace.client.index import Index
 from tests.workloads import deleting, make_deployment, pod_of, running
 
@@ -48,7 +48,8 @@ def said(status: DeploymentStatus, type_: str) -> tuple[str, str]:
 def test_a_new_template_has_a_replica_set_of_its_own() -> None:
     deployment = make_deployment("web", replicas=4)
     deployment.metadata.annotations["kubernetes.io/change-cause"] = "first"
-    deployment.metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
+    for applied in ("kubectl.kubernetes.io/last-applied-configuration", LAST_APPLIED):
+        deployment.metadata.annotations[applied] = "{}"
     wanted = plan(deployment, [], False, NOW)
     new = wanted.create
     assert new is not None

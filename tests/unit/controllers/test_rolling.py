@@ -7,10 +7,11 @@ import pytest
 from controllers.amounts import amount
 from controllers.deployments.plan import plan
 from controllers.deployments.rolling import bounds, new_size, step
-from controllers.deployments.scaling import DESIRED_ANNOTATION, MAX_ANNOTATION, is_resized, scaled
+from controllers.deployments.scaling import is_resized, scaled
 from controllers.deployments.status import is_complete
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStrategy, ReplicaSet
 from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.rollouts import DESIRED_ANNOTATION, MAX_ANNOTATION
 from pinnace.api.scalars import MAX_INT32, STRING
 from tests.workloads import make_deployment, make_replica_set
 

@@ -3,7 +3,8 @@
 import pytest
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
-from pinnace.api.rollouts import HASH_LABEL, REVISION_ANNOTATION, by_revision
+from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, DESIRED_ANNOTATION, HASH_LABEL, REVISION_ANNOTATION, by_revision
 from pinnace.cli.changes.rollouts import Told, chosen, pause, progress, restart, resume, roll_back, row
 from pinnace.cli.outcomes import Failure
 from tests.workloads import make_deployment, make_replica_set
@@ -98,6 +99,15 @@ def test_to_go_back_is_to_have_the_earlier_template_without_its_hash() -> None:
     of.spec.paused = True
     with pytest.raises(Failure, match="cannot rollback a paused deployment"):
         roll_back(of, found[2])
+
+
+def test_to_go_back_is_to_have_the_earlier_annotations_too() -> None:
+    of = deployment()
+    of.metadata.annotations.update({"owner": "b", "later": "x", LAST_APPLIED: "now", CHANGE_CAUSE_ANNOTATION: "why"})
+    (to, *_) = revisions(of, a=1, b=2).values()
+    to.metadata.annotations.update({"owner": "a", LAST_APPLIED: "then", DESIRED_ANNOTATION: "9"})
+    assert roll_back(of, to) == "rolled back"
+    assert dict(of.metadata.annotations) == {"owner": "a", LAST_APPLIED: "now", REVISION_ANNOTATION: "3"}
 
 
 def test_a_deployment_is_paused_once_resumed_once_and_restarted_only_when_it_is_not_paused() -> None:

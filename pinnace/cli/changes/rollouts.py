@@ -129,8 +129,13 @@ def resume(deployment: Deployment) -> str:
 
 
 def restart(deployment: Deployment, now: float) -> str:
-    """`now` is Unix time. Raises Failure when it is paused."""
+    """`now` is Unix time. Raises Failure when it is paused, or was restarted in the same second: nothing would change."""
     if deployment.spec.paused:
         raise Failure("can't restart paused deployment (run rollout resume first)", code=ExitCode.CONFLICT)
-    deployment.spec.template.metadata.annotations[RESTARTED_ANNOTATION] = format_rfc3339(to_time(now))
+    annotations, instant = deployment.spec.template.metadata.annotations, format_rfc3339(to_time(now))
+    if annotations.get(RESTARTED_ANNOTATION) == instant:
+        raise Failure(
+            "was restarted in this very second", hint="a second later it can be restarted again", code=ExitCode.CONFLICT
+        )
+    annotations[RESTARTED_ANNOTATION] = instant
     return "restarted"

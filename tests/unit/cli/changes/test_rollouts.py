@@ -124,3 +124,11 @@ def test_a_deployment_is_paused_once_resumed_once_and_restarted_only_when_it_is_
         resume(of)
     assert restart(of, 1.0) == "restarted"
     assert of.spec.template.SerializeToString() != before
+
+
+def test_a_restart_in_the_same_second_as_the_last_is_none() -> None:
+    of = deployment()
+    restart(of, 1.0)
+    with pytest.raises(Failure, match="was restarted in this very second"):
+        restart(of, 1.9)
+    assert restart(of, 2.0) == "restarted"

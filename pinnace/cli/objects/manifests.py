@@ -81,10 +81,16 @@ def _sources(name: str, recursive: bool) -> Sequence[tuple[str, Callable[[], str
 def _files(path: Path, recursive: bool) -> Sequence[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(each for each in (path.rglob if recursive else path.glob)("*") if each.suffix in SUFFIXES and each.is_file())
+    all_ = (path.rglob if recursive else path.glob)("*")
+    found = sorted(each for each in all_ if each.suffix in SUFFIXES and (each.is_file() or _leads_nowhere(each)))
     if not found:
         raise usage(f"{path}: no {', '.join(SUFFIXES)} files in this directory", hint="-R looks into its directories too")
     return found
+
+
+def _leads_nowhere(path: Path) -> bool:
+    """Such a link is an error once it is read: nobody has left it out on purpose."""
+    return path.is_symlink() and not path.exists()
 
 
 def _too_large(manifests: Sequence[Manifest]) -> Iterator[str]:

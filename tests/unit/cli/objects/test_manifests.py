@@ -1,0 +1,29 @@
+"""Which files are read."""
+
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.objects.manifests import read
+from pinnace.cli.outcomes import Failure
+
+
+def namespace(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {path.stem}}}}}")
+
+
+def test_a_directory_and_those_in_it_by_their_names(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.yml", "0/c.json", "b/d.yaml", "0/e.txt"):
+        namespace(tmp_path / name)
+    found = [
+        [each.obj.metadata.name for each in read([str(tmp_path)], recursive=deep, validate="strict")] for deep in (False, True)
+    ]
+    assert found == [["a", "b"], ["c", "a", "d", "b"]]
+
+
+def test_a_link_to_nowhere_is_no_manifest_that_is_left_out(tmp_path: Path) -> None:
+    namespace(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").symlink_to(tmp_path / "gone.yaml")
+    with pytest.raises(Failure, match=r"b\.yaml: no such file or directory"):
+        read([str(tmp_path)], recursive=False, validate="strict")

@@ -2,7 +2,8 @@
 
     pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?
 
-A text holds any number of documents; a document is one object, or a list of them (`kind: List`, `kind: PodList`).
+A text holds any number of documents; a document is one object, or a list of them (`kind: List`, `kind: PodList`, in which the
+items need not say their own), which may have lists in it.
 """
 
 import difflib
@@ -114,19 +115,27 @@ class _UnknownKind(ValueError):
 
 
 def _objects(data: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """The objects of a document, each with its path: one, or those of a list."""
+    """The objects of a document, each with its path: one, or those of a list, and of the lists in it."""
     if not _is_list(data):
         yield path, data
         return
-    for index, item in enumerate(data["items"]):
-        yield (*path, "items", index), item
+    for index, item in enumerate(data.get("items") or ()):
+        yield from _objects(_as_of(data, item), (*path, "items", index))
 
 
 def _is_list(data: Any) -> bool:
-    if not isinstance(data, Mapping) or not isinstance(data.get("items"), list):
+    if not isinstance(data, Mapping) or not isinstance(data.get("items"), list | None):
         return False
     kind = data.get("kind")
-    return isinstance(kind, str) and (kind == "List" or kind.removesuffix("List") in _KINDS)
+    return isinstance(kind, str) and kind.endswith("List") and (kind == "List" or kind.removesuffix("List") in _KINDS)
+
+
+def _as_of(whole: Mapping[str, Any], item: Any) -> Any:
+    """An item, with the kind that a list of one kind says for all."""
+    kind = whole["kind"].removesuffix("List")
+    if not isinstance(item, Mapping) or "kind" in item or kind not in _KINDS:
+        return item
+    return {"kind": kind, **({"apiVersion": whole["apiVersion"]} if "apiVersion" in whole else {}), **item}
 
 
 _KINDS = {resource.kind: resource for resource in ALL}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pinnace.api.manifest import ManifestError, load
-from pinnace.api.resources import ALL
+from pinnace.api.resources import ALL, PODS
 
 KINDS = ", ".join(resource.kind for resource in ALL)
 POD = """\
@@ -62,6 +62,17 @@ def test_a_list(kind: str) -> None:
     items = "".join(f"- apiVersion: v1\n  kind: Pod\n  metadata: {{name: {name}}}\n" for name in "ab")
     text = f"apiVersion: v1\nkind: {kind}\nitems:\n{items}"
     assert [(m.obj.metadata.name, m.line) for m in load(text, "x")] == [("a", 4), ("b", 7)]
+
+
+def test_lists_in_lists() -> None:
+    inner = "{apiVersion: v1, kind: PodList, items: [{metadata: {name: b}}, {metadata: {name: c}}]}"
+    text = f"{{kind: List, items: [{{kind: List, items: [{{apiVersion: v1, kind: Pod, metadata: {{name: a}}}}]}}, {inner}]}}"
+    assert [(each.resource, each.obj.metadata.name) for each in load(text, "x.yaml")] == [(PODS, name) for name in "abc"]
+
+
+@pytest.mark.parametrize("text", ["kind: List", "{kind: List, items: null}", "{kind: PodList, items: []}"])
+def test_a_list_of_nothing(text: str) -> None:
+    assert load(text, "x.yaml") == []
 
 
 def test_every_kind_can_be_written() -> None:

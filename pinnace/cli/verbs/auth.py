@@ -17,7 +17,7 @@ UNSTORED = {ELECTIONS: False, "nodes.metrics.k8s.io": False, "pods.metrics.k8s.i
 """What there are permissions for beside the kinds of objects, and whether it is in a namespace."""
 VERBS = (
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
-    "campaign", "transfer", "bypass-fence", "*",
+    "bind", "escalate", "campaign", "transfer", "bypass-fence", "*",
 )  # fmt: skip
 
 

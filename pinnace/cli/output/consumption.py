@@ -66,17 +66,19 @@ def of_nodes(nodes: Sequence[Node], metrics: Iterable[NodeMetrics], by: str, *, 
 
 
 def of_pods(metrics: Iterable[PodMetrics], by: str, *, namespaces: bool, containers: bool, summed: bool, headers: bool) -> str:
-    """`namespaces`, `containers`: whether there is a column of these. `summed`: with a line of what all use."""
-    rows: list[Row] = []
+    """`namespaces`, `containers`: whether there is a column of these; those of a pod are together. `summed`: with a line of
+    what all use."""
+    pods: list[Row] = []
+    inside: dict[tuple[str, ...], list[Row]] = {}
     for pod in metrics:
         metadata = pod.metadata
         names = (metadata.namespace, metadata.name) if namespaces else (metadata.name,)
-        if containers:
-            rows += [Row((*names, each.name), used(each.usage)) for each in pod.containers]
-        else:
-            rows.append(Row(names, total(used(each.usage) for each in pod.containers)))
+        inside[names] = [Row((*names, each.name), used(each.usage)) for each in pod.containers]
+        pods.append(Row(names, total(each.used for each in inside[names])))
+    pods = ordered(pods, by)
+    rows = [row for pod in pods for row in ordered(inside[pod.names], by)] if containers else pods
     head = (*(("NAMESPACE",) if namespaces else ()), *(("POD", "NAME") if containers else ("NAME",)))
-    lines = [(*names, *uses.cells) for names, uses in ordered(rows, by)]
+    lines = [(*names, *uses.cells) for names, uses in rows]
     if summed:
         nothing = [""] * len(head)
         lines += [(*nothing, _LINE, _LINE), (*nothing, *total(row.used for row in rows).cells)]

@@ -81,3 +81,10 @@ def test_pods_by_container_and_all_together() -> None:
         ["a", "main", "250m", "64Mi"],
         ["a", "side", "50m", "32Mi"],
     ]
+
+
+def test_the_containers_of_a_pod_stay_together_below_the_pods_that_use_more() -> None:
+    pods = [pod_uses("a", x=("1", "1Mi"), y=("3", "1Mi")), pod_uses("b", x=("2", "1Mi"), y=("4", "1Mi"))]
+    text = of_pods(pods, "cpu", namespaces=False, containers=True, summed=True, headers=False)
+    assert [line[:2] for line in rows(text)[:4]] == [["b", "y"], ["b", "x"], ["a", "y"], ["a", "x"]]
+    assert rows(text)[-1] == ["10000m", "4Mi"]

@@ -2,13 +2,13 @@
 
 import asyncio
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import click
 
 from pinnace.api.pods_pb2 import LogOptions
 from pinnace.api.resources import PODS
+from pinnace.api.times import parse_rfc3339
 from pinnace.cli import options
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.logs import files
@@ -120,9 +120,9 @@ def logs(
 
 
 def _moment(text: str) -> int:
-    """In Unix time. Raises Failure (usage)."""
+    """In Unix time. Raises Failure (usage), also where no zone is said: the machine's own would be meant here only."""
     try:
-        return int(datetime.fromisoformat(text).timestamp())
+        return parse_rfc3339(text).seconds
     except ValueError:
         raise usage(f'--since-time: "{text[:SHOWN]}" is no moment', hint="such as 2026-11-22T11:45:59Z") from None
 

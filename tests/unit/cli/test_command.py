@@ -63,6 +63,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["--kubeconfig", "x", "get", "pods"], "error: `pinnace` has no --kubeconfig (yet)"),
         (["rollout", "undo", "deployment/web", "--dry-run=server"], "error: `pinnace rollout undo` has no --dry-run (yet)"),
         (["delete", "pod", "a", "--force", "--grace-period", "5"], "error: --force and a grace period exclude one another"),
+        (["logs", "a", "--since-time", "2026-11-22T11:45:59"], 'error: --since-time: "2026-11-22T11:45:59" is no moment'),
         (["delete", "pods", "--all", "-l", "app=web"], "error: selectors and --all exclude one another"),
         (["delete", "pods", "--all", "--field-selector", "spec.nodeName=n"], "error: selectors and --all exclude one another"),
         (["delete", "pods", "a", "--all"], "error: names and --all exclude one another"),

@@ -5,6 +5,9 @@
       waits for the consumer        provisioner, where it can make one. It is set aside in Reserve, and bound in PreBind
     any other unbound claim       the pod waits until it is bound
 
+Before a volume is bound, and when one has been made, it is held against the node as that is then: either may be out of the
+other's reach by now, or a provisioner has paid no heed to the node.
+
 What is set aside stays so until the claim is seen to be bound, or Unreserve gives it back: the informer may be late.
 """
 
@@ -16,10 +19,11 @@ from typing import Protocol
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
-from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.storageclass import class_of
 from pinnace.client.client import Client
+from pinnace.fit.affinity import selects
 from scheduler.framework import (
     SKIP,
     BoolArray,
@@ -172,6 +176,8 @@ class VolumeBinding:
     async def pre_bind(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
         work: _Work = state[_WORK]
         for claim, volume in work.bind:
+            if (refused := self._out_of_reach(volume, node)) is not None:
+                return refused
             await volume_writes.bind(self._handle.client, claim, volume)
         for claim in work.provision:
             await volume_writes.choose_node(self._handle.client, claim, node)
@@ -186,13 +192,23 @@ class VolumeBinding:
                 if now is None or now.metadata.uid != claim.metadata.uid:
                     return Status(f'PVC "{key}" was deleted while its volume was being made')
                 if is_bound(now):
-                    break
-                if now.metadata.annotations.get(SELECTED_NODE) == node:
+                    if (volume := self._objects.volume_of(now)) is not None:
+                        if (refused := self._out_of_reach(volume, node)) is not None:
+                            return refused
+                        break
+                elif now.metadata.annotations.get(SELECTED_NODE) == node:
                     chosen = True
                 elif chosen:
                     return Status(f'provisioning failed for PVC "{key}"')
                 await asyncio.sleep(POLL)
         return None
+
+    def _out_of_reach(self, volume: PersistentVolume, name: str) -> Status | None:
+        """None: it is not, or the node is gone."""
+        node, affinity = self._handle.objects(NODES).get(name), volume.spec.nodeAffinity
+        if node is None or not affinity.HasField("required") or selects(affinity.required, node):
+            return None
+        return Status(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{name}"')
 
     def _meet(self, found: _Claims, nodes: NodeTable) -> BoolArray:
         """The nodes on which every claim that waits gets a volume."""

@@ -9,7 +9,7 @@ import pytest
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, NodeTable, PodInfo
-from scheduler.plugins.volume_binding import VolumeBinding
+from scheduler.plugins.volume_binding import POLL, VolumeBinding
 from tests.builders import make_node
 from tests.unit.scheduler.pods import cache_of
 from tests.unit.scheduler.volume_objects import Stores, claim, pod, refusals, storage_class, volume
@@ -274,3 +274,31 @@ async def test_a_provisioner_that_gives_up() -> None:
     assert status is not None and status.reason == 'provisioning failed for PVC "ns/c"'
     plugin.unreserve(state, wanted, "b")
     assert refusals(plugin, wanted, table()) == ["", "", ""]
+
+
+async def test_a_volume_that_was_made_out_of_reach() -> None:
+    stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"), make_node("b").label("zone", "b").build())
+    api = Writes(stores)
+    plugin, wanted = VolumeBinding(stores), pod("c")
+    state = decided(plugin, wanted, "b")
+    task = asyncio.create_task(plugin.pre_bind(state, wanted, "b"))
+    async with asyncio.timeout(5):
+        await api.written.wait()
+        stores.put(claim("c", storage_class="made", volume="v"))
+        await asyncio.sleep(2 * POLL)
+        assert not task.done(), "the informer may hear of the volume later than of the claim"
+        stores.put(volume("v", near=IN_A))
+        status = await task
+    assert status is not None and status.reason == 'pv "v" node affinity doesn\'t match node "b"'
+    plugin.unreserve(state, wanted, "b")
+    assert refusals(plugin, wanted, table()) == ["", REACH, REACH]
+
+
+async def test_a_node_that_is_out_of_reach_by_now() -> None:
+    stores = Stores(BY_HAND, claim("c", storage_class="hand"), volume("v", storage_class="hand", near=IN_A))
+    plugin, wanted = VolumeBinding(stores), pod("c")
+    state = decided(plugin, wanted, "a")
+    stores.put(make_node("a").label("zone", "b").build())
+    status = await plugin.pre_bind(state, wanted, "a")
+    assert status is not None and status.reason == 'pv "v" node affinity doesn\'t match node "a"'
+    assert not stores.objects(PERSISTENT_VOLUMES)["v"].spec.HasField("claimRef")

@@ -7,6 +7,7 @@ from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import (
     CSI_NODES,
+    NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
@@ -33,7 +34,7 @@ class Stores:
         return self._stores.setdefault(resource.plural, {})
 
     def put(self, obj: Object) -> None:
-        resources = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
+        resources = (NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
         resource = next(each for each in resources if isinstance(obj, each.message))
         meta = obj.metadata
         key = f"{meta.namespace}/{meta.name}" if resource.namespaced else meta.name

@@ -61,5 +61,5 @@ def flag(raw: Any, path: str) -> bool:
 
 def weight(raw: Any, path: str) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int) or raw < 0:
-        raise ConfigurationError(f"{path}: expected a whole number, 0 (the usual weight) or more")
+        raise ConfigurationError(f"{path}: expected a whole number, 0 (left out) or more")
     return float(raw)

@@ -7,7 +7,7 @@ away, then `enabled` replaces in place, or adds. The set of one point then says 
 * `enabled` comes in this order: those that `multiPoint` has enabled there too (the point's own weight counts), then the rest of
   `multiPoint`, then those that are enabled at this point only.
 
-Source: expandMultiPointPlugins in k8s.io/kubernetes/pkg/scheduler/framework/runtime/framework.go
+Source: expandMultiPointPlugins and getScoreWeights in k8s.io/kubernetes/pkg/scheduler/framework/runtime/framework.go
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,14 @@ from scheduler.plugins.aliases import ALIASES
 
 MULTI_POINT = "multiPoint"
 EVERYTHING = "*"
+NO_WEIGHT_GIVEN = 1.0
+"""What a plugin weighs that is enabled without a weight, also one that weighs more where nobody names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Set:
     enabled: Mapping[str, float]
-    """Weights by name; 0 is the usual one."""
+    """Weights by name; 0 where it is left out."""
     disabled: frozenset[str]
 
     def leaves(self, name: str) -> bool:
@@ -46,9 +48,8 @@ def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
     given = fields(raw, path, (MULTI_POINT, *Point))
     sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
     multi = sets[MULTI_POINT]
-    everywhere = {name: 0.0 for name in DEFAULTS if multi.leaves(name)} | dict(multi.enabled)
+    everywhere = dict.fromkeys((*filter(multi.leaves, DEFAULTS), *multi.enabled))
     points: dict[Point, Sequence[str]] = {}
-    weights: dict[str, float] = {}
     for point in Point:
         own = sets[point]
         for name in own.enabled:
@@ -57,17 +58,17 @@ def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
         general = [name for name in everywhere if takes_part(sources[name].plugin, point) and own.leaves(name)]
         both = [name for name in own.enabled if name in general]
         points[point] = list(dict.fromkeys((*both, *general, *own.enabled)))
-    named = {**multi.enabled, **sets[Point.SCORE].enabled}
-    for name in points[Point.SCORE]:
-        own_weight = sets[Point.SCORE].enabled.get(name) or everywhere.get(name)
-        weights[name] = own_weight or usual_weight(name) or (1.0 if name in named else 0.0)
+    weights = {name: _weight(name, sets[Point.SCORE], multi) for name in points[Point.SCORE]}
     points[Point.SCORE] = [name for name in points[Point.SCORE] if weights[name]]
     return Resolved(points, {name: weights[name] for name in points[Point.SCORE]})
 
 
-def usual_weight(name: str) -> float:
-    """Built-in plugins with 0 score only where a configuration names them."""
-    return DEFAULTS[name][1] if name in DEFAULTS else 1.0
+def _weight(name: str, at_score: _Set, multi: _Set) -> float:
+    """0: it does not score."""
+    for named in (at_score.enabled, multi.enabled):
+        if name in named:
+            return named[name] or NO_WEIGHT_GIVEN
+    return DEFAULTS[name][1]
 
 
 def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Source]:

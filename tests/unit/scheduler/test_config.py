@@ -91,20 +91,25 @@ class TestPlugins:
             "multiPoint: {disabled: [{name: NodeResourcesFit}, {name: TaintToleration}]}, "
             "preScore: {enabled: [{name: TaintToleration}]}, score: {enabled: [{name: TaintToleration}]}"
         )
-        assert found.weights["TaintToleration"] == 3.0, "the usual weight"
+        assert found.weights["TaintToleration"] == 1.0
         assert "TaintToleration" not in found.points[Point.FILTER] and "NodeResourcesFit" not in found.plugins
 
-    def test_the_usual_weight_and_the_weight_for_all_points(self) -> None:
+    def test_a_weight_that_is_left_out_is_one(self) -> None:
+        """That of the point counts before the one for all points, also where it is left out; who is not named keeps his own."""
         found = profile(
             "multiPoint: {enabled: [{name: TaintToleration}, {name: NodeResourcesFit, weight: 7}, "
-            "{name: NodeResourcesBalancedAllocation, weight: 8}]}, "
-            "score: {enabled: [{name: NodeResourcesBalancedAllocation, weight: 9}]}"
+            "{name: NodeResourcesBalancedAllocation, weight: 8}, {name: ImageLocality, weight: 6}]}, "
+            "score: {enabled: [{name: NodeResourcesBalancedAllocation, weight: 9}, {name: ImageLocality}, "
+            "{name: NodeAffinity}]}"
         )
         assert found.weights == Configuration().profiles[0].weights | {
-            "TaintToleration": 3.0,
+            "TaintToleration": 1.0,
             "NodeResourcesFit": 7.0,
             "NodeResourcesBalancedAllocation": 9.0,
+            "ImageLocality": 1.0,
+            "NodeAffinity": 1.0,
         }
+        assert found.weights["PodTopologySpread"] == 2.0
 
     def test_that_do_not_score_by_default_do_when_they_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         defaults = dict(DEFAULTS) | {"NodeResourcesFit": (DEFAULTS["NodeResourcesFit"][0], 0.0)}

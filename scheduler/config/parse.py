@@ -45,10 +45,16 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
         if name in names[:index]:
             raise ConfigurationError(f"profiles[{index}].schedulerName: {name} has a profile already")
     default = Configuration()
+    initial = seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds")
+    longest = seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds")
+    if longest < initial:
+        raise ConfigurationError(
+            f"podMaxBackoffSeconds: expected podInitialBackoffSeconds ({initial:g}) at least, got {longest:g}"
+        )
     return Configuration(
         election=text(election.get("resourceName", default.election), "leaderElection.resourceName"),
-        initial_backoff=seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds"),
-        max_backoff=seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds"),
+        initial_backoff=initial,
+        max_backoff=longest,
         profiles=profiles,
         extenders=parse_extenders(top.get("extenders", []), "extenders"),
         seed=seed,

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pinnace.api import names
 from pinnace.api.codec import CodecError, from_dict
 from pinnace.api.core_v1_pb2 import NodeAffinity, NodeSelectorTerm
-from scheduler.plugins.arguments import check_names
+from pinnace.api.naturals import integer
+from scheduler.plugins.arguments import check_names, label_key
 
 FIELD = "addedAffinity"
 _REQUIRED, _PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
@@ -35,13 +37,19 @@ def added_affinity(args: Mapping[str, Any]) -> NodeAffinity:
 def _check(term: NodeSelectorTerm, path: str) -> None:
     for index, requirement in enumerate(term.matchExpressions):
         where = f"{path}.matchExpressions[{index}]"
+        label_key(requirement.key, f"{where}.key")
         match requirement.operator:
             case "In" | "NotIn":
                 _expect(bool(requirement.values), f"{where}.values: expected at least one")
+                for number, value in enumerate(requirement.values):
+                    for problem in names.label_value(value):
+                        raise ValueError(f"{where}.values[{number}]: {problem}, got {value!r}")
             case "Exists" | "DoesNotExist":
                 _expect(not requirement.values, f"{where}.values: expected none with {requirement.operator}")
             case "Gt" | "Lt":
                 _expect(len(requirement.values) == 1, f"{where}.values: expected one with {requirement.operator}")
+                (bound,) = requirement.values
+                _expect(integer(bound) is not None, f"{where}.values[0]: expected a whole number, got {bound!r}")
             case other:
                 raise ValueError(f"{where}.operator: expected In, NotIn, Exists, DoesNotExist, Gt or Lt, got {other!r}")
     for index, requirement in enumerate(term.matchFields):

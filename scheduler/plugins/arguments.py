@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pinnace.api import names
+
 
 def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
     """Of the fields; apiVersion and kind may always stand there."""
@@ -23,6 +25,13 @@ def items(raw: Any, path: str) -> list[Any]:
     if not isinstance(raw, list):
         raise ValueError(f"{path}: expected a list")
     return raw
+
+
+def label_key(key: str, path: str) -> str:
+    """Also the name of a resource."""
+    if problems := names.label_key(key):
+        raise ValueError(f"{path}: {problems[0]}, got {key!r}")
+    return key
 
 
 def whole_number(args: Mapping[str, Any], name: str, default: int, least: int, most: int, path: str = "") -> int:

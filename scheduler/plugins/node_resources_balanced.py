@@ -1,5 +1,5 @@
 """NodeResourcesBalancedAllocation: the closer the used shares of cpu and memory would be, the better; or of the `resources` in
-its args, whose weights do not matter.
+its args, each of which counts alike.
 
 The score is 100 less the standard deviation of the shares, in percent. Unlike NodeResourcesFit's it is about what pods really
 request: nothing is assumed for a container that requests none. A pod that requests nothing at all is left alone: what it will
@@ -30,7 +30,11 @@ class NodeResourcesBalancedAllocation:
     def complete(args: Mapping[str, Any]) -> dict[str, Any]:
         """The args with their defaults filled in. Raises ValueError."""
         check_names(args, ("resources",))
-        return {"resources": resources(args)}
+        found = resources(args)
+        for index, each in enumerate(found):
+            if each["weight"] != 1:
+                raise ValueError(f"resources[{index}].weight: expected 1, got {each['weight']}: each counts alike")
+        return {"resources": found}
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         requested = {resource for resource, _ in pod.requests.amounts}

@@ -31,7 +31,7 @@ from scheduler.framework import (
     Verdicts,
 )
 from scheduler.plugins import scoring_strategy
-from scheduler.plugins.arguments import check_names
+from scheduler.plugins.arguments import check_names, label_key
 
 _BITS = 63
 """Of a code that is not negative."""
@@ -56,7 +56,7 @@ class NodeResourcesFit:
         check_names(args, ("ignoredResources", "ignoredResourceGroups", "scoringStrategy"))
         return {
             "ignoredResources": _names(args, "ignoredResources"),
-            "ignoredResourceGroups": _names(args, "ignoredResourceGroups"),
+            "ignoredResourceGroups": _groups(args, "ignoredResourceGroups"),
             "scoringStrategy": scoring_strategy.complete(args.get("scoringStrategy", {})),
         }
 
@@ -132,4 +132,12 @@ def _names(args: Mapping[str, Any], field: str) -> Sequence[str]:
     names = args.get(field, [])
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise ValueError(f"{field}: expected a list of names")
-    return names
+    return [label_key(name, f"{field}[{index}]") for index, name in enumerate(names)]
+
+
+def _groups(args: Mapping[str, Any], field: str) -> Sequence[str]:
+    groups = _names(args, field)
+    for index, group in enumerate(groups):
+        if "/" in group:
+            raise ValueError(f"{field}[{index}]: expected what stands before the '/', got {group!r}")
+    return groups

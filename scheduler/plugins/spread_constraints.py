@@ -14,7 +14,7 @@ from pinnace.api.selectors import NOTHING, LabelRequirement
 from pinnace.api.wellknown import ZONE_LABEL
 from scheduler.cache.pod_index import Selection
 from scheduler.framework import PodInfo
-from scheduler.plugins.arguments import check_names, fields, items, whole_number
+from scheduler.plugins.arguments import check_names, fields, items, label_key, whole_number
 
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 HOSTNAME = "kubernetes.io/hostname"
@@ -91,6 +91,7 @@ def _default(raw: Any, path: str) -> TopologySpreadConstraint:
     fields(raw, path, _DEFAULT_FIELDS)
     if not isinstance(raw.get("topologyKey"), str) or not raw["topologyKey"]:
         raise ValueError(f"{path}.topologyKey: expected text")
+    label_key(raw["topologyKey"], f"{path}.topologyKey")
     if raw.get("whenUnsatisfiable") not in (HARD, SOFT):
         raise ValueError(f"{path}.whenUnsatisfiable: expected {HARD} or {SOFT}, got {raw.get('whenUnsatisfiable')!r}")
     for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):

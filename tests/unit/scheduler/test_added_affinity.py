@@ -87,6 +87,22 @@ def test_mistakes_are_named(args: str, message: str) -> None:
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("requirement", "message"),
+    [
+        ("{key: a/b/c, operator: Exists}", "key: a valid label key"),
+        ("{key: a, operator: In, values: [b, c d]}", "values[1]: "),
+        ("{key: a, operator: Gt, values: [many]}", "values[0]: expected a whole number, got 'many'"),
+    ],
+)
+def test_what_no_label_fulfils_is_refused(requirement: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        check(
+            configuration(f"{{addedAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchExpressions: [{requirement}]}}]}}}}}}")
+        )
+    assert f"nodeSelectorTerms[0].matchExpressions[0].{message}" in str(raised.value)
+
+
 def test_why_says_that_it_is_not_the_pod() -> None:
     enforcing = configuration(f"{{addedAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{ZONED}]}}}}}}")
     told = "label a node as addedAffinity of the scheduler's configuration wants -> plain"

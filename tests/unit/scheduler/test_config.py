@@ -290,6 +290,10 @@ def test_what_is_written_has_everything_filled_in() -> None:
         (HEAD + "profiles: [{plugins: {score: {enabled: {}}}}]", "score.enabled: expected a list"),
         (HEAD + 'profiles: [{plugins: {score: {enabled: [{name: "no.such:Plugin"}]}}}]', "cannot import no.such"),
         (HEAD + "profiles: [{schedulerName: 5}]", "profiles[0].schedulerName: expected text"),
+        (
+            HEAD + "podInitialBackoffSeconds: 20",
+            "podMaxBackoffSeconds: expected podInitialBackoffSeconds (20) at least, got 10",
+        ),
         (HEAD + "podMaxBackoffSeconds: soon", "podMaxBackoffSeconds: expected a number of seconds"),
     ],
 )

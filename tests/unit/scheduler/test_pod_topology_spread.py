@@ -209,6 +209,7 @@ def test_default_constraints_of_ones_own() -> None:
         ({"defaultConstraints": [1]}, r"defaultConstraints\[0\]: expected fields"),
         ({"defaultConstraints": [{"labelSelector": {}}]}, r"defaultConstraints\[0\].labelSelector: not supported"),
         ({"defaultConstraints": [{"maxSkew": 1}]}, r"defaultConstraints\[0\].topologyKey: expected text"),
+        ({"defaultConstraints": [{"topologyKey": "a/b/c"}]}, r"defaultConstraints\[0\].topologyKey: a valid label key"),
         (
             {"defaultConstraints": [{"topologyKey": "a", "whenUnsatisfiable": "Never"}]},
             r"defaultConstraints\[0\].whenUnsatisfiable: expected DoNotSchedule or ScheduleAnyway, got 'Never'",

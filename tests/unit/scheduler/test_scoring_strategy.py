@@ -126,6 +126,16 @@ def test_cpu_cannot_be_ignored() -> None:
     [
         ({"strategy": 1}, "strategy: not supported"),
         ({"ignoredResources": "gpu"}, "ignoredResources: expected a list of names"),
+        (
+            {"ignoredResources": [GPU, "example.com/"]},
+            r"ignoredResources\[1\]: name part must be non-empty, got 'example.com/'",
+        ),
+        ({"ignoredResources": ["example.com/a/b"]}, r"ignoredResources\[0\]: a valid label key"),
+        (
+            {"ignoredResourceGroups": [GPU]},
+            r"ignoredResourceGroups\[0\]: expected what stands before the '/', got 'example.com/gpu'",
+        ),
+        ({"ignoredResourceGroups": ["a" * 64]}, r"ignoredResourceGroups\[0\]: name part must be no more than 63 bytes"),
         ({"scoringStrategy": []}, "scoringStrategy: expected fields"),
         (strategy("Best"), "scoringStrategy.type: expected LeastAllocated, MostAllocated or Requested"),
         (
@@ -155,6 +165,11 @@ def test_balance_of_any_resources() -> None:
     pod = make_pod("g").container({"cpu": 1, "memory": "2000Mi", GPU: 3})
     scores = plugin.score({}, info(pod), nodes, np.ones(2, np.bool_))
     assert scores.tolist() == pytest.approx([100 - 100 * float(np.std([0.25, 0.5, 0.75])), 100 - 12.5])
+
+
+def test_balance_knows_no_weights() -> None:
+    with pytest.raises(ValueError, match=r"resources\[1\].weight: expected 1, got 2: each counts alike"):
+        NodeResourcesBalancedAllocation({"resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 2}]})
 
 
 def test_what_is_written_has_the_defaults_of_args() -> None:

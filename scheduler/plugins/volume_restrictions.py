@@ -41,9 +41,10 @@ class VolumeRestrictions:
         return FilterResult.coded(codes, _REASONS)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """A pod that leaves may have had the claim of one pod: then others of the nodes take it."""
         if Change.OBJECT in event.change:
             return is_about_claims(event, pod)
-        return event.node not in set(_conflicting(pod, nodes))
+        return bool(claims_of(pod)) or event.node not in set(_conflicting(pod, nodes))
 
     def _alone(self, pod: PodInfo) -> Iterator[str]:
         """The claims that no other pod may use at the same time."""

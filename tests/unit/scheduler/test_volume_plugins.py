@@ -72,6 +72,18 @@ class TestVolumeRestrictions:
         cache.remove("old")
         assert refusals(plugin, pod("c"), cache.nodes) == ["", ""]
 
+    def test_a_claim_that_is_free_again_helps_though_a_disk_is_not(self) -> None:
+        stores = Stores(claim("c", modes=["ReadWriteOncePod"]))
+        cache = cache_of(make_node("n"), make_node("m"))
+        plugin, wanted = VolumeRestrictions(stores), pod("c", gce("d"))
+        cache.observe(pod("c", name="old"), "n")
+        cache.observe(pod(gce("d"), name="other"), "n")
+        assert refusals(plugin, wanted, cache.nodes) == [DISK, IN_USE]
+        event = cache.remove("old")
+        assert event is not None and refusals(plugin, wanted, cache.nodes) == [DISK, ""]
+        assert plugin.helps(event, wanted, cache.nodes), "on the other node"
+        assert not plugin.helps(event, pod(gce("d")), cache.nodes)
+
     def test_a_claim_that_is_not_there(self) -> None:
         assert refusals(VolumeRestrictions(Stores()), pod("c"), cache_of(make_node("n")).nodes) == (
             'persistentvolumeclaim "c" not found'

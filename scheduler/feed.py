@@ -84,7 +84,7 @@ class Feed:
                     self._wake(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node), now)
                 elif assumed:
                     self._wake(self._cache.placed(uid), now)
-            elif self._cache.node_of(uid) is None:
+            elif self._cache.node_of(uid) is None or pod.metadata.HasField("deletionTimestamp"):  # then no bind can follow
                 self._pending(delta, now)
             if delta.kind == MODIFIED and self._cache.node_of(uid) is not None and _relabelled(delta.old, pod):
                 self._wake(self._cache.relabel(pod), now)

@@ -80,6 +80,16 @@ def test_a_pod_that_is_being_deleted_leaves_the_queue(world: World) -> None:
     assert len(world.queue) == 0
 
 
+def test_an_assumed_pod_that_is_being_deleted_takes_no_room(world: World) -> None:
+    world.tell(ADDED, make_pod("b").req(cpu=1))
+    world.park()
+    world.cache.assume(info(POD), "n")
+    world.tell(MODIFIED, pending().terminating(), pending())
+    assert world.cache.node_of(info(POD).uid) is None and world.free == 1_000
+    queued = world.queue.pop(world.now)
+    assert queued is not None and queued.info.name == "b", "it is woken"
+
+
 def test_a_bound_pod_takes_room_whoever_its_scheduler_is(world: World) -> None:
     world.tell(ADDED, pending().scheduler("other").node("n"))
     assert world.free == 0 and len(world.queue) == 0

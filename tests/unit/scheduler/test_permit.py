@@ -90,6 +90,16 @@ class TestPermit:
         await cluster.client.pods.delete("a", "default", grace=0)
         await self.logged(cluster, turnstile, "reserve a", "unreserve a")
 
+    async def test_a_pod_that_is_being_deleted_waits_no_more(self, cluster: Cluster, turnstile: Turnstile) -> None:
+        """Somebody's finalizer keeps it, but no node will run it."""
+        kept = make_pod("a").req().new()
+        kept.metadata.finalizers.append("example.com/keep")
+        await cluster.client.pods.create(kept)
+        await self.logged(cluster, turnstile, "reserve a")
+        await cluster.client.pods.delete("a", "default")
+        await self.logged(cluster, turnstile, "reserve a", "unreserve a")
+        assert not self.scheduler.pending()
+
     async def test_what_waits_at_the_end_of_a_term_is_decided_anew(self, cluster: Cluster, turnstile: Turnstile) -> None:
         await cluster.create(make_pod("a").req())
         await self.logged(cluster, turnstile, "reserve a")

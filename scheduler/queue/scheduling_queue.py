@@ -117,7 +117,10 @@ class SchedulingQueue:
             self._admit(queued)
         elif queued.place is Place.UNSCHEDULABLE and _changed(old, info):
             self._leave_group(queued, old)
-            self._after_backoff(queued, now)
+            if self._policy.may_enqueue(info):
+                self._after_backoff(queued, now)
+            else:
+                queued.place = Place.GATED
 
     def remove(self, uid: str) -> PodInfo | None:
         """The pod is gone, or has been bound. What was known of it; None: it was not here."""

@@ -7,7 +7,7 @@ import pytest
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
-from scheduler.framework.profile import everywhere
+from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
@@ -181,6 +181,27 @@ def test_gated_pods_are_not_considered_until_the_gate_is_gone() -> None:
     assert queue.pop(1000.0) is None
     queue.add(info(make_pod("a").version(2)), 2.0)
     assert names(queue, 2.0) == ["a"]
+
+
+class Hold:
+    """Pods with a label are held back."""
+
+    name = "Hold"
+
+    def pre_enqueue(self, pod: PodInfo) -> bool:
+        return "hold" not in pod.pod.metadata.labels
+
+
+def test_a_pod_that_changes_after_it_was_refused_may_be_gated() -> None:
+    queue = SchedulingQueue(framework(Enabled(Hold())))
+    queue.add(info(make_pod("a")), 0.0)
+    fail(queue, 0.0)
+    queue.add(info(make_pod("a").label("hold", "yes")), 60.0)
+    assert queue.counts() == {"gated": 1} and names(queue, 1_000.0) == []
+    queue.wake(FREED, NODES, 1_000.0)
+    assert queue.counts() == {"gated": 1}
+    queue.add(info(make_pod("a")), 1_001.0)
+    assert names(queue, 1_001.0) == ["a"]
 
 
 def test_a_standby_that_never_pops_does_not_grow() -> None:

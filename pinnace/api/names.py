@@ -18,7 +18,6 @@ MAX_KEY = MAX_SUBDOMAIN + 1 + MAX_LABEL
 MAX_PORT_NAME = 15
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
@@ -26,7 +25,6 @@ _CONFIG_KEY = r"[-._a-zA-Z0-9]+"
 _HEADER = r"[-A-Za-z0-9]+"
 
 _match_label = re.compile(_LABEL).fullmatch
-_match_1035 = re.compile(_LABEL_1035).fullmatch
 _match_subdomain = re.compile(_SUBDOMAIN).fullmatch
 _match_key = re.compile(_KEY).fullmatch
 _match_value = re.compile(_VALUE).fullmatch
@@ -37,10 +35,6 @@ _match_env = re.compile(r"[ -<>-~]+").fullmatch
 
 _RULE = "must start and end with an alphanumeric character"
 _LABEL_RULE = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_RULE}"
-_LABEL_1035_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
-    "start with an alphabetic character, and end with an alphanumeric character"
-)
 _SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_RULE}"
 _KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
 _VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
@@ -52,7 +46,6 @@ def _pattern(rule: str, pattern: str, *examples: str) -> str:
 
 
 _NO_LABEL = (_pattern(_LABEL_RULE, _LABEL, "my-name", "123-abc"),)
-_NO_1035_LABEL = (_pattern(_LABEL_1035_RULE, _LABEL_1035, "my-name", "abc-123"),)
 _NO_SUBDOMAIN = (_pattern(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"),)
 _NO_KEY = _pattern(_KEY_RULE, _KEY, "MyName", "my.name", "123-abc")
 _NO_VALUE = (_pattern(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
@@ -66,7 +59,7 @@ def dns_subdomain(text: str) -> tuple[str, ...]:
 
 
 def dns_label(text: str) -> tuple[str, ...]:
-    """Names of namespaces, containers and volumes: a subdomain without dots, of at most 63 characters."""
+    """Names of namespaces, services, containers and volumes: a subdomain without dots, of at most 63 characters."""
     return _dns_label(text) if len(text) <= MAX_LABEL else (f"must be no more than {MAX_LABEL} characters",)
 
 
@@ -75,13 +68,6 @@ def _dns_label(text: str) -> tuple[str, ...]:
     if _match_label(text):
         return OK
     return ("must not contain dots",) if _match_subdomain(text) else _NO_LABEL
-
-
-def dns_1035_label(text: str) -> tuple[str, ...]:
-    """Names of services: a label that begins with a letter."""
-    if len(text) > MAX_LABEL:
-        return (f"must be no more than {MAX_LABEL} characters",)
-    return OK if _match_1035(text) else _NO_1035_LABEL
 
 
 def path_segment(text: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ _OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
 
 
 class ServiceStrategy(StatusStrategy[Service]):
-    check_name = staticmethod(names.dns_1035_label)
+    check_name = staticmethod(names.dns_label)
 
     def set_defaults(self, obj: Service) -> None:
         spec = obj.spec
@@ -159,7 +159,7 @@ def _validate_type(spec: ServiceSpec, out: list[Violation]) -> None:
         if address:
             out.append(forbidden("spec.clusterIP", "may not be set when `type` is 'ExternalName'"))
         if spec.externalName:
-            problems = names.dns_subdomain(spec.externalName)
+            problems = names.dns_subdomain(spec.externalName.removesuffix("."))
             out.extend(invalid("spec.externalName", spec.externalName, problem) for problem in problems)
         else:
             out.append(required("spec.externalName"))

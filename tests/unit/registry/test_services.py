@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
-from pinnace.api.names import _NO_1035_LABEL, label_key
+from pinnace.api.names import _NO_LABEL, label_key
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, SERVICES
 from tests.unit.registry.objects import Data, changed, created
 
@@ -56,6 +56,7 @@ class TestServices:
             ({"selector": labels(101)}, ["spec.selector: Too many: 101: must have at most 100 items"]),
             ({"ports": [], "clusterIP": "None"}, []),
             ({"ports": [], "type": "ExternalName", "externalName": "db.example.com"}, []),
+            ({"ports": [], "type": "ExternalName", "externalName": "db.example.com."}, []),
             ({"type": "ExternalName"}, ["spec.externalName: Required value"]),
             (
                 {"type": "x"},
@@ -137,8 +138,9 @@ class TestServices:
     def test_spec(self, spec: Data, expected: list[str]) -> None:
         assert created(SERVICES, service(**spec)) == expected
 
-    def test_names_begin_with_a_letter(self) -> None:
-        assert created(SERVICES, service("1a")) == [f'metadata.name: Invalid value: "1a": {_NO_1035_LABEL[0]}']
+    @pytest.mark.parametrize(("name", "expected"), [("1a", []), ("a-", [_NO_LABEL[0]]), ("a.b", ["must not contain dots"])])
+    def test_names_are_labels_which_may_begin_with_a_digit(self, name: str, expected: list[str]) -> None:
+        assert created(SERVICES, service(name)) == [f'metadata.name: Invalid value: "{name}": {each}' for each in expected]
 
     def test_an_address_stays(self) -> None:
         strategy = STRATEGIES[SERVICES.plural]

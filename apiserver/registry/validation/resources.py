@@ -75,7 +75,20 @@ def _validate_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Viol
         value = validate_amount(name, amount.string, where, out)
         if value is not None:
             values[name] = value
+            if name.startswith(HUGE_PAGES) and not _in_whole_pages(name, amount.string):
+                size = name.removeprefix(HUGE_PAGES)[: names.MAX_KEY]
+                detail = f"must be a positive integer multiple of the page size {size}"
+                out.append(invalid(where, amount.string, detail))
     return values
+
+
+def _in_whole_pages(name: str, text: str) -> bool:
+    """Of huge pages, whose size is in their name: nothing comes in pages of a size that is none."""
+    try:
+        size = quantity.parse(name.removeprefix(HUGE_PAGES))
+    except quantity.QuantityError:
+        return False
+    return size > 0 and size == size.to_integral_value() and quantity.amount(name, text) % size == 0
 
 
 def validate_amount(name: str, text: str, path: str, out: list[Violation]) -> Decimal | None:

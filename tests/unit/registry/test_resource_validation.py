@@ -63,6 +63,22 @@ def test_a_fraction_of_a_device_is_none() -> None:
     ]
 
 
+@pytest.mark.parametrize(("size", "text"), [("2Mi", "4Mi"), ("2Mi", "0"), ("1Gi", "2Gi"), ("64Ki", "1Mi")])
+def test_huge_pages_come_whole(size: str, text: str) -> None:
+    assert created(PODS, pod({"resources": {"limits": {"cpu": "1", f"hugepages-{size}": text}}})) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [("2Mi", "5Mi"), ("1Mi", "1.1Mi"), ("64Ki", "127Ki"), ("x", "4Mi"), ("0", "0"), ("1m", "4Mi"), ("-1", "1")],
+)
+def test_a_part_of_a_huge_page_is_none(size: str, text: str) -> None:
+    """Nor is a page whose size is none."""
+    found = created(PODS, pod({"resources": {"limits": {"cpu": "1", f"hugepages-{size}": text}}}))
+    detail = f'Invalid value: "{text}": must be a positive integer multiple of the page size {size}'
+    assert found == [f"{C}.resources.{kind}[hugepages-{size}]: {detail}" for kind in ("limits", "requests")]
+
+
 @pytest.mark.parametrize("text", ["", "lots", "1" * 100_000])
 def test_amounts_that_are_none(text: str) -> None:
     """They come in as protobuf: nobody has looked at their syntax yet."""

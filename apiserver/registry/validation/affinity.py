@@ -15,6 +15,7 @@ from pinnace.api.core_v1_pb2 import (
     PodAffinityTerm,
     PodAntiAffinity,
 )
+from pinnace.api.meta_v1_pb2 import LabelSelector
 from pinnace.api.status import Violation
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -104,6 +105,7 @@ def _validate_pod_term(term: PodAffinityTerm, path: str, out: list[Violation]) -
     has_selector = term.HasField("labelSelector")
     validate_label_keys(term.matchLabelKeys, has_selector, f"{path}.matchLabelKeys", out)
     validate_label_keys(term.mismatchLabelKeys, has_selector, f"{path}.mismatchLabelKeys", out)
+    validate_said_once(term.matchLabelKeys, term.labelSelector, f"{path}.matchLabelKeys", out)
     mismatched = set(term.mismatchLabelKeys)
     for index, key in enumerate(term.matchLabelKeys):
         if key in mismatched:
@@ -121,6 +123,16 @@ def validate_label_keys(keys: Sequence[str], has_selector: bool, path: str, out:
         out.append(forbidden(path, "must not be specified when labelSelector is not set"))
     for index, key in enumerate(keys):
         validate_key(key, f"{path}[{index}]", out)
+
+
+def validate_said_once(keys: Sequence[str], selector: LabelSelector, path: str, out: list[Violation]) -> None:
+    """Of a key whose value is the pod's own the selector says nothing: together they might match nothing."""
+    if not keys:
+        return
+    selected = {*selector.matchLabels, *(requirement.key for requirement in selector.matchExpressions)}
+    for index, key in enumerate(keys):
+        if key in selected:
+            out.append(invalid(f"{path}[{index}]", key, "exists in both matchLabelKeys and labelSelector"))
 
 
 def _validate_weight(weight: int, path: str, out: list[Violation]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from apiserver.registry.validation.affinity import validate_label_keys
+from apiserver.registry.validation.affinity import validate_label_keys, validate_said_once
 from apiserver.registry.validation.labels import validate_key, validate_selector
 from apiserver.registry.validation.violations import NOT_POSITIVE, duplicate, invalid, required, unsupported
 from pinnace.api.core_v1_pb2 import PodSchedulingGate, TopologySpreadConstraint
@@ -43,11 +43,7 @@ def _validate_constraint(constraint: TopologySpreadConstraint, path: str, out: l
         out.append(unsupported(f"{path}.nodeTaintsPolicy", constraint.nodeTaintsPolicy, _POLICIES))
     selector = constraint.labelSelector
     validate_label_keys(constraint.matchLabelKeys, constraint.HasField("labelSelector"), f"{path}.matchLabelKeys", out)
-    selected = {*selector.matchLabels, *(requirement.key for requirement in selector.matchExpressions)}
-    for index, key in enumerate(constraint.matchLabelKeys):
-        if key in selected:
-            detail = "exists in both matchLabelKeys and labelSelector"
-            out.append(invalid(f"{path}.matchLabelKeys[{index}]", key, detail))
+    validate_said_once(constraint.matchLabelKeys, selector, f"{path}.matchLabelKeys", out)
     validate_selector(selector, f"{path}.labelSelector", out)
 
 

@@ -165,6 +165,15 @@ TERM: Data = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "w
             TERM | {"matchLabelKeys": ["a"], "mismatchLabelKeys": ["a"]},
             ['matchLabelKeys[0]: Invalid value: "a": exists in both matchLabelKeys and mismatchLabelKeys'],
         ),
+        (
+            TERM | {"matchLabelKeys": ["a", "app"]},
+            ['matchLabelKeys[1]: Invalid value: "app": exists in both matchLabelKeys and labelSelector'],
+        ),
+        (
+            TERM | {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, "matchLabelKeys": ["a"]},
+            ['matchLabelKeys[0]: Invalid value: "a": exists in both matchLabelKeys and labelSelector'],
+        ),
+        (TERM | {"mismatchLabelKeys": ["app"]}, []),
     ],
 )
 def test_pod_affinity(kind: str, term: Data, expected: list[str]) -> None:

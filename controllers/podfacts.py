@@ -9,12 +9,11 @@ from typing import NamedTuple
 from controllers.places import node_of
 from controllers.podstates import active, ready, ready_since, restarts, terminating
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.naturals import int32
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import DELETED
+from pinnace.api.wellknown import COST_ANNOTATION
 from pinnace.client.informer import Delta
-
-COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
-_MAX_COST = 2**31 - 1
 
 
 class Facts(NamedTuple):
@@ -53,11 +52,7 @@ def facts_of(pod: Pod) -> Facts:
 
 def cost(pod: Pod) -> int:
     """What it would cost to lose it; 0 when it does not say, or says what is no 32-bit number."""
-    text = pod.metadata.annotations.get(COST_ANNOTATION, "")
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > len(str(_MAX_COST)) or (digits[0] == "0" and digits != "0"):
-        return 0
-    return int(text) if -_MAX_COST - 1 <= int(text) <= _MAX_COST else 0
+    return int32(pod.metadata.annotations.get(COST_ANNOTATION, "")) or 0
 
 
 class FactBook:

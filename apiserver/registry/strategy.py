@@ -63,7 +63,7 @@ class Strategy(Generic[T]):
     def validate(self, obj: T) -> list[Violation]:
         """Everything that is wrong with a new object, after `prepare_create`."""
         out: list[Violation] = []
-        self._check_metadata(obj, out)
+        self.check_metadata(obj, out)
         self.check_new(obj, out)
         return out
 
@@ -86,11 +86,12 @@ class Strategy(Generic[T]):
         return out
 
     def _check(self, obj: T, whole: bool, out: list[Violation]) -> None:
-        self._check_metadata(obj, out)
+        self.check_metadata(obj, out)
         if whole:
             self.check(obj, out)
 
-    def _check_metadata(self, obj: T, out: list[Violation]) -> None:
+    def check_metadata(self, obj: T, out: list[Violation]) -> None:
+        """What is wrong with the metadata of an object, be it new or changed."""
         validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, name_check=self.check_name)
 
     def prepare_status_update(self, obj: T, old: T) -> None:

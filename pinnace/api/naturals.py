@@ -21,3 +21,12 @@ def integer(text: str) -> int | None:
         return natural(digits)
     number = natural(digits)
     return -number if number is not None else (-_MOST - 1 if digits == str(_MOST + 1) else None)
+
+
+def int32(text: str) -> int | None:
+    """The number, of 32 bits with its sign, as annotations of Kubernetes have it: without a plus, and zeros before it;
+    None: it is none."""
+    if text.startswith("+") or (text.startswith("0") and text != "0"):
+        return None
+    number = integer(text)
+    return number if number is not None and -(2**31) <= number < 2**31 else None

@@ -35,6 +35,8 @@ OLD_ZONE_LABEL, OLD_REGION_LABEL = "failure-domain.beta.kubernetes.io/zone", "fa
 DISRUPTION_TARGET = "DisruptionTarget"
 """The condition of a pod that others end: why, and since when.
 Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
+COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
+"""On a pod: a number, of 32 bits with its sign; of the pods of a replica set those with the lowest go first."""
 DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
 """On a pod: the container that is meant where none is named."""
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"

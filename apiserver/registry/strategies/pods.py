@@ -10,6 +10,7 @@ from apiserver.registry.strategies.default_tolerations import DefaultTolerations
 from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.templates import Templates
 from apiserver.registry.strategy import StatusStrategy
+from apiserver.registry.validation.labels import validate_pod_annotations
 from apiserver.registry.validation.pod_status import validate_pod_status, validate_pod_status_update
 from apiserver.registry.validation.pod_update import validate_spec_update
 from apiserver.registry.validation.pod_warnings import spec_warnings
@@ -63,6 +64,10 @@ class PodStrategy(StatusStrategy[Pod]):
             status.phase = before.phase
         if not status.qosClass:
             status.qosClass = before.qosClass
+
+    def check_metadata(self, obj: Pod, out: list[Violation]) -> None:
+        super().check_metadata(obj, out)
+        validate_pod_annotations(obj.metadata.annotations, "metadata.annotations", out)
 
     def check(self, obj: Pod, out: list[Violation]) -> None:
         validate_spec(obj.spec, out)

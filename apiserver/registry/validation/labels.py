@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from apiserver.registry.validation.violations import forbidden, invalid, required, too_long, too_many
 from pinnace.api import names
 from pinnace.api.meta_v1_pb2 import LabelSelector
+from pinnace.api.naturals import int32
 from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import COST_ANNOTATION
 
 MAX_ANNOTATIONS = 256 << 10
 """Bytes of all keys and values."""
@@ -30,6 +32,13 @@ def validate_annotations(annotations: Mapping[str, str], path: str, out: list[Vi
             out.extend(invalid(path, key, problem) for problem in problems)
     if size > MAX_ANNOTATIONS:
         out.append(too_long(path, MAX_ANNOTATIONS))
+
+
+def validate_pod_annotations(annotations: Mapping[str, str], path: str, out: list[Violation]) -> None:
+    """Those that mean something on a pod."""
+    cost = annotations.get(COST_ANNOTATION)
+    if cost is not None and int32(cost) is None:
+        out.append(invalid(f"{path}[{COST_ANNOTATION}]", cost, "must be a 32bit integer"))
 
 
 def validate_selector(selector: LabelSelector, path: str, out: list[Violation]) -> None:

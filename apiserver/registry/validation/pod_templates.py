@@ -5,7 +5,12 @@ Source: pkg/apis/core/validation and pkg/apis/apps/validation of Kubernetes 1.36
 
 from collections.abc import Iterable
 
-from apiserver.registry.validation.labels import validate_annotations, validate_labels, validate_selector
+from apiserver.registry.validation.labels import (
+    validate_annotations,
+    validate_labels,
+    validate_pod_annotations,
+    validate_selector,
+)
 from apiserver.registry.validation.numbers import not_negative
 from apiserver.registry.validation.pod_warnings import spec_warnings
 from apiserver.registry.validation.pods import validate_spec
@@ -25,6 +30,7 @@ def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
     """The template as it is, at spec.template."""
     validate_labels(template.metadata.labels, f"{_PATH}.metadata.labels", out)
     validate_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
+    validate_pod_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
     found: list[Violation] = []
     validate_spec(template.spec, found)
     out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in found)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.api.naturals import integer, natural
+from pinnace.api.naturals import int32, integer, natural
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,25 @@ def test_natural(text: str, expected: int | None) -> None:
 )
 def test_integer(text: str, expected: int | None) -> None:
     assert integer(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("7", 7),
+        ("-7", -7),
+        ("-07", -7),
+        ("2147483647", 2**31 - 1),
+        ("2147483648", None),
+        ("-2147483648", -(2**31)),
+        ("-2147483649", None),
+        ("+7", None),
+        ("07", None),
+        ("", None),
+        ("-", None),
+        ("1e3", None),
+    ],
+)
+def test_int32(text: str, expected: int | None) -> None:
+    assert int32(text) == expected

@@ -2,11 +2,12 @@
 
 import pytest
 
-from controllers.podfacts import COST_ANNOTATION, FactBook, Facts, cost, facts_of
+from controllers.podfacts import FactBook, Facts, cost, facts_of
 from controllers.replicasets.scaling import BACKOFF_MAX, BURST, MEMORY, SKEW, plan
 from controllers.replicasets.status import Trouble, available_in, status_of
 from controllers.replicasets.victims import victims
 from pinnace.api.verbs_pb2 import DELETED
+from pinnace.api.wellknown import COST_ANNOTATION
 from pinnace.client.informer import Delta
 from tests.builders import PodBuilder, make_pod
 from tests.workloads import deleting, make_replica_set, named, pod_of, running

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_KEY, _NO_LABEL, _NO_SUBDOMAIN, _NO_VALUE, label_key
-from pinnace.api.resources import ALL, PODS, Resource
-from tests.unit.registry.objects import Data, copy, created, pod, ready, updated
+from pinnace.api.resources import ALL, PODS, REPLICA_SETS, Resource
+from tests.unit.registry.objects import CONTAINER, Data, copy, created, pod, ready, updated
 
 OWNER: Data = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"}
 NAMES = "metadata.name: Required value: name or generateName is required"
@@ -69,6 +70,26 @@ NAMES = "metadata.name: Required value: name or generateName is required"
 )  # fmt: skip
 def test_metadata(metadata: Data, expected: list[str]) -> None:
     assert created(PODS, pod(metadata=metadata)) == expected
+
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+@pytest.mark.parametrize("text", ["0", "-10", "2147483647", "-2147483648", "text", "", "008", "+10", "1.5", "2147483648"])
+def test_what_it_costs_to_delete_a_pod_is_a_number(text: str) -> None:
+    """Of 32 bits: what is no number would be no cost, and a pod that is dear would go first."""
+    wrong = [f'metadata.annotations[{COST}]: Invalid value: "{text}": must be a 32bit integer']
+    sound = text in ("0", "-10", "2147483647", "-2147483648")
+    obj = pod(metadata={"annotations": {COST: text}})
+    assert created(PODS, obj) == ([] if sound else wrong)
+    template = {"metadata": {"labels": {"a": "b"}, "annotations": {COST: text}}, "spec": {"containers": [CONTAINER]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    found = created(REPLICA_SETS, from_dict(REPLICA_SETS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec}))
+    assert found == ([] if sound else [f"spec.template.{each}" for each in wrong])
+    old = ready(pod())
+    new = copy(old)
+    new.metadata.annotations[COST] = text
+    assert updated(new, old) == ([] if sound else wrong)
 
 
 def test_everything_wrong_is_told_at_once() -> None:

@@ -1,11 +1,20 @@
 """Environment variables of a container: names, and where values come from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from apiserver.registry.validation.text import validate_no_null
-from apiserver.registry.validation.violations import invalid, required, unsupported
+from apiserver.registry.validation.violations import MAX_SHOWN, invalid, required, unsupported
 from pinnace.api import names
-from pinnace.api.core_v1_pb2 import ConfigMapKeySelector, EnvFromSource, EnvVar, EnvVarSource, SecretKeySelector
+from pinnace.api.core_v1_pb2 import (
+    ConfigMapKeySelector,
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    ObjectFieldSelector,
+    ResourceFieldSelector,
+    SecretKeySelector,
+)
+from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.status import Violation
 from pinnace.api.unmodelled import says_more
 
@@ -22,6 +31,8 @@ _POD_FIELDS = (
 )
 _MAPS = ("metadata.annotations['", "metadata.labels['")
 _AMOUNTS = tuple(f"{kind}.{resource}" for kind in ("limits", "requests") for resource in ("cpu", "ephemeral-storage", "memory"))
+_CPU_UNITS = ("1m", "1")
+_BYTE_UNITS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 _HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 
 
@@ -54,9 +65,9 @@ def validate_env_from(sources: Sequence[EnvFromSource], path: str, out: list[Vio
 def _validate_source(source: EnvVarSource, value: str, path: str, out: list[Violation]) -> None:
     given = [field.name for field, _ in source.ListFields()]
     if "fieldRef" in given:
-        _validate_field(source.fieldRef.fieldPath, f"{path}.fieldRef.fieldPath", out)
+        validate_field_selector(source.fieldRef, _POD_FIELDS, f"{path}.fieldRef", out)
     if "resourceFieldRef" in given:
-        _validate_amount(source.resourceFieldRef.resource, f"{path}.resourceFieldRef.resource", out)
+        validate_amount_selector(source.resourceFieldRef, f"{path}.resourceFieldRef", out)
     if "configMapKeyRef" in given:
         _validate_key(source.configMapKeyRef, f"{path}.configMapKeyRef", out)
     if "secretKeyRef" in given:
@@ -70,22 +81,43 @@ def _validate_source(source: EnvVarSource, value: str, path: str, out: list[Viol
         out.append(invalid(path, "", "may not have more than one field specified at a time"))
 
 
-def _validate_field(field: str, path: str, out: list[Violation]) -> None:
+def validate_field_selector(selector: ObjectFieldSelector, fields: Iterable[str], path: str, out: list[Violation]) -> None:
+    """Of a field of the pod, one of these or one entry of its labels or annotations."""
+    field, path = selector.fieldPath, f"{path}.fieldPath"
     if not field:
         out.append(required(path))
+    elif selector.apiVersion not in ("", "v1"):
+        detail = f"error converting fieldPath: unsupported pod version: {selector.apiVersion[:MAX_SHOWN]}"
+        out.append(invalid(path, field, detail))
     elif field.startswith(_MAPS) and field.endswith("']"):
         key = field.partition("['")[2].removesuffix("']")
         lowered = key.lower() if field.startswith(_MAPS[0]) else key
         out.extend(invalid(path, key, problem) for problem in names.label_key(lowered))
-    elif field not in _POD_FIELDS:
-        out.append(unsupported(path, field, _POD_FIELDS))
+    elif field not in fields:
+        out.append(unsupported(path, field, fields))
 
 
-def _validate_amount(resource: str, path: str, out: list[Violation]) -> None:
+def validate_amount_selector(selector: ResourceFieldSelector, path: str, out: list[Violation]) -> None:
+    """Of what a container requests or may have at most, and in which unit."""
+    resource = selector.resource
     if not resource:
-        out.append(required(path))
+        out.append(required(f"{path}.resource"))
     elif resource not in _AMOUNTS and not resource.startswith(_HUGE_PAGES):
-        out.append(unsupported(path, resource, _AMOUNTS))
+        out.append(unsupported(f"{path}.resource", resource, _AMOUNTS))
+    elif selector.divisor.string:
+        units = _CPU_UNITS if resource.endswith(".cpu") else _BYTE_UNITS
+        if not _is_one_of(selector.divisor.string, units):
+            detail = f"only divisor's values {', '.join(units)} are supported with the {resource.partition('.')[2]} resource"
+            out.append(invalid(f"{path}.divisor", selector.divisor.string, detail))
+
+
+def _is_one_of(text: str, units: Iterable[str]) -> bool:
+    """Is it one of these units, in whatever words, or 0, which says nothing?"""
+    try:
+        value = parse(text)
+    except QuantityError:
+        return False
+    return not value or value in map(parse, units)
 
 
 def _validate_key(selector: ConfigMapKeySelector | SecretKeySelector, path: str, out: list[Violation]) -> None:

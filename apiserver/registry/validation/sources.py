@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from apiserver.registry.validation.files import validate_files
 from apiserver.registry.validation.persistentvolumeclaims import validate_claim_spec
 from apiserver.registry.validation.resources import validate_amount
 from apiserver.registry.validation.text import validate_no_null
@@ -29,6 +30,7 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "LocalVolumeSource": ("path",),
 }
 """By message: the fields without which a source means nothing."""
+_OF_FILES = ("secret", "configMap", "downwardAPI", "projected")
 _HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _match_iqn = re.compile(
     r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9.-]+)(:[^,;*&$|\s]+)?|eui\.[a-zA-Z0-9]{16}|naa\.[a-zA-Z0-9]{32}"
@@ -46,6 +48,8 @@ def validate_source(source: VolumeSource | PersistentVolumeSource, path: str, ou
     details = getattr(source, first)
     missing = [field for field in _REQUIRED.get(details.DESCRIPTOR.name, ()) if not getattr(details, field)]
     out.extend(required(f"{path}.{first}.{field}") for field in missing)
+    if first in _OF_FILES:
+        validate_files(first, details, f"{path}.{first}", out)
     _validate_details(first, details, f"{path}.{first}", out)
 
 
@@ -74,6 +78,8 @@ def _validate_details(name: str, details: Any, path: str, out: list[Violation]) 
             validate_no_null(details.path, f"{path}.path", out)
         case "configMap" if not details.localObjectReference.name:
             out.append(required(f"{path}.name"))
+        case "nfs" if details.path and not details.path.startswith("/"):
+            out.append(invalid(f"{path}.path", details.path, "must be an absolute path"))
         case "emptyDir" if details.HasField("sizeLimit"):
             validate_amount("memory", details.sizeLimit.string, f"{path}.sizeLimit", out)
         case "gcePersistentDisk" | "awsElasticBlockStore":

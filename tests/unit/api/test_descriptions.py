@@ -35,6 +35,7 @@ WITH_CONDITIONS = {
     "Toleration.effect",  # with tolerationSeconds
 }
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+NAME = {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}
 SELECTOR = {"matchLabels": {"part": "of"}}
 AGGREGATED = from_dict(CLUSTER_ROLES, {"metadata": {"name": "a"}, "aggregationRule": {"clusterRoleSelectors": [SELECTOR]}})
 MORE = from_dict(
@@ -43,7 +44,13 @@ MORE = from_dict(
         "metadata": {"name": "a", "namespace": "default"},
         "spec": {
             "schedulingGates": [{"name": "example.com/wait"}],
-            "volumes": [{"name": "claim", "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}}],
+            "volumes": [
+                {"name": "claim", "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}},
+                {
+                    "name": "files",
+                    "projected": {"sources": [{"downwardAPI": {"items": [NAME]}}, {"serviceAccountToken": {"path": "t"}}]},
+                },
+            ],
             "readinessGates": [{"conditionType": "example.com/known"}],
             "containers": [
                 {

@@ -38,6 +38,31 @@ C = "spec.containers[0]"
             ],
         ),
         ([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}], []),
+        ([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1000m"}}}], []),
+        ([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}}], []),
+        ([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "0"}}}], []),
+        (
+            [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "2"}}}],
+            [
+                f"{C}.env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "
+                '"2": only divisor\'s values 1m, 1 are supported with the cpu resource'
+            ],
+        ),
+        (
+            [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "requests.memory", "divisor": "7"}}}],
+            [
+                f'{C}.env[0].valueFrom.resourceFieldRef.divisor: Invalid value: "7": '
+                "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the memory "
+                "resource"
+            ],
+        ),
+        (
+            [{"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v2", "fieldPath": "metadata.name"}}}],
+            [
+                f'{C}.env[0].valueFrom.fieldRef.fieldPath: Invalid value: "metadata.name": '
+                "error converting fieldPath: unsupported pod version: v2"
+            ],
+        ),
         (
             [{"name": "A", "valueFrom": {"resourceFieldRef": {}}}],
             [f"{C}.env[0].valueFrom.resourceFieldRef.resource: Required value"],

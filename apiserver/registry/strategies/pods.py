@@ -15,6 +15,7 @@ from apiserver.registry.validation.pod_status import validate_pod_status, valida
 from apiserver.registry.validation.pod_update import validate_spec_update
 from apiserver.registry.validation.pod_warnings import spec_warnings
 from apiserver.registry.validation.pods import validate_new_spec, validate_spec
+from apiserver.registry.validation.volumes import validate_generated_claims
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.qos import qos_class
 from pinnace.api.resources import PODS
@@ -74,6 +75,8 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def check_new(self, obj: Pod, out: list[Violation]) -> None:
         out.extend(self._judged(obj.spec))
+        if volumes := obj.spec.volumes:
+            validate_generated_claims(obj.metadata.name, volumes, "spec.volumes", out)
 
     def check_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
         validate_spec_update(new.spec, old.spec, out)

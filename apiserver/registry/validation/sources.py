@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiserver.registry.validation.files import validate_files
+from apiserver.registry.validation.labels import validate_annotations, validate_labels
 from apiserver.registry.validation.persistentvolumeclaims import validate_claim_spec
 from apiserver.registry.validation.resources import validate_amount
 from apiserver.registry.validation.text import validate_no_null
@@ -101,6 +102,9 @@ def _validate_byte(value: int, path: str, out: list[Violation]) -> None:
 
 def _validate_ephemeral(source: EphemeralVolumeSource, path: str, out: list[Violation]) -> None:
     if source.HasField("volumeClaimTemplate"):
+        metadata = source.volumeClaimTemplate.metadata
+        validate_labels(metadata.labels, f"{path}.volumeClaimTemplate.metadata.labels", out)
+        validate_annotations(metadata.annotations, f"{path}.volumeClaimTemplate.metadata.annotations", out)
         validate_claim_spec(source.volumeClaimTemplate.spec, f"{path}.volumeClaimTemplate.spec", out)
     else:
         out.append(required(f"{path}.volumeClaimTemplate"))

@@ -31,6 +31,23 @@ def validate_volumes(volumes: Sequence[Volume], path: str, out: list[Violation])
     return seen
 
 
+def validate_generated_claims(pod: str, volumes: Sequence[Volume], path: str, out: list[Violation]) -> None:
+    """Of the pod of this name: the claims that are made for its ephemeral volumes are named after both."""
+    generated = {volume.name: f"{pod}-{volume.name}" for volume in volumes if volume.volumeSource.HasField("ephemeral")}
+    if not generated:
+        return
+    made = set(generated.values())
+    for index, volume in enumerate(volumes):
+        claim = volume.volumeSource.persistentVolumeClaim.claimName
+        if claim in made:
+            detail = "must not reference a PVC that gets created for an ephemeral volume"
+            out.append(invalid(f"{path}[{index}].persistentVolumeClaim.claimName", claim, detail))
+        elif name := generated.get(volume.name):
+            where, shown = f"{path}[{index}].name", name[: names.MAX_KEY]
+            problems = names.dns_subdomain(name)
+            out.extend(invalid(where, volume.name, f'PVC name "{shown}": {problem}') for problem in problems)
+
+
 def validate_mounts(
     mounts: Sequence[VolumeMount],
     devices: Sequence[VolumeDevice],

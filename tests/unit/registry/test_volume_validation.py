@@ -73,6 +73,30 @@ def test_volumes(volumes: list[Data], expected: list[str]) -> None:
     assert created(PODS, pod(volumes=volumes)) == expected
 
 
+def ephemeral(name: str, metadata: Data | None = None) -> Data:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"name": name, "ephemeral": {"volumeClaimTemplate": {"metadata": metadata or {}, "spec": spec}}}
+
+
+def test_the_claim_of_an_ephemeral_volume_can_be_made() -> None:
+    """Of its name, which the pod and the volume give it, and of its template's labels."""
+    name, volume = "p" * 200, "v" * 60
+    assert created(PODS, pod(metadata={"name": name}, volumes=[ephemeral("v" * 52, {"labels": {"a": "b"}})])) == []
+    assert created(PODS, pod(metadata={"name": name}, volumes=[ephemeral(volume)])) == [
+        f'spec.volumes[0].name: Invalid value: "{volume}": PVC name "{name}-{volume}": must be no more than 253 characters'
+    ]
+    (violation,) = created(PODS, pod(volumes=[ephemeral("v", {"labels": {"a": "-"}})]))
+    assert violation.startswith('spec.volumes[0].ephemeral.volumeClaimTemplate.metadata.labels: Invalid value: "-"')
+
+
+def test_a_claim_that_is_made_for_a_volume_is_no_other_volume() -> None:
+    volumes = [{"name": "w", "persistentVolumeClaim": {"claimName": "a-v"}}, ephemeral("v")]
+    assert created(PODS, pod(volumes=volumes)) == [
+        'spec.volumes[0].persistentVolumeClaim.claimName: Invalid value: "a-v": must not reference a PVC that gets created for '
+        "an ephemeral volume"
+    ]
+
+
 @pytest.mark.parametrize(
     ("container", "expected"),
     [

@@ -100,6 +100,8 @@ class Rbac:
         self._stamps = count(1)
         self._extents: dict[tuple[str, User, Action], tuple[int, Extent]] = {}
         self._names = 0
+        self._gathered: tuple[int, dict[str, Sequence[PolicyRule]]] = 0, {}
+        """Of aggregated roles, by their names, at a version of the ClusterRoles."""
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -135,6 +137,14 @@ class Rbac:
     def _with_aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
         if not role.HasField("aggregationRule"):
             return role.rules
+        if self._gathered[0] != (version := self._cluster_roles.version):
+            self._gathered = version, {}
+        known = self._gathered[1]
+        if role.metadata.name not in known:
+            known[role.metadata.name] = self._gather(role)
+        return known[role.metadata.name]
+
+    def _gather(self, role: ClusterRole) -> Sequence[PolicyRule]:
         gathered, others = [role], [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each is not role]
         for gathering in gathered:  # which grows meanwhile
             selectors = [from_message(each) for each in gathering.aggregationRule.clusterRoleSelectors]

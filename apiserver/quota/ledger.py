@@ -134,8 +134,9 @@ class Ledger:
                 if excess := state.bounds.excess(bill.used[state.key], share):
                     if not counted:
                         return None
-                    bill.denied[write.key] = _denied(write, excess)
-                    break
+                    if self._asks(write):
+                        bill.denied[write.key] = _denied(write, excess)
+                        break
             else:
                 if not bill.take(write, shares):
                     break
@@ -147,6 +148,13 @@ class Ledger:
         states = self._states.cached(namespace) if counted else self._states.newest(namespace)
         shares = ((state, state.bounds.share(use)) for state in states if state.key != write.key)
         return [(state, share) for state, share in shares if share]
+
+    def _asks(self, write: Write) -> bool:
+        """Does it ask for anything? A status that tells what was given already is charged, and never denied."""
+        resource = _resource_of(write)
+        entry = self._cacher.of(resource).get(write.key) if write.expected else None
+        new: Any = resource.message.FromString(write.value or b"")
+        return entry is None or new.spec != entry.obj.spec
 
     def _count(self, state: State) -> Mapping[str, int]:
         return state.bounds.total(self._tally.of(namespace_of(state.key)))

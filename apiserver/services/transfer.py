@@ -62,7 +62,7 @@ class Transfer:
         if record is None:
             raise Rejected(nobody_leads(self._name))
         before = election_of(record)
-        if before.holder == self._to:
+        if self._to and before.holder == self._to:
             return TransferElectionResponse(before=before, after=before)
         lease = await self._storage.grant_lease(NOMINATION_TTL)
         stop_listening = self._cacher.subscribe(self._nomination_key, lambda change: self._changed.set())
@@ -79,7 +79,7 @@ class Transfer:
         nomination = Nomination(election=self._name, token=before.token, holder=self._to)
         write = Write(self._nomination_key, nomination.SerializeToString(), expected=0, lease=lease)
         try:
-            nominated = await self._committer.commit(write)
+            nominated = await self._nominate(write)
         except Conflict:
             raise Rejected(_busy(self._name)) from None
         nominee = await self._until(lambda: self._accepted(nominated), ACCEPTANCE)
@@ -90,6 +90,17 @@ class Transfer:
         after = await self._until(lambda: self._following(before.token), SUCCESSION)
         gap = self._clock.monotonic() - started
         return TransferElectionResponse(before=before, after=after, gap_micros=round(gap * 1e6))
+
+    async def _nominate(self, write: Write) -> int:
+        """The nomination's revision. Raises Conflict when there is one; one that cannot be read is in nobody's way."""
+        try:
+            return await self._committer.commit(write)
+        except Conflict as conflict:
+            found = conflict.current
+            if found is None or read(Nomination, found.value) is not None:
+                raise
+        await self._committer.commit(Write(write.key, None, expected=found.mod_revision))
+        return await self._committer.commit(write)
 
     async def _depose(self, before: Election, nominated: int, nominee: str) -> None:
         """Deletes the key of this very term, wherever its session has moved meanwhile."""

@@ -119,12 +119,12 @@ def _objects(data: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if not _is_list(data):
         yield path, data
         return
-    for index, item in enumerate(data.get("items") or ()):
+    for index, item in enumerate(data["items"] or ()):
         yield from _objects(_as_of(data, item), (*path, "items", index))
 
 
 def _is_list(data: Any) -> bool:
-    if not isinstance(data, Mapping) or not isinstance(data.get("items"), list | None):
+    if not isinstance(data, Mapping) or "items" not in data or not isinstance(data["items"], list | None):
         return False
     kind = data.get("kind")
     return isinstance(kind, str) and kind.endswith("List") and (kind == "List" or kind.removesuffix("List") in _KINDS)

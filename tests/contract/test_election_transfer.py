@@ -1,6 +1,7 @@
 """Leadership that is handed over on request."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +13,7 @@ from apiserver.services.transfer import Transfer
 from apiserver.sessions import Timing
 from apiserver.storage.interface import Committed, Storage, Write
 from pinnace.api.elections_pb2 import Nomination, TransferElectionResponse
-from pinnace.api.resources import nomination_key
+from pinnace.api.resources import election_key, nomination_key
 from pinnace.client import errors
 from pinnace.client.client import ElectionClient
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -58,6 +59,20 @@ async def test_leadership_is_transferred_to_anybody_else(serve: Serve, vote: Vot
     await vote("b", two).stands()
     done = await transfer(one)
     assert (done.before.token, done.after.holder) == (token, "b")
+
+
+@pytest.mark.parametrize("spoilt", [election_key, nomination_key])
+async def test_records_that_cannot_be_read_are_in_nobodys_way(
+    serve: Serve, vote: Vote, storage: Storage, spoilt: Callable[[str], str]
+) -> None:
+    server = await serve()
+    leader = vote("a", server)
+    await leader.elected()
+    await vote("b", server).stands()
+    found = await storage.get(spoilt(ELECTION))
+    await storage.transact([Write(spoilt(ELECTION), b"\xff", found.mod_revision if found else 0)])
+    done = await transfer(server)
+    assert done.after.token > done.before.token and done.after.holder in ("a", "b")
 
 
 async def test_a_transfer_to_somebody_who_is_not_there_leaves_the_leader_in_place(serve: Serve, vote: Vote) -> None:

@@ -1,22 +1,24 @@
 """What is allowed in a pod, and does not do what it seems to.
 
-Source: pkg/api/pod/warnings.go of Kubernetes 1.36, but for ConfigMaps and Secrets, which are not here.
+Source: pkg/api/pod/warnings.go of Kubernetes 1.36, as far as it matters here; of ConfigMaps and Secrets it says that there are
+none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from pinnace.api.core_v1_pb2 import (
     Container,
     EnvFromSource,
+    EnvVar,
     EnvVarSource,
     NodeAffinity,
     PodSpec,
-    ResourceRequirements,
     Volume,
     VolumeProjection,
     VolumeSource,
 )
+from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 
 _DEPRECATED = {
@@ -41,7 +43,11 @@ def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
     for key in spec.nodeSelector:
         yield from _of_label(key, f"{path}.nodeSelector[{key}]")
     for index, constraint in enumerate(spec.topologySpreadConstraints):
-        yield from _of_label(constraint.topologyKey, f"{path}.topologySpreadConstraints[{index}].topologyKey")
+        where = f"{path}.topologySpreadConstraints[{index}]"
+        yield from _of_label(constraint.topologyKey, f"{where}.topologyKey")
+        if not constraint.HasField("labelSelector"):
+            yield f"{where}: a constraint without a labelSelector counts no pods, so it spreads nothing"
+    yield from _of_amounts(spec.overhead, f"{path}.overhead")
     if spec.affinity.HasField("nodeAffinity"):
         yield from _of_affinity(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
 
@@ -49,7 +55,7 @@ def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
 def _of_container(container: Container, path: str) -> Iterator[str]:
     seen = set()
     for index, variable in enumerate(container.env):
-        if variable.name in seen:
+        if variable.name in seen and not _extends(variable):
             yield f'{path}.env[{index}]: hides the previous definition of "{variable.name}"'
         seen.add(variable.name)
         if variable.HasField("valueFrom"):
@@ -57,7 +63,14 @@ def _of_container(container: Container, path: str) -> Iterator[str]:
     for index, source in enumerate(container.envFrom):
         yield from _of_source(source, f"{path}.envFrom[{index}]")
     if container.HasField("resources"):
-        yield from _of_resources(container.resources, f"{path}.resources")
+        yield from _of_amounts(container.resources.limits, f"{path}.resources.limits")
+        yield from _of_amounts(container.resources.requests, f"{path}.resources.requests")
+
+
+def _extends(variable: EnvVar) -> bool:
+    """Is it made of what it was before, and more? As in PATH=$(PATH):/bin."""
+    before = f"$({variable.name})"
+    return before in variable.value and variable.value != before
 
 
 def _of_source(source: EnvVarSource | EnvFromSource, path: str) -> Iterator[str]:
@@ -87,11 +100,10 @@ def _absent(path: str, kind: str) -> str:
     )
 
 
-def _of_resources(resources: ResourceRequirements, path: str) -> Iterator[str]:
-    for part, quantities in (("limits", resources.limits), ("requests", resources.requests)):
-        for resource in _BYTES:
-            if resource in quantities and (told := quantities[resource].string).endswith("m"):
-                yield f'{path}.{part}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
+def _of_amounts(quantities: Mapping[str, Quantity], path: str) -> Iterator[str]:
+    for resource in _BYTES:
+        if resource in quantities and (told := quantities[resource].string).endswith("m"):
+            yield f'{path}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
 
 
 def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:

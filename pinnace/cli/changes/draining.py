@@ -18,7 +18,7 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err, out
 from pinnace.cli.waiting.gone import Doomed, wait_until_gone
-from pinnace.client.errors import ApiError, Conflict, Exhausted, NotFound, from_status
+from pinnace.client.errors import ApiError, Conflict, Exhausted, Forbidden, NotFound, from_status
 from pinnace.client.resource import delete_request
 
 REMINDER = 10.0
@@ -103,10 +103,8 @@ async def _evict(session: Session, pods: Sequence[Pod], how: How) -> tuple[list[
         refused, wait = [], 0.0
         for start in range(0, len(left), BATCH):
             batch = left[start : start + BATCH]
-            outcomes = await session.client.pods.evict_batch([_eviction(pod, how) for pod in batch])
-            for pod, outcome in zip(batch, outcomes, strict=True):
+            for pod, error in zip(batch, await _asked(session, batch, how), strict=True):
                 metadata = pod.metadata
-                error = from_status(outcome.error) if outcome.HasField("error") else None
                 if error is None:
                     evicted.append(Doomed(PODS, metadata.namespace, metadata.name, metadata.uid))
                 elif isinstance(error, Exhausted | Conflict) and error.retry_after is not None:
@@ -120,6 +118,18 @@ async def _evict(session: Session, pods: Sequence[Pod], how: How) -> tuple[list[
         if left:
             await asyncio.sleep(wait)
     return evicted, stay
+
+
+async def _asked(session: Session, pods: Sequence[Pod], how: How) -> list[ApiError | None]:
+    """How each eviction went. What is allowed is asked of all pods of a call at once, and they may be of several namespaces:
+    where it is not, each goes by itself."""
+    try:
+        outcomes = await session.client.pods.evict_batch([_eviction(pod, how) for pod in pods])
+    except Forbidden as error:
+        if len(pods) == 1:
+            return [error]
+        return [each for pod in pods for each in await _asked(session, [pod], how)]
+    return [from_status(outcome.error) if outcome.HasField("error") else None for outcome in outcomes]
 
 
 class _Refusals:

@@ -35,7 +35,7 @@ def unbroken(lost: str, hint: str) -> Iterator[None]:
 
 async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
     """The pod of that name; all that carry the labels; or one of a workload or service ("deployment/web"), as kubectl chooses
-    it: one that runs, is ready, and has been so for longest, as far as any is. Raises ApiError and Failure."""
+    it: one that runs, is ready, stays, and has been ready for longest, as far as any is. Raises ApiError and Failure."""
     pods = session.client.pods
     if not what:
         return (await pods.list(session.namespace, labels=labels)).items
@@ -59,13 +59,14 @@ async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
     return [chosen]
 
 
-def _preference(pod: Pod) -> tuple[bool, bool, float, float, str]:
+def _preference(pod: Pod) -> tuple[bool, bool, bool, float, float, str]:
     """The least goes first."""
     ready = conditions.find(pod.status.conditions, "Ready")
     is_ready = ready is not None and ready.status == "True"
     since = to_seconds(ready.lastTransitionTime) if ready is not None and is_ready else 0.0
     created = to_seconds(pod.metadata.creationTimestamp)
-    return pod.status.phase != "Running", not is_ready, since, created, pod.metadata.name
+    ends = pod.metadata.HasField("deletionTimestamp")
+    return pod.status.phase != "Running", not is_ready, ends, since, created, pod.metadata.name
 
 
 def default_container(pod: Pod) -> str:

@@ -34,7 +34,7 @@ def warning_once() -> Callable[[str], None]:
     def warn(text: str) -> None:
         if text not in told:
             told.add(text)
-            err(f"warning: {text}")
+            err(f"Warning: {text}")
 
     return warn
 

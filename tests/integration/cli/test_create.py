@@ -36,7 +36,7 @@ async def test_what_does_not_do_what_it_seems_to_is_told_once(pinnace: Commands)
     done = await pinnace("create", "-f", "-", stdin=f"{odd % 'x'}\n---\n{odd % 'y'}")
     assert (done.code, done.lines) == (0, ["pod/x created", "pod/y created"])
     warning = 'spec.containers[0].resources.requests[memory]: "1m" is in thousandths of a byte; did you mean "1M"?'
-    assert done.errors == [f"warning: {warning}"]
+    assert done.errors == [f"Warning: {warning}"]
 
 
 async def test_a_name_is_made_up_each_time(pinnace: Commands) -> None:

@@ -70,9 +70,16 @@ def test_lists_in_lists() -> None:
     assert [(each.resource, each.obj.metadata.name) for each in load(text, "x.yaml")] == [(PODS, name) for name in "abc"]
 
 
-@pytest.mark.parametrize("text", ["kind: List", "{kind: List, items: null}", "{kind: PodList, items: []}"])
+@pytest.mark.parametrize("text", ["{kind: List, items: null}", "{kind: PodList, items: []}"])
 def test_a_list_of_nothing(text: str) -> None:
     assert load(text, "x.yaml") == []
+
+
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_what_does_not_say_its_items_is_no_list(kind: str) -> None:
+    """What is in it would be lost without a word."""
+    (told,) = wrong(f"apiVersion: v1\nkind: {kind}\nitmes: []\n")
+    assert told.startswith("pods.yaml:2: kind: ")
 
 
 def test_every_kind_can_be_written() -> None:

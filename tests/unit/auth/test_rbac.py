@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -190,6 +191,17 @@ def test_an_aggregated_role_has_what_those_that_it_selects_have_gathered(world: 
     for resource in ("pods", "of-outer", "of-middle", "of-inner"):
         assert world.may(Action("get", resource), A_POD), resource
     assert not world.may(Action("get", "nodes"), Target())
+
+
+def test_what_a_role_gathers_is_put_together_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a ClusterRole changes: with many of them it takes long, and each denial tells who might."""
+    world.cluster_role("both").aggregationRule.clusterRoleSelectors.add(matchLabels={"to": "both"})
+    read = Mock(side_effect=rbac.from_message)
+    monkeypatch.setattr(rbac, "from_message", read)
+    for count in (1, 2):
+        world.cluster_role(f"pods-{count}", rule(), labels={"to": "both"})
+        assert world.rbac.who_may(GET_PODS) == world.rbac.who_may(GET_PODS)
+        assert read.call_count == count
 
 
 def test_what_is_taken_away_counts_no_longer(world: World) -> None:

@@ -136,6 +136,17 @@ async def test_a_claim_that_grows_is_charged_for_what_it_grows(client: Client) -
         await claims.update(claim)
 
 
+async def test_what_a_claim_was_given_already_is_counted_and_not_refused(client: Client) -> None:
+    """It asked for more, went back, and somebody else took the room: its status tells of storage that is in use."""
+    await bound(client, requests_storage="5Gi")
+    asked = {"resources": {"requests": {"storage": "2Gi"}}}
+    claim = await make(client, PERSISTENT_VOLUME_CLAIMS, spec={"accessModes": ["ReadWriteOnce"], **asked})
+    await make(client, PERSISTENT_VOLUME_CLAIMS, "b", spec={"accessModes": ["ReadWriteOnce"], **asked})
+    claim.status.allocatedResources["storage"].string = "4Gi"
+    await client.of(PERSISTENT_VOLUME_CLAIMS).update_status(claim)
+    assert await used(client) == {"requests.storage": "6Gi"}
+
+
 async def test_a_service_that_takes_ports_of_nodes_is_charged_for_them(client: Client) -> None:
     await bound(client, services="2", services_nodeports="1")
     ports = [{"port": 80}]

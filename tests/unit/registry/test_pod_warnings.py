@@ -34,7 +34,7 @@ def selector(key: str) -> dict[str, object]:
     [
         (container(env=[{"name": "A", "value": "b"}], resources={"requests": {"memory": {"string": "1Mi"}}}), []),
         (
-            container(env=[{"name": "A"}, {"name": "B"}, {"name": "A"}]),
+            container(env=[{"name": "A"}, {"name": "B"}, {"name": "A"}, {"name": "B", "value": "$(B):/b"}]),
             ['spec.containers[0].env[2]: hides the previous definition of "A"'],
         ),
         (
@@ -73,9 +73,16 @@ def selector(key: str) -> dict[str, object]:
             ['spec.containers[0].resources.limits[memory]: "128m" is in thousandths of a byte; did you mean "128M"?'],
         ),
         (
+            {"topologySpreadConstraints": [{"topologyKey": "zone"}], "overhead": {"memory": {"string": "1m"}}},
+            [
+                "spec.topologySpreadConstraints[0]: a constraint without a labelSelector counts no pods, so it spreads nothing",
+                'spec.overhead[memory]: "1m" is in thousandths of a byte; did you mean "1M"?',
+            ],
+        ),
+        (
             {
                 "nodeSelector": {"beta.kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"},
-                "topologySpreadConstraints": [{"topologyKey": "failure-domain.beta.kubernetes.io/zone"}],
+                "topologySpreadConstraints": [{"topologyKey": "failure-domain.beta.kubernetes.io/zone", "labelSelector": {}}],
                 "affinity": {
                     "nodeAffinity": {
                         "requiredDuringSchedulingIgnoredDuringExecution": {

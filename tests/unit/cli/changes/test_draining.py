@@ -22,6 +22,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.drain import drain_all
 from pinnace.cli.waiting.gone import Doomed
 from pinnace.client.config import ClientConfig
+from pinnace.client.errors import Forbidden
 from pinnace.client.resource import Listing
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.cli.fakes import FakeApi
@@ -104,6 +105,27 @@ async def test_a_pod_that_may_not_go_at_all_keeps_back_no_other(
     assert failed == [('error when evicting pods/"a" -n "default"', "a webhook says no")]
     assert [each.name for each in gone] == ["b", "c"]
     assert capsys.readouterr().out.splitlines() == ["pod/b evicted", "pod/c evicted"]
+
+
+async def test_a_namespace_in_which_one_may_not_evict_keeps_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permission is asked for all pods of a call together."""
+    pods = [
+        make_pod("a", "mine").owner("ReplicaSet", "web").node("n").build(),
+        make_pod("b", "other").owner("ReplicaSet", "web").node("n").build(),
+    ]
+    session, gone = session_of(monkeypatch, pods, [])
+
+    async def evict_batch(evictions: Sequence[Eviction]) -> list[BatchItem]:
+        if any(each.metadata.namespace == "other" for each in evictions):
+            raise Forbidden(Refusal(Code.PERMISSION_DENIED, "Forbidden", "not there"))
+        return [BatchItem() for _ in evictions]
+
+    session.client.pods.evict_batch = evict_batch
+    failed: list[str] = []
+    session.failed = lambda error, where: failed.append(f"{where}: {error}")
+    await drain(session, "n", How())
+    assert failed == ['error when evicting pods/"b" -n "other": not there']
+    assert [each.name for each in gone] == ["a"]
 
 
 async def test_a_budget_in_the_way_is_named_and_told_once(

@@ -96,6 +96,19 @@ async def test_a_pod_that_is_ready_is_preferred_and_of_these_the_longest(
     assert await names(session, "deployment/web") == [chosen]
 
 
+async def test_a_pod_that_stays_is_preferred_to_one_that_ends(session: Session) -> None:
+    """In a rollout the old ones are those that have been ready for longest."""
+    for each in (await session.client.pods.list("default")).items:
+        name = each.metadata.name
+        since = Time(seconds={"web-0": 0, "web-1": 1, "web-2": 9}[name])
+        each.status.phase = "Running"
+        each.status.conditions.add(type="Ready", status=str(since.seconds > 0), lastTransitionTime=since)
+        if name == "web-1":
+            each.metadata.deletionTimestamp.seconds = 20
+        await cast(Any, session.client.pods).put(each)
+    assert await names(session, "deployment/web") == ["web-2"]
+
+
 @pytest.mark.parametrize(
     ("what", "message"),
     [

@@ -225,12 +225,13 @@ class SchedulingQueue:
 
     def _admit(self, queued: QueuedPod) -> None:
         self._pods[queued.info.uid] = queued
-        if self._policy.may_enqueue(queued.info):
-            self._activate(queued)
-        else:
-            queued.place = Place.GATED
+        self._activate(queued)
 
     def _activate(self, queued: QueuedPod) -> None:
+        """Unless it is held back: by now it may be, whatever it was when it came."""
+        if not self._policy.may_enqueue(queued.info):
+            queued.place = Place.GATED
+            return
         queued.place = Place.ACTIVE
         key = self._policy.sort_key(queued.info, queued.since)
         heapq.heappush(self._active, (key, next(self._sequence), queued))

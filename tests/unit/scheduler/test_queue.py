@@ -204,6 +204,22 @@ def test_a_pod_that_changes_after_it_was_refused_may_be_gated() -> None:
     assert names(queue, 1_001.0) == ["a"]
 
 
+def test_a_pod_that_changes_while_it_is_tried_or_backs_off_may_be_gated() -> None:
+    queue, held = SchedulingQueue(framework(Enabled(Hold()))), info(make_pod("a").label("hold", "yes"))
+    queue.add(info(make_pod("a")), 0.0)
+    tried = queue.pop(0.0)
+    assert tried is not None
+    tried.info = held
+    queue.retry(tried, 0.0)
+    assert names(queue, 100.0) == [] and queue.counts() == {"gated": 1}
+    queue.add(info(make_pod("a")), 100.0)
+    tried = queue.pop(100.0)
+    assert tried is not None
+    queue.retry(tried, 100.0)
+    queue.add(held, 100.1)
+    assert names(queue, 200.0) == [] and queue.counts() == {"gated": 1}
+
+
 def test_a_standby_that_never_pops_does_not_grow() -> None:
     queue = queue_of()
     for number in range(1000):

@@ -6,7 +6,8 @@
     Taken         nodes that a newer session has, until it has left them
 
 The fleet's own nodes are created at the start; every other node with its label (`pinnace node add`) is adopted as it appears.
-One that the API server refuses is tried again, ever later; the others are played meanwhile.
+One that the API server refuses is tried again, ever later; the others are played meanwhile. What changes of a node that is
+played (its taints, what it has) holds at once, whatever is being written of others.
 A node that is deleted is played no longer, and not created again before the next start; one that is said to have failed, or to
 be frozen (see faults.py), falls silent until that is taken back. A node that a newer session takes over is left to it for as
 long as its lease is held: the newest wins. When the process stops it ends its session, and the leases vanish at once; its nodes
@@ -30,6 +31,7 @@ from kubelet.stats import Declared, Meter, Stats
 from kubelet.taken import Taken
 from kubelet.volumes import Volumes
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
@@ -125,6 +127,11 @@ class Fleet:
         await self._session.close()
 
     def _nodes_changed(self, deltas: Sequence[Delta[Node]]) -> None:
+        for delta in deltas:
+            node = delta.obj
+            name = node.metadata.name
+            if delta.kind != DELETED and name in self._played and name not in self._taken and fault_of(node) is None:
+                self._learn(node)  # now: a pass may wait long for the API server, and pods are bound to what the node is like
         self._look_at([delta.obj.metadata.name for delta in deltas])
 
     def _evict(self, names: Sequence[str], holder: str) -> None:
@@ -190,14 +197,17 @@ class Fleet:
         if refused:
             log.error("%d nodes are refused, and tried again: %s", len(refused), self._refused.told())
 
+    def _learn(self, node: Node) -> None:
+        self._pods.set_node(node)
+        self._housekeeping.learn(node)
+
     def _play(self, touched: set[str]) -> None:
         """Takes up the nodes that are there and ours, and drops those that are not."""
         nodes = self._informer.store
         there = {name: fault_of(nodes[name]) for name in touched if name in nodes and name not in self._taken}
         played = {name for name, fault in there.items() if fault is None}
         for name in played:
-            self._pods.set_node(nodes[name])
-            self._housekeeping.learn(nodes[name])
+            self._learn(nodes[name])
         if new := played - self._played:
             self._session.add(sorted(new.difference(self._session.nodes)))
         silent = touched - played

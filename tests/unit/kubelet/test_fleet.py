@@ -12,7 +12,7 @@ from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
-from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
@@ -50,12 +50,23 @@ class World:
 
     async def runs(self, node: str) -> bool:
         """A pod that is bound to the node."""
-        name = f"on-{node}"
+        return await self.outcome(f"on-{node}", node) == "Running"
+
+    async def outcome(self, name: str, node: str) -> str:
+        """The phase that a pod comes to that is bound to the node."""
         await self.client.pods.create(make_pod(name).req(cpu="1").node(node).new())
         async with asyncio.timeout(5.0):
-            while (await self.client.pods.get(name, "default")).status.phase != "Running":  # noqa: ASYNC110 (it is polled)
+            while (phase := (await self.client.pods.get(name, "default")).status.phase) not in ("Running", "Failed"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        return True
+        return phase
+
+    async def set_taints(self, name: str, *taints: Taint) -> None:
+        """The fleet has heard of it when this returns."""
+        node = await self.client.nodes.get(name)
+        del node.spec.taints[:]
+        node.spec.taints.extend(taints)
+        written = await self.client.nodes.update(node)
+        await self.fleet._informer.wait_for(int(written.metadata.resourceVersion), 5.0)
 
 
 @pytest.fixture
@@ -94,3 +105,23 @@ async def test_a_node_that_may_not_be_reported_keeps_no_other_from_being_ready(w
         await eventually(lambda: "added-0: denied by a webhook" in (world.ready() or ""))
         await world.client.nodes.delete("added-0")
         await eventually(lambda: world.ready() is None)
+
+
+async def test_a_node_learns_that_it_is_tainted_no_more_while_another_is_being_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = asyncio.Event()
+
+    async def never(_: Sequence[Node]) -> Sequence[BatchItem]:
+        waiting.set()
+        return await asyncio.Future[Sequence[BatchItem]]()
+
+    async with played(world):
+        assert await world.runs("edge-0")
+        await world.set_taints("edge-1", Taint(key="maintenance", effect="NoExecute"))
+        assert await world.outcome("early", "edge-1") == "Failed"
+        monkeypatch.setattr(world.client.nodes, "update_status_batch", never)
+        await world.client.nodes.create(make_node("added-0").label("pinnace.io/fleet", "edge").new())
+        await waiting.wait()
+        await world.set_taints("edge-1")
+        assert await world.outcome("late", "edge-1") == "Running"

@@ -1,7 +1,8 @@
 """The HTTP of probes and hooks: one GET, from its first byte to the status of its answer; and connections.
 
-Redirects to the same host, at whatever port, are followed, ten requests in all; one that leads elsewhere is the answer. Headers
-of the action take the place of those sent otherwise, in whatever case they are written, and an empty one takes it away.
+Redirects to the same host, at whatever port, are followed, ten requests in all; one that leads elsewhere, be it to an app, is
+the answer. Headers of the action take the place of those sent otherwise, in whatever case they are written, and an empty one
+takes it away.
 Source: Kubernetes, pkg/probe/http
 """
 
@@ -11,13 +12,15 @@ import ssl
 from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from pinnace.api.core_v1_pb2 import HTTPGetAction, HTTPHeader
 
 REDIRECTS = 10
 _FOLLOWED = (301, 302, 303, 307, 308)
 _PORTS = {"http": 80, "https": 443}
+_PLAIN = "/%:@!$&'()*+,;=~"
+"""What is sent of a path as it is, beside letters and digits: what is escaped already stays so."""
 
 
 class Failed(Exception):
@@ -35,13 +38,21 @@ class _Place(NamedTuple):
     def authority(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def towards(self, location: str) -> "_Place":
-        """Where a redirect leads. Raises ValueError."""
+    @property
+    def target(self) -> str:
+        """The path as it is sent: without its fragment, and what may not stand in a request's first line is escaped."""
+        path, mark, query = self.path.partition("#")[0].partition("?")
+        return f"{quote(path, _PLAIN)}{mark}{quote(query, f'{_PLAIN}?')}"
+
+    def towards(self, location: str) -> "_Place | None":
+        """Where a redirect leads; None: to another host. Raises ValueError."""
         found = urlsplit(urljoin(f"{self.scheme}://{self.authority}{self.path}", location))
+        if found.hostname != self.host.lower():
+            return None
         if found.scheme not in _PORTS:
             raise ValueError(f"unsupported protocol scheme {found.scheme}")
         path = (found.path or "/") + (f"?{found.query}" if found.query else "")
-        return _Place(found.scheme, found.hostname or "", found.port or _PORTS[found.scheme], path)
+        return _Place(found.scheme, found.hostname, found.port or _PORTS[found.scheme], path)
 
 
 async def get(action: HTTPGetAction, host: str, agent: str) -> int:
@@ -52,11 +63,12 @@ async def get(action: HTTPGetAction, host: str, agent: str) -> int:
             status, location = await _ask(place, action.httpHeaders, agent)
             if status not in _FOLLOWED or not location:
                 return status
-            place = place.towards(location)
+            there = place.towards(location)
         except ValueError as error:  # a line without an end, or an address that is none
             raise Failed(f"malformed HTTP response: {error}") from None
-        if place.host != host.lower():
+        if there is None:
             return status
+        place = there
     raise Failed(f"stopped after {REDIRECTS} redirects")
 
 
@@ -78,7 +90,7 @@ async def connect(
 async def _ask(place: _Place, headers: Iterable[HTTPHeader], agent: str) -> tuple[int, str]:
     """The status, and where it redirects to. Raises ValueError too."""
     context = _trusts_everybody() if place.scheme == "https" else None
-    lines = [f"GET {place.path} HTTP/1.1", *_headers(place, headers, agent), "", ""]
+    lines = [f"GET {place.target} HTTP/1.1", *_headers(place, headers, agent), "", ""]
     reader, writer = await connect(place.host, place.port, context)
     try:
         writer.write("\r\n".join(lines).encode())

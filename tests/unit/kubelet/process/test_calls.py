@@ -138,6 +138,10 @@ async def pages(answers: Mapping[str, str]) -> AsyncIterator[tuple[int, list[str
         ({"/": "301 /new", "/new": "200"}, ""),
         ({"/": "302 new?a=b", "/new?a=b": "500"}, "HTTP probe failed with statuscode: 500"),
         ({"/": "308 http://another.example/"}, ""),
+        ({"/": "308 http://another.example:99999/"}, ""),
+        ({"/": "302 com.app:/done"}, ""),
+        ({"/": "301 /x y?a=b c", "/x%20y?a=b%20c": "200"}, ""),
+        ({"/": "301 /x%20y/\N{LATIN SMALL LETTER E WITH ACUTE}?a=/?", "/x%20y/%C3%A9?a=/?": "200"}, ""),
         ({"/": "307 /"}, "stopped after 10 redirects"),
         ({"/": "303 ftp://127.0.0.1/"}, "malformed HTTP response: unsupported protocol scheme ftp"),
         ({"/": "304 /new"}, ""),
@@ -146,6 +150,12 @@ async def pages(answers: Mapping[str, str]) -> AsyncIterator[tuple[int, list[str
 async def test_a_redirect_is_followed_on_the_same_host(scene: Scene, answers: Mapping[str, str], said: str) -> None:
     async with pages(answers) as (port, _):
         assert await failure(scene, http(port)) == said
+
+
+@pytest.mark.parametrize(("path", "sent"), [("/a b?c d#e", "/a%20b?c%20d"), ("/a%20b", "/a%20b")])
+async def test_a_path_is_escaped_once(scene: Scene, path: str, sent: str) -> None:
+    async with pages({sent: "200"}) as (port, _):
+        assert await failure(scene, http(port, path)) == ""
 
 
 async def test_headers_take_the_place_of_others_in_any_case_and_go_along(scene: Scene) -> None:

@@ -7,7 +7,7 @@ Source: https://kubernetes.io/docs/concepts/configuration/liveness-readiness-sta
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import grpc.aio
@@ -107,9 +107,25 @@ async def _execute(plan: Plan) -> None:
 
 async def _get(action: HTTPGetAction, host: str, *, hook: bool) -> None:
     """Whatever is answered to a hook, it was called."""
-    status = await http.get(action, host, "lifecycle" if hook else "probe")
-    if not (hook or 200 <= status < 400):
+    if hook:
+        await _call(action, host)
+    elif not 200 <= (status := await http.get(action, host, "probe")) < 400:
         raise Failed(f"HTTP probe failed with statuscode: {status}")
+
+
+async def _call(action: HTTPGetAction, host: str) -> None:
+    """Once more without TLS where the server has none, as in Kubernetes, whose hooks went over HTTP whatever they said; then
+    nothing secret goes along. When that fails, too, it is the first failure that counts.
+    Source: pkg/kubelet/lifecycle/handlers.go"""
+    try:
+        await http.get(action, host, "lifecycle")
+    except http.NotTLS:
+        bare = HTTPGetAction(scheme="HTTP", port=action.port, path=action.path)
+        bare.httpHeaders.extend(each for each in action.httpHeaders if each.name.lower() != "authorization")
+        with suppress(Failed, OSError):
+            await http.get(bare, host, "lifecycle")
+            return
+        raise
 
 
 async def _ask_health(action: GRPCAction, host: str) -> None:

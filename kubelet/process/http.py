@@ -21,10 +21,16 @@ _FOLLOWED = (301, 302, 303, 307, 308)
 _PORTS = {"http": 80, "https": 443}
 _PLAIN = "/%:@!$&'()*+,;=~"
 """What is sent of a path as it is, beside letters and digits: what is escaped already stays so."""
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL makes of an answer in HTTP: which of them depends on its version."""
 
 
 class Failed(Exception):
     """The message says how."""
+
+
+class NotTLS(Failed):
+    """The server was asked over TLS, and its answer is none: it may be plain HTTP."""
 
 
 class _Place(NamedTuple):
@@ -64,6 +70,8 @@ async def get(action: HTTPGetAction, host: str, agent: str) -> int:
             if status not in _FOLLOWED or not location:
                 return status
             there = place.towards(location)
+        except ssl.SSLError as error:
+            raise _told(error) from None
         except ValueError as error:  # a line without an end, or an address that is none
             raise Failed(f"malformed HTTP response: {error}") from None
         if there is None:
@@ -75,16 +83,22 @@ async def get(action: HTTPGetAction, host: str, agent: str) -> int:
 async def connect(
     host: str, port: int, context: ssl.SSLContext | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Raises Failed, TimeoutError."""
+    """Raises Failed, TimeoutError, ssl.SSLError."""
     try:
         return await asyncio.open_connection(host, port, ssl=context)
-    except TimeoutError:
+    except (TimeoutError, ssl.SSLError):  # the latter's errno is OpenSSL's: as one of the system it would say something else
         raise
     except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
         raise Failed(f"dial tcp: lookup {host[:253]}: no such host") from None
     except OSError as error:
         why = f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error)
         raise Failed(f"dial tcp {host}:{port}: {why}") from None
+
+
+def _told(error: ssl.SSLError) -> Failed:
+    if error.reason in _NOT_TLS:
+        return NotTLS("tls: first record does not look like a TLS handshake")
+    return Failed(f"tls: {(error.reason or str(error)).replace('_', ' ').lower()}")
 
 
 async def _ask(place: _Place, headers: Iterable[HTTPHeader], agent: str) -> tuple[int, str]:

@@ -168,6 +168,74 @@ async def test_headers_take_the_place_of_others_in_any_case_and_go_along(scene: 
     assert headers == [["Accept: */*", "Connection: close", "Host: a.example", "X-A: 1", "X-A: 2"]] * 2
 
 
+@asynccontextmanager
+async def greeting(first: bytes) -> AsyncIterator[int]:
+    """A server that answers the first bytes of whatever comes with these; its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(5)
+        writer.write(first)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (b"HTTP/1.0 400 Bad Request\r\n\r\n", "first record does not look like a TLS handshake"),
+        (b"\x15\x03\x01\x00\x02\x02\x28", "alert handshake failure"),
+    ],
+)
+async def test_what_goes_wrong_with_tls_is_told_as_such(scene: Scene, first: bytes, words: str) -> None:
+    async with greeting(first) as port:
+        action = http(port)
+        action.scheme = "HTTPS"
+        said = await failure(scene, action)
+    assert said.startswith("tls: ") and said.endswith(words)
+
+
+@asynccontextmanager
+async def plain() -> AsyncIterator[tuple[int, list[str]]]:
+    """A server that knows no TLS, and says so in HTTP; its port, and what it was asked in HTTP."""
+    asked: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (first := await reader.read(1)) == b"G":
+            asked.append((first + await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" if first == b"G" else b"HTTP/1.0 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], asked
+
+
+@pytest.mark.parametrize("kind", [CallKind.PRE_STOP, CallKind.READINESS])
+async def test_a_hook_that_is_answered_without_tls_is_called_so_and_gives_no_secret_away(scene: Scene, kind: CallKind) -> None:
+    async with plain() as (port, asked):
+        action = http(port, "/done")
+        action.scheme = "HTTPS"
+        for name, value in (("authorization", "Bearer secret"), ("X-A", "1")):
+            action.httpHeaders.add(name=name, value=value)
+        said = await failure(scene, action, kind=kind)
+    if kind is CallKind.READINESS:
+        assert said.startswith("tls: ") and not asked
+    else:
+        (request,) = asked
+        assert said == "" and request.startswith("GET /done ") and "X-A: 1" in request and "secret" not in request
+
+
+async def test_a_hook_that_nobody_answers_in_http_either_fails_as_it_did(scene: Scene) -> None:
+    async with greeting(b"SSH-2.0-a\r\n") as port:
+        action = http(port)
+        action.scheme = "HTTPS"
+        said = await failure(scene, action, kind=CallKind.POST_START)
+    assert said == "tls: first record does not look like a TLS handshake"
+
+
 @pytest.mark.parametrize("kind", [CallKind.POST_START, CallKind.PRE_STOP])
 async def test_a_hook_is_called_whatever_the_answer(scene: Scene, kind: CallKind) -> None:
     async with pages({"/": "404"}) as (port, asked):

@@ -16,11 +16,11 @@ _USAGE = "-usage"
 _PREFIX = "pinnace.io/"
 
 
-def declares_usage(pod: Pod, resource: str = "") -> bool:
-    """`resource`: of that one; else of any."""
-    begin, end = f"{_PREFIX}{resource}", f"{resource}{_USAGE}"
+def declares_usage(pod: Pod) -> bool:
+    """Of any resource; whether it makes sense is not looked at."""
     return any(
-        key.startswith(begin) and key.partition(".io/")[2].partition(".")[0].endswith(end) for key in pod.metadata.annotations
+        key.startswith(_PREFIX) and key.removeprefix(_PREFIX).partition(".")[0].endswith(_USAGE)
+        for key in pod.metadata.annotations
     )
 
 
@@ -32,14 +32,20 @@ def lasting(pod: Pod) -> Sequence[Container]:
 
 def usage(pod: Pod, container: Container, resource: str) -> int:
     """What the container uses: millicores of cpu, bytes of the others."""
+    used = declared(pod, container, resource)
+    return stated(container.resources.requests, resource) if used is None else used
+
+
+def declared(pod: Pod, container: Container, resource: str) -> int | None:
+    """What its pod says that the container uses; None: nothing, or nothing that makes sense."""
     annotations = pod.metadata.annotations
     common = f"{_PREFIX}{resource}{_USAGE}"
     text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
     try:
-        declared = amount(resource, text) if text else -1
+        used = amount(resource, text) if text else -1
     except QuantityError:
-        declared = -1
-    return declared if declared >= 0 else stated(container.resources.requests, resource)
+        return None
+    return used if used >= 0 else None
 
 
 def stated(amounts: Mapping[str, Quantity], resource: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from kubelet.declared import declares_usage, lasting, stated, usage
+from kubelet.declared import declared, lasting, stated, usage
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.qos import qos_class
 from pinnace.api.quantity import QuantityError, amount, format_amount
@@ -110,17 +110,17 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
 
 def over_limit(pod: Pod) -> str:
     """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not. The limit of the
-    pod is the sum of those that its containers have, and what the others use counts, too. What nobody has declared is no use:
-    requests are there to be pretended, and may be more than the limits of some."""
+    pod is the sum of those that its containers have, and what the others use counts, too. A container for which nothing is
+    declared uses nothing here: its request may be more than the limits of the others."""
     resource, used = RESOURCES[Kind.DISK], 0
-    if pod.spec.priority >= CRITICAL or not declares_usage(pod, resource):
+    if pod.spec.priority >= CRITICAL:
         return ""
     for each in lasting(pod):
-        uses, limit = usage(pod, each, resource), stated(each.resources.limits, resource)
+        uses, limit = declared(pod, each, resource) or 0, stated(each.resources.limits, resource)
         if limit and uses > limit:
             return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
         used += uses
-    total = spec_limits(pod.spec)[resource]
+    total = spec_limits(pod.spec)[resource] if used else 0
     if total and used > total:
         return f"Pod ephemeral local storage usage exceeds the total limit of containers {format_amount(resource, total)}."
     return ""

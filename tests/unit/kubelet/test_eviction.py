@@ -135,6 +135,11 @@ def local(*limits: str) -> PodBuilder:
     return builder
 
 
+def asking(amount: str) -> PodBuilder:
+    """A container may use 1Gi; another has no limit, and requests so much."""
+    return local("1Gi").container(requests={"ephemeral-storage": amount})
+
+
 @pytest.mark.parametrize(
     ("builder", "words"),
     [
@@ -148,6 +153,12 @@ def local(*limits: str) -> PodBuilder:
         (local("1Gi").init(sidecar=True).declare(ephemeral_storage_usage__c0="0", ephemeral_storage_usage__i0="1Gi"), ""),
         (local("1Gi").declare(ephemeral_storage_usage="2Gi").priority(CRITICAL), ""),
         (local("").declare(ephemeral_storage_usage="2Gi"), ""),
+        (asking("2Gi").declare(ephemeral_storage_usage__c0="1Gi"), ""),
+        (asking("2Gi").declare(ephemeral_storage_usage__c0="1Gi", ephemeral_storage_usage__c1="much"), ""),
+        (
+            asking("2Gi").declare(ephemeral_storage_usage__c0="1Gi", ephemeral_storage_usage__c1="1"),
+            "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+        ),
     ],
 )
 def test_limits_of_local_storage(builder: PodBuilder, words: str) -> None:

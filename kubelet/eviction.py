@@ -65,16 +65,22 @@ def shortages(node: Node) -> dict[Kind, int | None]:
     return found
 
 
+def used(pod: Pod, kind: Kind) -> int:
+    """Init containers that are gone use nothing."""
+    return sum(usage(pod, each, RESOURCES[kind]) for each in lasting(pod))
+
+
 def consumer(pod: Pod, kind: Kind) -> Consumer:
-    """Init containers that are gone use nothing, but what they had requested is kept for the pod."""
-    resource = RESOURCES[kind]
-    used = sum(usage(pod, each, resource) for each in lasting(pod))
-    return Consumer(pod.metadata.uid, pod.spec.priority, used, dict(pod_requests(pod).amounts).get(resource, 0))
+    """What init containers had requested that are gone is kept for the pod. Costs more than `used`: requests are found by the
+    spec's bytes."""
+    requested = dict(pod_requests(pod).amounts).get(RESOURCES[kind], 0)
+    return Consumer(pod.metadata.uid, pod.spec.priority, used(pod, kind), requested)
 
 
-def available(consumers: Iterable[Consumer], capacity: int, others: int) -> int:
-    """Bytes that are left; the node is short of them when these are fewer than THRESHOLD. `capacity`: its allocatable."""
-    return max(0, capacity + THRESHOLD - others - sum(each.used for each in consumers))
+def available(uses: Iterable[int], capacity: int, others: int) -> int:
+    """Bytes that are left; the node is short of them when these are fewer than THRESHOLD. `uses`: what each pod uses;
+    `capacity`: its allocatable."""
+    return max(0, capacity + THRESHOLD - others - sum(uses))
 
 
 def victim(kind: Kind, consumers: Iterable[Consumer]) -> str | None:
@@ -98,11 +104,11 @@ def eviction_message(pod: Pod, kind: Kind, left: int | None) -> str:
         words.append(f"Threshold quantity: {threshold}, available: {format_amount(resource, left)}.")
     if kind is not Kind.PID:
         for each in lasting(pod):
-            used, requested = usage(pod, each, resource), stated(each.resources.requests, resource)
-            if used > requested:
+            uses, requested = usage(pod, each, resource), stated(each.resources.requests, resource)
+            if uses > requested:
                 request = format_amount(resource, requested)
                 words.append(
-                    f"Container {each.name} was using {format_amount(resource, used)}, request is {request}, "
+                    f"Container {each.name} was using {format_amount(resource, uses)}, request is {request}, "
                     f"has larger consumption of {resource}."
                 )
     return " ".join(words)
@@ -112,16 +118,16 @@ def over_limit(pod: Pod) -> str:
     """Why the pod goes whatever its node has left: it uses more local storage than it may. Empty: it does not. The limit of the
     pod is the sum of those that its containers have, and what the others use counts, too. A container for which nothing is
     declared uses nothing here: its request may be more than the limits of the others."""
-    resource, used = RESOURCES[Kind.DISK], 0
+    resource, total_used = RESOURCES[Kind.DISK], 0
     if pod.spec.priority >= CRITICAL:
         return ""
     for each in lasting(pod):
         uses, limit = declared(pod, each, resource) or 0, stated(each.resources.limits, resource)
         if limit and uses > limit:
             return f'Container {each.name} exceeded its local ephemeral storage limit "{format_amount(resource, limit)}".'
-        used += uses
-    total = spec_limits(pod.spec)[resource] if used else 0
-    if total and used > total:
+        total_used += uses
+    total = spec_limits(pod.spec)[resource] if total_used else 0
+    if total and total_used > total:
         return f"Pod ephemeral local storage usage exceeds the total limit of containers {format_amount(resource, total)}."
     return ""
 

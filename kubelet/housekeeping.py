@@ -19,6 +19,7 @@ from kubelet.eviction import (
     eviction_message,
     over_limit,
     shortages,
+    used,
     victim,
 )
 from pinnace.api.core_v1_pb2 import Node, Pod
@@ -126,7 +127,7 @@ class Housekeeping:
             return True, None
         if capacity is None:
             return kind in told, None
-        left = available((consumer(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
+        left = available((used(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
         return left < THRESHOLD, left
 
     def _evict_one(self, kind: Kind, pods: Sequence[Pod], left: int | None) -> str | None:

@@ -79,10 +79,10 @@ def test_critical_pods_never_go() -> None:
 
 
 def test_what_is_available() -> None:
-    consumers = [Consumer("a", 0, 3 * GI, 0), Consumer("b", 0, GI, 0)]
-    assert available(consumers, 4 * GI, others=0) == THRESHOLD, "just enough"
-    assert available(consumers, 4 * GI, others=1) == THRESHOLD - 1
-    assert available(consumers, 4 * GI, others=9 * GI) == 0
+    uses = [3 * GI, GI]
+    assert available(uses, 4 * GI, others=0) == THRESHOLD, "just enough"
+    assert available(uses, 4 * GI, others=1) == THRESHOLD - 1
+    assert available(uses, 4 * GI, others=9 * GI) == 0
 
 
 def pod(**declared: str) -> PodBuilder:

@@ -6,11 +6,13 @@ from contextlib import suppress
 
 import pytest
 
+from kubelet import eviction
 from kubelet.eviction import Kind
 from kubelet.housekeeping import HOUSEKEEPING, TRANSITION, Housekeeping
 from pinnace.api import conditions
-from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
+from pinnace.fit import Requests, pod_requests
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -140,3 +142,20 @@ async def test_evicted_pods_are_gone_with_their_containers(house: House) -> None
     await house.pass_()
     assert house.api.phases("a") == ["Running", "Failed"]
     assert house.api.fleet.tenants("n") == [], "at once, without a grace"
+
+
+async def test_what_pods_have_requested_is_asked_only_when_one_is_to_go(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found by the bytes of their specs, which are not to be made of all pods every two seconds."""
+    asked = list[Pod]()
+
+    def requests(pod: Pod) -> Requests:
+        asked.append(pod)
+        return pod_requests(pod)
+
+    monkeypatch.setattr(eviction, "pod_requests", requests)
+    await house.create(make_pod("a").req(memory="1Gi").declare(memory_usage="6Gi"))
+    await house.pass_(3)
+    assert not asked
+    house.tell("memory=4Gi")
+    await house.pass_()
+    assert house.evicted == ["a"] and asked

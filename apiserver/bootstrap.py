@@ -92,12 +92,11 @@ def _completed(found: Any, wanted: Any) -> Any | None:
         return None
     completed = type(found)()
     completed.CopyFrom(found)
-    for there, list_wanted in zip(_parts(completed), _parts(wanted), strict=True):
-        for each in list_wanted:
+    for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
+        for each in parts:
             if each not in there:
                 there.append(each)
-    for name, value in wanted.metadata.labels.items():
-        completed.metadata.labels[name] = value
+    completed.metadata.labels.update(wanted.metadata.labels)
     return completed if completed != found else None
 
 

@@ -153,8 +153,10 @@ class Ledger:
         """Does it ask for anything? A status that tells what was given already is charged, and never denied."""
         resource = _resource_of(write)
         entry = self._cacher.of(resource).get(write.key) if write.expected else None
+        if entry is None:
+            return True
         new: Any = resource.message.FromString(write.value or b"")
-        return entry is None or new.spec != entry.obj.spec
+        return bool(new.spec != entry.obj.spec)
 
     def _count(self, state: State) -> Mapping[str, int]:
         return state.bounds.total(self._tally.of(namespace_of(state.key)))

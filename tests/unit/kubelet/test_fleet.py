@@ -56,9 +56,12 @@ class World:
         """The phase that a pod comes to that is bound to the node."""
         await self.client.pods.create(make_pod(name).req(cpu="1").node(node).new())
         async with asyncio.timeout(5.0):
-            while (phase := (await self.client.pods.get(name, "default")).status.phase) not in ("Running", "Failed"):  # noqa: ASYNC110
+            while (phase := await self._phase(name)) not in ("Running", "Failed"):  # noqa: ASYNC110 (it is polled)
                 await asyncio.sleep(0.01)
         return phase
+
+    async def _phase(self, name: str) -> str:
+        return (await self.client.pods.get(name, "default")).status.phase
 
     async def set_taints(self, name: str, *taints: Taint) -> None:
         """The fleet has heard of it when this returns."""

@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, NodeTable, PodInfo
+from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, NodeTable, PodInfo, Status
 from scheduler.plugins.volume_binding import POLL, VolumeBinding
 from tests.builders import make_node
 from tests.unit.scheduler.pods import cache_of
@@ -260,14 +260,20 @@ async def test_a_volume_is_made() -> None:
     assert refusals(plugin, wanted, table()) == ["", "", ""]
 
 
-async def test_a_provisioner_that_gives_up() -> None:
-    stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"))
-    api = Writes(stores)
-    plugin, wanted = VolumeBinding(stores), pod("c")
-    state = decided(plugin, wanted, "b")
+async def asked_for(plugin: VolumeBinding, wanted: PodInfo, stores: Stores) -> tuple[CycleState, asyncio.Task[Status | None]]:
+    """A decision for node b, and its PreBind, which has asked for a volume and waits."""
+    api, state = Writes(stores), decided(plugin, wanted, "b")
     task = asyncio.create_task(plugin.pre_bind(state, wanted, "b"))
     async with asyncio.timeout(5):
         await api.written.wait()
+    return state, task
+
+
+async def test_a_provisioner_that_gives_up() -> None:
+    stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"))
+    plugin, wanted = VolumeBinding(stores), pod("c")
+    state, task = await asked_for(plugin, wanted, stores)
+    async with asyncio.timeout(5):
         await asyncio.sleep(0)
         stores.put(claim("c", storage_class="made"))
         status = await task
@@ -278,12 +284,9 @@ async def test_a_provisioner_that_gives_up() -> None:
 
 async def test_a_volume_that_was_made_out_of_reach() -> None:
     stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"), make_node("b").label("zone", "b").build())
-    api = Writes(stores)
     plugin, wanted = VolumeBinding(stores), pod("c")
-    state = decided(plugin, wanted, "b")
-    task = asyncio.create_task(plugin.pre_bind(state, wanted, "b"))
+    state, task = await asked_for(plugin, wanted, stores)
     async with asyncio.timeout(5):
-        await api.written.wait()
         stores.put(claim("c", storage_class="made", volume="v"))
         await asyncio.sleep(2 * POLL)
         assert not task.done(), "the informer may hear of the volume later than of the claim"

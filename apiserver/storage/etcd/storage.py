@@ -171,7 +171,8 @@ class EtcdStorage:
     async def _ask_around(self, attempt: Attempt) -> Any:
         """For what is answered at once or not at all, and may be repeated: when a member has not answered for QUICK seconds the
         next one is asked as well, again and again, by and by less often; the first answer counts. Gives up in time, and sooner
-        when members refuse instead of hanging: ROUNDS of that are enough."""
+        when members refuse instead of hanging: ROUNDS of that are enough. What fails together has failed once: with a
+        connection goes all that was asked on it, and a new one may be well."""
         loop = asyncio.get_running_loop()
         began, refusals, failure = loop.time(), 0, ""
         asked: dict[asyncio.Future[Any], Member] = {}
@@ -191,8 +192,9 @@ class EtcdStorage:
                     except grpc.aio.AioRpcError as error:
                         self._blame(blamed, error)
                         failure = f"{blamed.endpoint}: {describe(error)}"
-                        refusals += 1
-                        await asyncio.sleep(PAUSE)
+                if answered:
+                    refusals += 1
+                    await asyncio.sleep(PAUSE)
         finally:
             for late in asked:
                 late.cancel()

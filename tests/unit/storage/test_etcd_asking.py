@@ -1,6 +1,7 @@
 """What is asked of etcd again when no answer comes: of members that are slow, that hang, or that refuse."""
 
 import asyncio
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -17,13 +18,15 @@ ANSWER = 7
 
 
 class Asked(EtcdStorage):
-    """Its members answer what is sent to them after these seconds, the last of them again and again; None: they refuse."""
+    """Its members answer what is sent to them after these seconds, the last of them again and again; None: they refuse. When
+    their connections are `broken`, all fails that is under way."""
 
     def __init__(self, *seconds: float | None, members: int = 1) -> None:
         super().__init__([f"etcd-{number}:2379" for number in range(members)], timeout=TIMEOUT)
         self.seconds = list(seconds)
         self.sent: list[str] = []
         self.under_way = 0
+        self.broken = asyncio.Event()
 
     async def ask(self) -> int:
         return int(await self._ask_around(self.attempt))
@@ -33,14 +36,21 @@ class Asked(EtcdStorage):
         seconds = self.seconds.pop(0) if len(self.seconds) > 1 else self.seconds[0]
         self.under_way += 1
         try:
-            await asyncio.sleep(min(seconds or 0.0, timeout))
+            broken = await happens(self.broken, min(seconds or 0.0, timeout))
         finally:
             self.under_way -= 1
-        if seconds is None:
+        if seconds is None or (broken and seconds):
             raise failure(grpc.StatusCode.UNAVAILABLE)
         if seconds > timeout:
             raise failure(grpc.StatusCode.DEADLINE_EXCEEDED)
         return ANSWER
+
+
+async def happens(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it does within so many seconds."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 def failure(code: grpc.StatusCode) -> grpc.aio.AioRpcError:
@@ -83,6 +93,14 @@ async def test_who_refuses_is_given_up_sooner() -> None:
     with pytest.raises(Unavailable):
         await storage.ask()
     assert storage.sent == ["etcd-0:2379", "etcd-1:2379"] * module.ROUNDS
+
+
+async def test_requests_that_fail_with_their_connection_have_failed_once() -> None:
+    storage = Asked(NEVER, NEVER, NEVER, 0.0)
+    asking = asyncio.ensure_future(storage.ask())
+    await eventually(lambda: storage.under_way == module.ROUNDS)
+    storage.broken.set()
+    assert await asking == ANSWER
 
 
 async def test_whoever_is_cancelled_leaves_nothing_behind() -> None:

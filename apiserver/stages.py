@@ -24,6 +24,7 @@ from apiserver.auth.authentication import Authenticator
 from apiserver.cacher.feed import Feed
 from apiserver.cacher.watcher import Watcher
 from apiserver.registry import mutation
+from apiserver.registry.creation import Creation
 from apiserver.registry.store import Store
 from apiserver.services import methods
 from apiserver.services.methods import Method
@@ -37,7 +38,7 @@ SECTIONS: tuple[tuple[object, str, str], ...] = (
     (Method, "parse", DECODE),
     (Authenticator, "certificate", AUTHORIZE),
     (Method, "_authorize", AUTHORIZE),
-    (Store, "_complete", ADMIT),  # of what is created: admission, defaults, validation
+    (Creation, "_complete", ADMIT),  # of what is created: admission, defaults, validation
     (Store, "_next", ADMIT),  # of what is updated
     (mutation._Attempt, "_store", ENCODE),
     (methods, "_encode", ENCODE),

@@ -12,6 +12,7 @@ from apiserver.auth.user import User
 from apiserver.cacher.errors import CacheError
 from apiserver.registry import errors
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
+from apiserver.registry.creation import Creation, keep_identity
 from apiserver.registry.deletion import copy, delete_step, holds_others
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
@@ -21,20 +22,14 @@ from apiserver.registry.quantities import keep_spelling
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.storage.interface import StorageError
-from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import CSI_NODES, DEFAULT_NAMESPACE, LEASES, POD_DISRUPTION_BUDGETS, PODS, Object, Resource
 from pinnace.api.status import Code, Refusal, Violation
-from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
-from pinnace.runtime.turns import in_turns
 
 T = TypeVar("T", bound=Object)
-NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
-MAX_GENERATED_PREFIX = 58
 ATTEMPTS = 8
 """How often a name is made up for an object before it is told that all of them were taken, as in Kubernetes; and how often one
 is admitted anew because what it was admitted for has changed."""
@@ -66,7 +61,7 @@ class Store(Generic[T]):
         self._mutator = mutator
         self._refresh = refresh
         self._clock = clock
-        self._rng = rng
+        self._creation = Creation(resource, strategy, admission, refresh, clock, rng, webhooks)
         self._webhooks = webhooks
         self._tracer = tracer
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -82,6 +77,10 @@ class Store(Generic[T]):
         outcomes = await self.mutate(await self._additions(objs, by), dry_run=by.dry_run)
         await self._go_again(objs, sent, outcomes, by)
         return outcomes
+
+    def complete(self, obj: T, by: Request) -> None:
+        """Makes a client's object one of ours; webhooks are not asked. Raises Rejected."""
+        self._creation.complete(obj, by)
 
     async def _go_again(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
         """Retries creates whose failure is not final: the generated name was taken, or something other than the object has
@@ -108,10 +107,7 @@ class Store(Generic[T]):
     async def _additions(self, objs: Sequence[T], by: Request) -> list[Mutation[T] | Refusal]:
         """Of clients' objects, each admitted or refused."""
         with self._tracer.span("admit"):
-            if self._webhooks.concerned(by, Operation.CREATE, self.resource):
-                refusals = await self._complete_with_webhooks(objs, by)
-            else:
-                refusals = await self._sure(self._complete, objs, by)
+            refusals = await self._creation.complete_all(objs, by)
         return [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
@@ -143,102 +139,6 @@ class Store(Generic[T]):
         with self._tracer.span("commit"):
             done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]
-
-    async def _complete_with_webhooks(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
-        """What is refused, in the order of the objects; None: complete. Webhooks see objects with all defaults, and what they
-        make of them is completed anew."""
-
-        async def amend(obj: T) -> None:
-            amended = await self._webhooks.mutate(Change(by, Operation.CREATE, self.resource, obj, None))
-            if amended is not obj:
-                _keep_identity(amended, obj)
-                amended.metadata.resourceVersion = ""
-                obj.CopyFrom(amended)
-
-        async def approve(obj: T) -> None:
-            await self._webhooks.validate(Change(by, Operation.CREATE, self.resource, obj, None))
-
-        refusals: list[Refusal | None] = [None] * len(objs)
-
-        async def stage(work: Callable[[Sequence[T]], Awaitable[list[Refusal | None]]]) -> None:
-            left = [index for index, refusal in enumerate(refusals) if refusal is None]
-            for index, refusal in zip(left, await work([objs[index] for index in left]), strict=True):
-                refusals[index] = refusal
-
-        await stage(lambda left: self._sure(self._begin, left, by))
-        await stage(lambda left: _together(amend, left))
-        await stage(lambda left: self._sure(self._finish, left, by))
-        await stage(lambda left: _together(approve, left))
-        return refusals
-
-    async def _sure(self, work: Callable[[T, Request], None], objs: Sequence[T], by: Request) -> list[Refusal | None]:
-        """Does the work on each object. What is refused is looked at again: admission looks into the caches, which may have
-        been behind."""
-
-        def attempt(obj: T) -> Refusal | None:
-            try:
-                work(obj, by)
-            except Rejected as rejected:
-                return rejected.refusal
-            return None
-
-        refusals = await in_turns(attempt, objs, self._clock)
-        if refused := [index for index, refusal in enumerate(refusals) if refusal is not None]:
-            await self._refresh()
-            again = await in_turns(attempt, [objs[index] for index in refused], self._clock)
-            for index, refusal in zip(refused, again, strict=True):
-                refusals[index] = refusal
-        return refusals
-
-    def complete(self, obj: T, by: Request) -> None:
-        """Makes a client's object one of ours: identity, admission, defaults, validation. Raises Rejected."""
-        obj.metadata.uid = ""
-        self._complete(obj, by)
-
-    def _complete(self, obj: T, by: Request) -> None:
-        """May be done again: the uid that it has been given stays. Raises Rejected."""
-        self._identify(obj)
-        self._finish(obj, by)
-
-    def _begin(self, obj: T, by: Request) -> None:
-        """As much of it as does not depend on whether the object is valid. Raises Rejected."""
-        self._identify(obj)
-        self._default(obj, by)
-
-    def _finish(self, obj: T, by: Request) -> None:
-        """Raises Rejected."""
-        self._default(obj, by)
-        if violations := self.strategy.validate(obj):
-            raise Rejected(errors.invalid(self.resource, obj.metadata.name or obj.metadata.generateName, violations))
-        self._admission.validate(by, Operation.CREATE, self.resource, obj, None)
-        warn(self.strategy.warnings(obj))
-
-    def _default(self, obj: T, by: Request) -> None:
-        """May be done again, after somebody has changed the object. Raises Rejected."""
-        self._admission.admit(by, self.resource, obj)
-        self.strategy.prepare_create(obj)
-
-    def _identify(self, obj: T) -> None:
-        """Raises Rejected."""
-        metadata = obj.metadata
-        if parts_exceeded(obj):
-            raise Rejected(errors.too_much(self.resource, metadata.name))
-        if metadata.resourceVersion:
-            raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
-        if not self.resource.namespaced:
-            metadata.namespace = ""
-        elif not metadata.namespace:
-            metadata.namespace = DEFAULT_NAMESPACE
-        if not metadata.name and metadata.generateName:
-            metadata.name = self._made_up(metadata.generateName)
-        metadata.uid = metadata.uid or new_uid(self._rng)
-        metadata.generation = 1
-        metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
-        metadata.ClearField("deletionTimestamp")
-        metadata.ClearField("deletionGracePeriodSeconds")
-
-    def _made_up(self, prefix: str) -> str:
-        return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
 
     def _addition(self, obj: T) -> Mutation[T] | Refusal:
         """Of an object that is complete."""
@@ -319,7 +219,7 @@ class Store(Generic[T]):
         if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
         else:
-            _keep_identity(new, old)
+            keep_identity(new, old)
             self.strategy.prepare_update(new, old)
             keep_spelling(new, old)
 
@@ -403,38 +303,8 @@ def single(outcomes: Sequence[Outcome]) -> Stored:
     return outcome
 
 
-async def _together(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:
-    """Asks about each of them at once."""
-
-    async def attempt(obj: T) -> Refusal | None:
-        try:
-            await ask(obj)
-        except Rejected as rejected:
-            return rejected.refusal
-        return None
-
-    return await asyncio.gather(*map(attempt, objs))
-
-
 def _is_taken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.ALREADY_EXISTS
-
-
-def _keep_identity(new: Object, old: Object) -> None:
-    """What an update cannot change, and need not repeat."""
-    metadata = new.metadata
-    metadata.uid = old.metadata.uid
-    metadata.generation = old.metadata.generation
-    metadata.generateName = old.metadata.generateName
-    for name in ("creationTimestamp", "deletionTimestamp"):
-        if old.metadata.HasField(name):
-            getattr(metadata, name).CopyFrom(getattr(old.metadata, name))
-        else:
-            metadata.ClearField(name)
-    if old.metadata.HasField("deletionGracePeriodSeconds"):
-        metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
-    else:
-        metadata.ClearField("deletionGracePeriodSeconds")
 
 
 def _released(obj: Object) -> bool:

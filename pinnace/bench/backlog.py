@@ -26,7 +26,7 @@ from pinnace.client.election import Candidate
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ELECTION, SCHEDULER
+from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
 
 HOLDER = "bench"
 ELECTION_TIMEOUT = 10.0
@@ -34,11 +34,13 @@ QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
 """A scheduler has taken in what there is when it uses less than this much CPU time in an interval (all in seconds)."""
 
 
-async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progress) -> Run:
-    """From the moment at which the schedulers are let go to the last bind that is seen."""
+async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False) -> Run:
+    """From the moment at which the schedulers are let go to the last bind that is seen. `bound_only`: nobody runs the pods."""
     cluster = bench.cluster
     async with cluster.client() as client, witnessing(client) as witness:
         setting = await set_up(bench, workload, pods, witness, progress)
+        if bound_only:
+            await processes.stop(cluster.state.of(KUBELET))  # with no controllers, their nodes stay Ready
         await quiet(cluster)
         progress.waiting("the schedulers to take in the backlog")
         async with leaderless(cluster, client) as caretaker:

@@ -154,10 +154,22 @@ def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiserve
 )
 @click.option("--nodes", type=POSITIVE, help="Nodes: 4 CPU, 32 GiB, 110 pods.  [default: 5000; 1000 for plain]")
 @click.option("--pods", type=POSITIVE, help="Pods to schedule.  [default: as many as in Kubernetes' benchmark; 5000 for plain]")
+@click.option(
+    "--bound-only",
+    is_flag=True,
+    help="Stop the kubelets first: pods are bound, and never run, as in Kubernetes' own benchmark.",
+)
 @schedulers_option
 @common
 def backlog_row(
-    settings: Settings, name: str, nodes: int | None, pods: int | None, schedulers: int, apiservers: int, **shared: Any
+    settings: Settings,
+    name: str,
+    nodes: int | None,
+    pods: int | None,
+    bound_only: bool,
+    schedulers: int,
+    apiservers: int,
+    **shared: Any,
 ) -> None:
     load = WORKLOADS[name]
     nodes, pods = nodes or load.nodes, pods or load.measured.count
@@ -167,8 +179,9 @@ def backlog_row(
             hint="use more --nodes, or fewer --pods",
         )
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
-    row = Row("backlog", spec, {"workload": name, "nodes": nodes, "pods": pods}, unit="pods/s")
-    measure(settings, row, lambda bench, steps: backlog(bench, load, pods, steps), **shared)
+    options = {"workload": name, "nodes": nodes, "pods": pods, "kubelets": 0 if bound_only else spec.kubelets}
+    row = Row("backlog", spec, options, unit="pods/s")
+    measure(settings, row, lambda bench, steps: backlog(bench, load, pods, steps, bound_only=bound_only), **shared)
 
 
 @verb("failover", examples="pinnace bench failover --signal STOP --times 20")

@@ -12,6 +12,7 @@ merge by the same rules, but for what they say of lists, and of what stays.
 """
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -123,17 +124,20 @@ def _without_annotation(desired: Data) -> dict[str, Any]:
 
 
 class _Apply(Merge):
-    """The wanted items of a list in their order, then those of others. When a union is to be another, it loses all that is not
-    wanted; one that is as wanted keeps its defaults, and what others have set."""
+    """The wanted items of a list come in their order, with those of others before what they were before. When a union is to be
+    another, it loses all that is not wanted; one that is as wanted keeps its defaults, and what others have set."""
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
         if name in SETS:
-            return [*desired, *(item for item in live if item not in desired and item not in last)]
+            kept = [(at, item) for at, item in enumerate(live) if item not in desired and item not in last]
+            return in_order(kept, [(live.index(item) if item in live else None, item) for item in desired])
         was, now, wanted = (_by_key(name, items) for items in (last, live, desired))
         if was is None or now is None or wanted is None:
             return None
-        merged = [self._value(name, was.get(key), now.get(key), item) for key, item in wanted.items()]
-        return merged + [deepcopy(item) for key, item in now.items() if key not in wanted and key not in was]
+        places = {key: at for at, key in enumerate(now)}
+        others = [(places[key], deepcopy(item)) for key, item in now.items() if key not in wanted and key not in was]
+        found = [(places.get(key), self._value(name, was.get(key), now.get(key), item)) for key, item in wanted.items()]
+        return in_order(others, found)
 
     def _value(self, name: str, last: Any, live: Any, desired: Any) -> Any:
         merged = super()._value(name, last, live, desired)
@@ -143,6 +147,19 @@ class _Apply(Merge):
 
 
 _APPLY = _Apply()
+
+
+def in_order(kept: Sequence[tuple[int, Any]], named: Sequence[tuple[int | None, Any]]) -> list[Any]:
+    """The items of a list that are named, in that order; before each of them what was there before it and is not there yet. All
+    with their index in the live list, if they are in it.
+
+    Source: mergeSortedSlice in k8s.io/apimachinery/pkg/util/strategicpatch."""
+    merged, rest = list[Any](), deque(kept)
+    for place, item in named:
+        while place is not None and rest and rest[0][0] < place:
+            merged.append(rest.popleft()[1])
+        merged.append(item)
+    return [*merged, *(item for _, item in rest)]
 
 
 def _by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:

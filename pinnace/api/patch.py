@@ -24,14 +24,13 @@ https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-mac
 """
 
 import json
-from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 from pinnace.api.jsonextent import MAX_VALUES, left
 from pinnace.api.jsonpatch import JsonPatchError, Operation, applied, operations
-from pinnace.api.merge import SETS, Data, Key, Merge, is_list, key_of
+from pinnace.api.merge import SETS, Data, Key, Merge, in_order, is_list, key_of
 from pinnace.api.verbs_pb2 import PatchRequest
 
 _PATCH, _RETAIN, _DELETE_FROM = "$patch", "$retainKeys", "$deleteFromPrimitiveList"
@@ -123,7 +122,7 @@ class _Strategic(Merge):
                 changed[key] = self.objects({}, before, item)
         found = [(places.get(key), item) for key, item in changed.items()]
         taken = {index for index, _ in found}
-        return _in_order([(index, deepcopy(item)) for index, item in enumerate(present) if index not in taken], found)
+        return in_order([(index, deepcopy(item)) for index, item in enumerate(present) if index not in taken], found)
 
 
 def _united(live: Sequence[Any], desired: Sequence[Any]) -> list[Any]:
@@ -132,20 +131,7 @@ def _united(live: Sequence[Any], desired: Sequence[Any]) -> list[Any]:
     wanted = _plain(desired)
     odd = [item for item in desired if isinstance(item, dict | list)]
     found = [(places.get(item), item) for item in dict.fromkeys(item for item in desired if _is_in(wanted, item))]
-    return _in_order([(index, item) for index, item in enumerate(live) if not _is_in(wanted, item)], found) + odd
-
-
-def _in_order(kept: Sequence[tuple[int, Any]], changed: Sequence[tuple[int | None, Any]]) -> list[Any]:
-    """The items that the patch names in its order; before each of them what was there before it and is not there yet. All with
-    their index in the live list, if they are in it.
-
-    Source: mergeSortedSlice in k8s.io/apimachinery/pkg/util/strategicpatch."""
-    merged, rest = list[Any](), deque(kept)
-    for place, item in changed:
-        while place is not None and rest and rest[0][0] < place:
-            merged.append(rest.popleft()[1])
-        merged.append(item)
-    return [*merged, *(item for _, item in rest)]
+    return in_order([(index, item) for index, item in enumerate(live) if not _is_in(wanted, item)], found) + odd
 
 
 _MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), PatchRequest.STRATEGIC_MERGE: _Strategic()}

@@ -45,6 +45,20 @@ Data = dict[str, Any]
             id="containers merge by name",
         ),
         pytest.param(
+            {"containers": [{"name": "a"}]},
+            {"containers": [{"name": "injected"}, {"name": "a"}]},
+            {"containers": [{"name": "a"}]},
+            {"containers": [{"name": "injected"}, {"name": "a"}]},
+            id="a container that others have put first stays the first",
+        ),
+        pytest.param(
+            {"env": [{"name": "A"}, {"name": "B"}, {"name": "C"}, {"name": "D"}]},
+            {"env": [{"name": "A"}, {"name": "B"}, {"name": "X"}, {"name": "Y"}, {"name": "C"}, {"name": "D"}]},
+            {"env": [{"name": "B"}, {"name": "N"}, {"name": "A"}, {"name": "D"}]},
+            {"env": [{"name": "B"}, {"name": "N"}, {"name": "A"}, {"name": "X"}, {"name": "Y"}, {"name": "D"}]},
+            id="what others have set stays before what it was before",
+        ),
+        pytest.param(
             None,
             {"ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]},
             {"ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 53, "protocol": "TCP"}]},

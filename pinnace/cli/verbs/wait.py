@@ -19,7 +19,7 @@ from pinnace.cli.waiting.until import wait_for
         pinnace wait --for=condition=Ready pod/a pod/b --timeout 2m
         pinnace wait --for=condition=Ready=False nodes --all
         pinnace wait --for=jsonpath='{.status.phase}'=Running pods -l app=web
-        pinnace wait --for=create deployment/web
+        pinnace wait --for=create --for=condition=Available deployment/web
         pinnace wait --for=delete pods -l app=web
     """,
 )
@@ -32,8 +32,9 @@ from pinnace.cli.waiting.until import wait_for
     "--for",
     "wanted",
     required=True,
+    multiple=True,
     metavar="CONDITION",
-    help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete.",
+    help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete. Several are waited for one after the other.",
 )
 def wait(
     settings: Settings,
@@ -42,7 +43,7 @@ def wait(
     selector: str,
     field_selector: str,
     every: bool,
-    wanted: str,
+    wanted: tuple[str, ...],
 ) -> None:
     """Wait until objects are as wanted.
 
@@ -52,10 +53,10 @@ def wait(
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector, every=every)
     if not (every or selector or field_selector or all(target.names for target in query.targets)):
         raise usage("which objects?", hint="name them, select them with -l or --field-selector, or say --all")
-    wanted_of_each = conditions.parse(wanted)
+    in_turn = conditions.in_turn(wanted)
 
     async def wait_for_all(session: Session) -> None:
         for target in query.targets:
-            await wait_for(session, query, target, wanted_of_each)
+            await wait_for(session, query, target, in_turn)
 
     run(settings, wait_for_all)

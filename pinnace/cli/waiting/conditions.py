@@ -4,12 +4,13 @@
     jsonpath=PATH[=VALUE]        the path finds one value: that one, or any
     create, delete               the object is there, or is gone
 
-As in Kubernetes a condition does not count while it speaks of an earlier generation of the object (`observedGeneration`).
+As in Kubernetes several are waited for one after the other, and a condition does not count while it speaks of an earlier
+generation of the object (`observedGeneration`).
 Source: https://kubernetes.io/docs/reference/kubectl/generated/kubectl_wait/
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,6 +54,14 @@ class Value:
         if len(found) > 1:
             raise usage("the path finds more than one value", hint="one value can be waited for, such as that of .items[0]")
         return bool(found) and self.value in (None, text_of(found[0]))
+
+
+def in_turn(texts: Sequence[str]) -> list[Wanted | str]:
+    """What is waited for, one after the other: CREATE first, DELETE last. Raises Failure (usage)."""
+    found = sorted(map(parse, texts), key=lambda wanted: wanted != CREATE)
+    if DELETE in found[:-1]:
+        raise usage("what is gone is waited for in vain", hint="--for=delete comes last")
+    return found
 
 
 def parse(text: str) -> Wanted | str:

@@ -1,5 +1,7 @@
 """Waiting until objects are as wanted: lists them, and follows them until the last one is. The session's deadline ends it."""
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from pinnace.api.codec import to_dict
@@ -10,30 +12,37 @@ from pinnace.cli.objects.targets import Selection, Target, reference, some_of
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import note, out
-from pinnace.cli.waiting.conditions import CREATE, Wanted
+from pinnace.cli.waiting.conditions import CREATE, DELETE, Wanted
 from pinnace.cli.waiting.gone import Doomed, wait_until_gone
 
 
-async def wait_for(session: Session, query: Query, target: Target, wanted: Wanted | str) -> None:
-    """Of one target; prints a line for each object. Those that are selected are those that are there at the beginning, but for
-    `create`: it waits for all that are named, or for one that is selected. A named object that is not there is told."""
-    if wanted == CREATE:
+async def wait_for(session: Session, query: Query, target: Target, wanted: Sequence[Wanted | str]) -> None:
+    """Of one target; prints a line for each object and each thing that has come. `wanted`: see `conditions.in_turn`. Those that
+    are selected are those that are there at the beginning, but for `create`: it waits for all that are named, or for one that
+    is selected. A named object that is not there is told."""
+    if CREATE in wanted:
         await _created(session, query, target)
-        return
+    if conditions := [each for each in wanted if not isinstance(each, str)]:
+        await _so(session, query, target, conditions)
+    if DELETE in wanted:
+        await _gone(session, target, await _there(session, query, target))
+
+
+async def _there(session: Session, query: Query, target: Target) -> dict[str, Object]:
+    """By key."""
     where = query.selection(target, session)
-    found: dict[str, Object] = {}
     listing = await session.client.of(target.resource).list(where.namespace, labels=where.labels, fields=where.fields)
-    for obj in listing.items:
-        found[target.resource.key_of(obj)] = obj
-    if isinstance(wanted, str):
-        await _gone(session, target, found)
-        return
+    return {target.resource.key_of(obj): obj for obj in listing.items}
+
+
+async def _so(session: Session, query: Query, target: Target, conditions: Sequence[Wanted]) -> None:
+    namespace, found = query.namespace(target.resource, session), await _there(session, query, target)
     for name in target.names:
-        if target.resource.key(where.namespace, name) not in found:
+        if target.resource.key(namespace, name) not in found:
             session.failed(_missing(f'{target.resource.plural} "{name}" not found'))
     if not target.names and not found:
         raise _missing(f"no matching {target.resource.plural} found")
-    await _met(session, target, where.namespace, found, wanted)
+    await _met(session, target, namespace, found, conditions)
 
 
 async def _created(session: Session, query: Query, target: Target) -> None:
@@ -58,8 +67,9 @@ async def _gone(session: Session, target: Target, found: dict[str, Object]) -> N
         _tell(target, obj)
 
 
-async def _met(session: Session, target: Target, namespace: str, left: dict[str, Object], wanted: Wanted) -> None:
+async def _met(session: Session, target: Target, namespace: str, left: dict[str, Object], conditions: Sequence[Wanted]) -> None:
     """By name, not by the selector: an object that is no longer selected is waited for all the same."""
+    to_come = {key: deque(conditions) for key in left}
     names = [obj.metadata.name for obj in left.values()]
     follower: Follower[Any] = Follower(session.client.of(target.resource), Selection.named(namespace, names), note=note)
 
@@ -68,9 +78,7 @@ async def _met(session: Session, target: Target, namespace: str, left: dict[str,
             obj = follower.store.get(key)
             if obj is None or obj.metadata.uid != before.metadata.uid:
                 session.failed(_missing(f"{reference(target.resource, before.metadata.name)} was deleted"))
-            elif wanted.met(to_dict(obj)):
-                _tell(target, obj)
-            else:
+            elif not _has_all(target, obj, to_come[key]):
                 continue
             del left[key]
         session.waiting_for = f"the condition on {_shown(target, [obj.metadata.name for obj in left.values()])}"
@@ -78,6 +86,15 @@ async def _met(session: Session, target: Target, namespace: str, left: dict[str,
 
     if left:
         await follower.until(done)
+
+
+def _has_all(target: Target, obj: Object, to_come: deque[Wanted]) -> bool:
+    """Tells what has come, and takes it away."""
+    data = to_dict(obj)
+    while to_come and to_come[0].met(data):
+        to_come.popleft()
+        _tell(target, obj)
+    return not to_come
 
 
 def _tell(target: Target, obj: Object) -> None:

@@ -36,6 +36,22 @@ async def test_what_comes_and_what_goes(pinnace: Commands, client: Client) -> No
         assert (await waiting.end()).code == 0
 
 
+async def test_all_that_is_waited_for_must_come(pinnace: Commands, client: Client) -> None:
+    both = ("--for=condition=Ready=Unknown", "--for=create", "--for=jsonpath={.spec.unschedulable}=true")
+    async with pinnace.start("wait", *both, "node/n") as waiting:
+        await client.nodes.create(make_node("n").new())
+        assert await waiting.line() == "node/n condition met"  # it is there
+        node = await client.nodes.get("n")
+        del node.status.conditions[:]
+        node.status.conditions.add(type="Ready", status="Unknown")
+        node = await client.nodes.update_status(node)
+        assert await waiting.line() == "node/n condition met"
+        node.spec.unschedulable = True
+        await client.nodes.update(node)
+        done = await waiting.end()
+        assert (done.code, done.lines) == (0, ["node/n condition met"])
+
+
 async def test_ends_that_are_not_good(pinnace: Commands, client: Client) -> None:
     await client.nodes.create(make_node("n").new())
     late, missing, none = await asyncio.gather(

@@ -72,6 +72,14 @@ def test_there_and_gone() -> None:
     assert [conditions.parse(word) for word in ("create", "delete")] == [CREATE, DELETE]
 
 
+def test_one_after_the_other_and_first_of_all_that_it_is_there() -> None:
+    found = conditions.in_turn(["condition=Ready", "create", "jsonpath=.a", "delete"])
+    assert (found[0], found[-1]) == (CREATE, DELETE)
+    assert found[1:-1] == [conditions.parse("condition=Ready"), conditions.parse("jsonpath=.a")]
+    with pytest.raises(Failure, match="gone"):
+        conditions.in_turn(["delete", "condition=Ready"])
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "ready", "condition", "condition=", "condition=Ready=", "condition==True", "jsonpath=", "jsonpath={.a}="],

@@ -27,12 +27,13 @@ def row(pod: Pod, now: float) -> tuple[str, ...]:
         ips[0] or NONE,
         pod.spec.nodeName or NONE,
         pod.status.nominatedNodeName or NONE,
+        _gates(pod),
     )
 
 
 COLUMNS = Columns(
     headers=("NAME", "READY", "STATUS", "RESTARTS", "AGE"),
-    wide=("IP", "NODE", "NOMINATED NODE"),
+    wide=("IP", "NODE", "NOMINATED NODE", "READINESS GATES"),
     row=row,
 )
 
@@ -107,6 +108,13 @@ def _init_reason(pod: Pod) -> str:
             return f"Init:{state.waiting.reason}"
         return f"Init:{index}/{len(pod.spec.initContainers)}"
     return ""
+
+
+def _gates(pod: Pod) -> str:
+    """ "1/2": how many are True, of how many."""
+    gates = pod.spec.readinessGates
+    passed = sum(conditions.is_true(pod.status.conditions, gate.conditionType) for gate in gates)
+    return f"{passed}/{len(gates)}" if gates else NONE
 
 
 def _is_initializing(pod: Pod) -> bool:

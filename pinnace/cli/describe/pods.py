@@ -1,11 +1,12 @@
 """All about a pod."""
 
-from pinnace.api import defaults
+from pinnace.api import conditions, defaults
 from pinnace.api.core_v1_pb2 import (
     Pod,
     Toleration,
     TopologySpreadConstraint,
 )
+from pinnace.api.selectors import from_message
 from pinnace.cli.describe.common import annotations, controlled_by
 from pinnace.cli.describe.containers import containers
 from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs
@@ -52,8 +53,10 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
         fields["Nominated Node"] = pod.status.nominatedNodeName
     if spec.initContainers:
         fields["Init Containers"] = containers(spec.initContainers, pod.status.initContainerStatuses)
+    fields["Containers"] = containers(spec.containers, pod.status.containerStatuses)
+    if spec.readinessGates:
+        fields["Readiness Gates"] = Rows(("Type", "Status"), [_gate(pod, gate.conditionType) for gate in spec.readinessGates])
     fields |= {
-        "Containers": containers(spec.containers, pod.status.containerStatuses),
         "Conditions": Rows(
             ("Type", "Status", "Reason", "Message"),
             [(c.type, c.status, c.reason, c.message) for c in pod.status.conditions],
@@ -77,6 +80,11 @@ def _status(pod: Pod) -> str:
     return phase if word == phase else f"{phase} ({word})"
 
 
+def _gate(pod: Pod, type_: str) -> tuple[str, str]:
+    said = conditions.find(pod.status.conditions, type_)
+    return type_, said.status if said else NONE
+
+
 def toleration(toleration: Toleration) -> str:
     """ "key=value:NoExecute for 300s", "key:NoSchedule op=Exists", "op=Exists" (of everything)."""
     text = toleration.key
@@ -92,4 +100,8 @@ def toleration(toleration: Toleration) -> str:
 
 
 def _spread(constraint: TopologySpreadConstraint) -> str:
-    return f"{constraint.topologyKey}:{constraint.whenUnsatisfiable} when max skew {constraint.maxSkew} is exceeded"
+    """ "zone:DoNotSchedule when max skew 1 is exceeded for selector app=web"; without a selector it counts no pods."""
+    text = f"{constraint.topologyKey}:{constraint.whenUnsatisfiable} when max skew {constraint.maxSkew} is exceeded"
+    if not constraint.HasField("labelSelector"):
+        return text
+    return f"{text} for selector {str(from_message(constraint.labelSelector)) or NONE}"

@@ -119,9 +119,16 @@ def test_restarts_say_when_the_last_was() -> None:
 
 def test_row() -> None:
     pod = make_pod("a").req(cpu="1").created(NOW - 5).build()
-    assert row(pod, NOW) == ("a", "0/1", "Pending", "0", "5s", "<none>", "<none>", "<none>")
+    assert row(pod, NOW) == ("a", "0/1", "Pending", "0", "5s", "<none>", "<none>", "<none>", "<none>")
     pod.spec.nodeName, pod.status.podIP = "n", "10.0.0.1"
-    assert row(pod, NOW)[-3:] == ("10.0.0.1", "n", "<none>")
+    assert row(pod, NOW)[-4:] == ("10.0.0.1", "n", "<none>", "<none>")
+
+
+def test_how_many_readiness_gates_are_true() -> None:
+    pod = make_pod("a").readiness_gate("a").readiness_gate("b").readiness_gate("c").build()
+    for gate, said in (("a", "True"), ("b", "False"), ("other", "True")):
+        pod.status.conditions.add(type=gate, status=said)
+    assert row(pod, NOW)[-1] == "1/3"
 
 
 def test_a_view_adds_columns_around_the_pods_own() -> None:

@@ -16,7 +16,6 @@ from scheduler.explain.preempting import preemption
 from scheduler.explain.remedies import remedies, without_nodes
 from scheduler.explain.survey import Survey, scores, survey
 from scheduler.framework.diagnosis import NO_NODES
-from scheduler.framework.points import Point
 from scheduler.framework.results import CycleState, PluginError
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.listers import Objects
@@ -94,10 +93,8 @@ def _gated(framework: Framework, pod: PodInfo) -> str:
     gates = [gate.name for gate in pod.raw.spec.schedulingGates]
     if gates:
         return f"it has scheduling gates: {', '.join(gates)}; until they are removed it is not tried"
-    if not framework.may_enqueue(pod):
-        refusing = [each.plugin.name for each in framework.profile.get(Point.PRE_ENQUEUE, ())]
-        return f"it is held back at preEnqueue, by one of {', '.join(refusing)}"
-    return ""
+    gate = framework.gate(pod)
+    return f"it is held back at preEnqueue, by {gate.plugin}" if gate is not None else ""
 
 
 def _ungate(pod: PodInfo, found: Explanation) -> list[Remedy]:

@@ -72,7 +72,8 @@ class Handle(Protocol):
     def waiting(self) -> Waiting: ...
 
     def activate(self, uid: str) -> None:
-        """A pod that waits for an event need not wait for one any longer: it is tried when its backoff is over."""
+        """A pod that waits for an event need not wait for one any longer: it is tried when its backoff is over. PreEnqueue is
+        asked again about one that is gated."""
         ...
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
+from scheduler.framework.interface import Gate
 from scheduler.framework.runtime import Framework
 
 
@@ -17,8 +18,8 @@ class Profiles:
     def of(self, pod: PodInfo) -> Framework:
         return self._frameworks[pod.raw.spec.schedulerName]
 
-    def may_enqueue(self, pod: PodInfo) -> bool:
-        return self.of(pod).may_enqueue(pod)
+    def gate(self, pod: PodInfo) -> Gate | None:
+        return self.of(pod).gate(pod)
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
         return self.of(pod).sort_key(pod, since)

@@ -22,6 +22,7 @@ from scheduler.framework.filtering import BY_ROWS, OneByOne, RowFilters, run_fil
 from scheduler.framework.interface import (
     EnqueueHint,
     FilterPlugin,
+    Gate,
     NormalizePlugin,
     PreFilterPlugin,
     PreScorePlugin,
@@ -87,20 +88,22 @@ class Framework:
         self._makers_of_room = [
             each for each in self._post_filters if isinstance(each, EnqueueHint) and each.name not in self._hints
         ]
+        self._hints |= {each.name: each for each in self._pre_enqueue if isinstance(each, EnqueueHint)}
         self.binding = BindingPlugins(
             at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
         )
         """The plugins that take part once a node is chosen."""
 
-    def may_enqueue(self, pod: PodInfo) -> bool:
+    def gate(self, pod: PodInfo) -> Gate | None:
+        """What holds the pod back; None: it may be considered."""
         for plugin in self._pre_enqueue:
             try:
                 if not plugin.pre_enqueue(pod):
-                    return False
+                    return Gate(plugin.name, self._hints.get(plugin.name, _ANYTHING).helped_by)
             except Exception as error:
                 self._faults.note(PluginError(plugin.name, "PreEnqueue", error))
-                return True
-        return True
+                return None
+        return None
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
         try:

@@ -5,7 +5,7 @@
       |                       ^   ^                | |  ^
       |                       |   |                | |  '--- hold, resume: IN FLIGHT, while extenders are asked
       | gated                 |   | backoff over   | +-- retry (an error) --------> BACKOFF
-      v        gates removed  |   |                |
+      v        let go         |   |                |
     GATED --------------------+   BACKOFF <--------|------ too early ----+
                                                    |                     |
                                   unschedulable    v                     |
@@ -17,9 +17,11 @@
   tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s.
 * Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all. Room
   that is kept for a nominated pod wakes that pod, and nobody of its priority or below.
+* Who is GATED is asked about again when the pod changes, when an event comes that the plugin which holds it back awaits, when
+  somebody activates it, and with the flush. It keeps its place in the line: that of its arrival.
 * A pod that is held is still seen to: it can be removed or changed; an event that comes meanwhile may have been the one that
   would help it, so that if no node takes it then, it waits for its backoff only.
-* The flush is a safety net for hints that are wrong: nobody waits longer than five minutes for another attempt.
+* The flush is a safety net for hints that are wrong: nobody waits longer than five minutes for another attempt, or question.
 """
 
 import heapq
@@ -32,12 +34,13 @@ from pinnace.api.dumps import Place
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
+from scheduler.framework.interface import Gate
 
 
 class Policy(Protocol):
     """What plugins have to say about the queue: a Framework, or the Profiles of several."""
 
-    def may_enqueue(self, pod: PodInfo) -> bool: ...
+    def gate(self, pod: PodInfo) -> Gate | None: ...
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]: ...
     def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change: ...
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool: ...
@@ -56,7 +59,7 @@ class QueuedPod:
         self.place = Place.ACTIVE
         self.refused_by: frozenset[str] = frozenset()
         self.awaits = Change.NONE
-        """Kinds of changes of which one may help, while it is unschedulable."""
+        """Kinds of changes of which one may help, while it is unschedulable or gated."""
         self.held: tuple[int, PodInfo] | None = None
         """Since `hold`: how many events had been told, and the pod as it was."""
 
@@ -86,6 +89,10 @@ class SchedulingQueue:
         """The longest waiting first."""
         self._groups: dict[Change, dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]]] = {}
         """By what they await: who cannot be helped by an event costs nothing when it happens."""
+        self._gated: dict[Change, dict[str, QueuedPod]] = {}
+        """By what they await; those that await nothing are not here."""
+        self._gates_asked = 0.0
+        """When the flush asked about all of them."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -114,13 +121,14 @@ class SchedulingQueue:
             return
         old, queued.info = queued.info, info
         if queued.place is Place.GATED:
-            self._admit(queued)
+            self._ask_again(queued)
         elif queued.place is Place.UNSCHEDULABLE and _changed(old, info):
             self._leave_group(queued, old)
-            if self._policy.may_enqueue(info):
+            gate = self._policy.gate(info)
+            if gate is None:
                 self._after_backoff(queued, now)
             else:
-                queued.place = Place.GATED
+                self._hold_back(queued, gate)
 
     def remove(self, uid: str) -> PodInfo | None:
         """The pod is gone, or has been bound. What was known of it; None: it was not here."""
@@ -129,6 +137,8 @@ class SchedulingQueue:
             return None
         if queued.place is Place.UNSCHEDULABLE:
             self._leave_group(queued, queued.info)
+        elif queued.place is Place.GATED:
+            self._leave_gate(queued)
         else:
             self._stale += 1
             if self._stale > len(self._pods) + 64:
@@ -199,13 +209,17 @@ class SchedulingQueue:
             nominated = self._unschedulable.get(info.uid)
             if nominated is not None and self._helps(nominated, event, nodes.seen_at(info.priority, info.uid)):
                 self._release([nominated], now)
+        self._ask_gates(event, nodes)
 
     def activate(self, uid: str, now: float) -> None:
-        """Something has happened to this pod: if it waits for an event, it waits no longer than its backoff."""
+        """Something has happened to this pod: if it waits for an event, it waits no longer than its backoff; if it is gated,
+        the plugins are asked again."""
         self._events += 1
-        queued = self._unschedulable.get(uid)
-        if queued is not None:
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place is Place.UNSCHEDULABLE:
             self._release([queued], now)
+        elif queued is not None and queued.place is Place.GATED:
+            self._ask_again(queued)
 
     def _helps(self, queued: QueuedPod, event: ClusterEvent, nodes: NodeTable) -> bool:
         refused_by = queued.refused_by
@@ -216,6 +230,8 @@ class SchedulingQueue:
         due = [self._backoff[0][0]] if self._backoff else []
         if self._unschedulable:
             due.append(next(iter(self._unschedulable.values())).since + self._flush_after)
+        if any(self._gated.values()):
+            due.append(self._gates_asked + self._flush_after)
         return min(due, default=None)
 
     @property
@@ -229,12 +245,33 @@ class SchedulingQueue:
 
     def _activate(self, queued: QueuedPod) -> None:
         """Unless it is held back: by now it may be, whatever it was when it came."""
-        if not self._policy.may_enqueue(queued.info):
-            queued.place = Place.GATED
+        gate = self._policy.gate(queued.info)
+        if gate is not None:
+            self._hold_back(queued, gate)
             return
         queued.place = Place.ACTIVE
         key = self._policy.sort_key(queued.info, queued.since)
         heapq.heappush(self._active, (key, next(self._sequence), queued))
+
+    def _hold_back(self, queued: QueuedPod, gate: Gate) -> None:
+        queued.place, queued.refused_by, queued.awaits = Place.GATED, frozenset([gate.plugin]), gate.awaits
+        if gate.awaits:
+            self._gated.setdefault(gate.awaits, {})[queued.info.uid] = queued
+
+    def _ask_again(self, queued: QueuedPod) -> None:
+        """A gated pod may be let go by now."""
+        self._leave_gate(queued)
+        queued.refused_by = frozenset()
+        self._activate(queued)
+
+    def _ask_gates(self, event: ClusterEvent, nodes: NodeTable) -> None:
+        for awaited in [awaited for awaited in self._gated if awaited & event.change]:
+            for queued in list(self._gated[awaited].values()):
+                if self._helps(queued, event, nodes):
+                    self._ask_again(queued)
+
+    def _leave_gate(self, queued: QueuedPod) -> None:
+        self._gated.get(queued.awaits, {}).pop(queued.info.uid, None)
 
     def _ready(self, queued: QueuedPod) -> float:
         """When its backoff is over."""
@@ -261,6 +298,10 @@ class SchedulingQueue:
             if queued.since + self._flush_after > now:
                 break
             self._release([queued], now)
+        if self._gates_asked + self._flush_after <= now:
+            self._gates_asked = now
+            for queued in [queued for gated in self._gated.values() for queued in gated.values()]:
+                self._ask_again(queued)
 
     def _compact(self) -> None:
         """Drops the heaps' stale entries. On a standby, pods leave the queue without ever being popped."""

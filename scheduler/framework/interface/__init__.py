@@ -15,7 +15,7 @@ from scheduler.framework.interface.binding import (
     ReservePlugin,
 )
 from scheduler.framework.interface.plugin import CompletesArgs, Plugin
-from scheduler.framework.interface.queueing import EnqueueHint, PreEnqueuePlugin, QueueSortPlugin
+from scheduler.framework.interface.queueing import EnqueueHint, Gate, PreEnqueuePlugin, QueueSortPlugin
 from scheduler.framework.interface.reuse import Sees
 from scheduler.framework.interface.scheduling import (
     FilterPlugin,
@@ -32,6 +32,7 @@ __all__ = [
     "CompletesArgs",
     "EnqueueHint",
     "FilterPlugin",
+    "Gate",
     "NormalizePlugin",
     "PermitPlugin",
     "Plugin",

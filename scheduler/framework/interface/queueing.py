@@ -1,5 +1,6 @@
 """Before a cycle: which pods may be tried, in which order, and what may help those that found no place."""
 
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from scheduler.cache.changes import Change, ClusterEvent
@@ -11,8 +12,18 @@ from scheduler.framework.interface.plugin import Plugin
 @runtime_checkable
 class PreEnqueuePlugin(Plugin, Protocol):
     def pre_enqueue(self, pod: PodInfo) -> bool:
-        """May the pod be considered at all? Asked again when the pod changes."""
+        """May the pod be considered at all? A pod that may not is asked about again when it changes, and when something happens
+        that may help (EnqueueHint); without a hint that is every event."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A pod is held back."""
+
+    plugin: str
+    awaits: Change
+    """The kinds of changes after one of which the plugin may let it go; NONE: only a change of the pod helps."""
 
 
 @runtime_checkable
@@ -25,7 +36,7 @@ class QueueSortPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class EnqueueHint(Plugin, Protocol):
-    """What can help a pod that this plugin refused. A plugin without it is helped by anything."""
+    """What can help a pod that this plugin refused, or holds back. A plugin without it is helped by anything."""
 
     @property
     def helped_by(self) -> Change: ...

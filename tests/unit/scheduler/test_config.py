@@ -165,7 +165,7 @@ class TestPluginConfig:
 """
         configuration = parse(HEAD + text)
         assert configuration.profiles[0].args == {"Gate": {"open": False}}
-        assert not build(configuration, Offline())["default-scheduler"].may_enqueue(info(make_pod("a")))
+        assert build(configuration, Offline())["default-scheduler"].gate(info(make_pod("a"))) is not None
         assert parse(write(configuration)).profiles[0].args["Gate"] == {"open": False}
 
     def test_needs_are_collected_from_the_plugins_in_use(self) -> None:

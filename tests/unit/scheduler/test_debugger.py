@@ -94,7 +94,7 @@ async def test_the_queue_by_place(world: World) -> None:
         "default/next          active          7          0          0s",
         "default/fails-again   backoff         0          1          0s      0.8s",
         "default/failed        unschedulable   0          1          0s                NodeResourcesFit, TaintToleration",
-        "default/gated         gated           0          0          0s",
+        "default/gated         gated           0          0          0s                SchedulingGates",
         "default/gang          permit on n0                                            Gang",
     ]
 

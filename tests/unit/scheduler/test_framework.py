@@ -72,7 +72,7 @@ def test_a_failure_is_told_with_the_line_of_the_plugin() -> None:
 
 def test_a_failure_that_stops_nothing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     profile = framework(Enabled(Custom(pre_enqueue=boom)))
-    assert profile.may_enqueue(POD) and profile.may_enqueue(info(make_pod("b")))
+    assert profile.gate(POD) is None and profile.gate(info(make_pod("b"))) is None
     [record] = caplog.records
     assert record.levelname == "ERROR" and record.exc_info is not None
     assert record.getMessage().startswith('plugin "Custom" failed in PreEnqueue: RuntimeError: boom (test_framework.py:')
@@ -227,7 +227,7 @@ def test_a_plugin_keeps_its_own_array() -> None:
 def test_failures_where_no_pod_can_be_blamed_change_nothing() -> None:
     broken = Custom(pre_enqueue=boom, sort_key=boom, filter=boom, helps=boom, helped_by=Change.POD_FREED)
     alone = Framework("x", everywhere([Enabled(DefaultBinder()), Enabled(broken)]))
-    assert alone.may_enqueue(POD)
+    assert alone.gate(POD) is None
     assert alone.sort_key(POD, 0.0) == ()
     assert alone.helps("Custom", ClusterEvent(Change.POD_FREED, "n"), POD, NODES)
     assert not alone.helps("Custom", ClusterEvent(Change.NODE_LABELS, "n"), POD, NODES)

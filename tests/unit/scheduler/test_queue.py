@@ -220,6 +220,72 @@ def test_a_pod_that_changes_while_it_is_tried_or_backs_off_may_be_gated() -> Non
     assert names(queue, 200.0) == [] and queue.counts() == {"gated": 1}
 
 
+class Shut:
+    """Opens for reasons of its own."""
+
+    name = "Shut"
+
+    def __init__(self, helped_by: Change | None = None) -> None:
+        self.open = False
+        self.asked = 0
+        if helped_by is not None:
+            self.helped_by = helped_by
+
+    def pre_enqueue(self, pod: PodInfo) -> bool:
+        self.asked += 1
+        return self.open
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return event.node == "n"
+
+
+def gated(gate: Shut) -> SchedulingQueue:
+    queue = SchedulingQueue(framework(Enabled(gate)))
+    for name in "ab":
+        queue.add(info(make_pod(name)), 0.0)
+    assert queue.counts() == {"gated": 2}
+    gate.open = True
+    return queue
+
+
+@pytest.mark.parametrize("helped_by", [None, Change.NODE_ADDED], ids=["anything", "hint"])
+def test_who_is_gated_is_asked_about_again_when_an_event_may_help(helped_by: Change | None) -> None:
+    queue = gated(Shut(helped_by))
+    queue.wake(ClusterEvent(Change.NODE_ADDED, "n"), NODES, 1.0)
+    assert names(queue, 1.0) == ["a", "b"]
+
+
+def test_who_is_gated_is_not_asked_about_for_nothing() -> None:
+    """Neither after an event of another kind, nor after one that the plugin says does not help."""
+    gate = Shut(Change.NODE_ADDED)
+    queue = gated(gate)
+    queue.wake(FREED, NODES, 1.0)
+    queue.wake(ClusterEvent(Change.NODE_ADDED, "m"), NODES, 1.0)
+    assert gate.asked == 2 and queue.counts() == {"gated": 2}
+
+
+def test_who_is_gated_is_asked_about_again_when_somebody_activates_it() -> None:
+    queue = gated(Shut(Change.NODE_ADDED))
+    queue.activate(info(make_pod("b")).uid, 1.0)
+    assert names(queue, 1.0) == ["b"] and queue.counts() == {"gated": 1}
+
+
+def test_the_flush_asks_about_the_gated() -> None:
+    gate = Shut(Change.NODE_ADDED)
+    queue = gated(gate)
+    assert names(queue, 299.0) == [] and queue.next_due() == 300.0
+    assert names(queue, 300.0) == ["a", "b"] and queue.next_due() is None
+    queue.add(info(make_pod("c").gate("wait")), 300.0)
+    assert names(queue, 1000.0) == [] and queue.next_due() is None
+
+
+def test_who_is_gated_can_go() -> None:
+    queue = gated(Shut())
+    queue.remove(info(make_pod("a")).uid)
+    queue.wake(FREED, NODES, 1.0)
+    assert names(queue, 1.0) == ["b"] and len(queue) == 0
+
+
 def test_a_standby_that_never_pops_does_not_grow() -> None:
     queue = queue_of()
     for number in range(1000):

@@ -1,13 +1,15 @@
-"""What wakes a pod that a plugin of somebody's own refused, without a word of what helps: all that it can have looked at."""
+"""What wakes a pod that a plugin of somebody's own refused or holds back, without a word of what helps: all that it can have
+looked at."""
 
 import asyncio
 
 import pytest
 
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import NODES, PODS
+from pinnace.api.core_v1_pb2 import Namespace, Pod
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.resources import NAMESPACES, NODES, PODS
 from scheduler.config import Configuration, with_plugin
-from scheduler.framework import NodeView, PerNodeFilter
+from scheduler.framework import Handle, NodeView, PerNodeFilter, PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage
 
@@ -42,6 +44,36 @@ def test_it_is_tried_again(node: NodeBuilder, pod: PodBuilder) -> None:
         assert stage.node_of("a") == ""
         stage.api.put(NODES, make_node("n").build())
         stage.api.put(PODS, make_pod("a").build())
+        await asyncio.sleep(1.0)
+        assert stage.node_of("a") == "n"
+
+    stage.play(story())
+
+
+class Opened:
+    """Holds pods back until their namespace is open."""
+
+    name = "Opened"
+    needs = (NAMESPACES,)
+
+    def __init__(self, handle: Handle) -> None:
+        self._namespaces = handle.objects(NAMESPACES)
+
+    def pre_enqueue(self, pod: PodInfo) -> bool:
+        return pod.namespace in self._namespaces and "open" in self._namespaces[pod.namespace].metadata.labels
+
+
+def test_a_pod_that_another_object_holds_back_is_let_go() -> None:
+    stage = Stage(with_plugin(Configuration(), f"{__name__}:Opened"))
+
+    async def story() -> None:
+        stage.api.put(NODES, make_node("n").build())
+        stage.api.put(PODS, make_pod("a").build())
+        await asyncio.sleep(1.0)
+        stage.api.put(NAMESPACES, Namespace(metadata=ObjectMeta(name="default")))
+        await asyncio.sleep(1.0)
+        assert stage.schedulers[0].pending() == {"gated": 1}
+        stage.api.put(NAMESPACES, Namespace(metadata=ObjectMeta(name="default", labels={"open": "yes"})))
         await asyncio.sleep(1.0)
         assert stage.node_of("a") == "n"
 

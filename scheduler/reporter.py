@@ -46,7 +46,7 @@ class _Wanted:
     uid: str
     reason: str
     message: str
-    nominated: str | None
+    nominated: str
 
 
 class _Change(NamedTuple):
@@ -69,9 +69,9 @@ class Reporter:
     def scheduled(self, info: PodInfo, node: str) -> None:
         self._recorder.event(info.raw, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
 
-    def failed(self, info: PodInfo, reason: str, message: str, nominated: str | None = None) -> None:
-        """`reason` is the condition's: Unschedulable, or SchedulerError. `nominated`: where room is being made for the pod;
-        empty: nowhere; None: nothing is known."""
+    def failed(self, info: PodInfo, reason: str, message: str, nominated: str) -> None:
+        """`reason` is the condition's: Unschedulable, or SchedulerError. `nominated`: where room is kept for the pod; empty:
+        nowhere."""
         self._recorder.event(info.raw, "Warning", "FailedScheduling", message)
         self._wanted[info.key] = _Wanted(info.uid, reason, message, nominated)
         self._some.set()
@@ -117,12 +117,11 @@ class Reporter:
         if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
             return None
         old = conditions.find(pod.status.conditions, "PodScheduled")
-        nominated = pod.status.nominatedNodeName if wanted.nominated is None else wanted.nominated
         told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
-        if told and pod.status.nominatedNodeName == nominated:
+        if told and pod.status.nominatedNodeName == wanted.nominated:
             return None
         changed = status_of(pod)
-        changed.status.nominatedNodeName = nominated
+        changed.status.nominatedNodeName = wanted.nominated
         said = changed.status.conditions
         conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
         return changed

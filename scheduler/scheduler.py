@@ -221,7 +221,7 @@ class Scheduler:
                 if isinstance(error, PluginError):
                     self._faults.note(error)
                 self._queue.retry(queued, now)
-                self._reporter.failed(info, "SchedulerError", str(error))
+                self._reporter.failed(info, "SchedulerError", str(error), self._cache.nodes.nominated.node_of(info.uid))
 
     def _nominate(self, info: PodInfo, node: str, now: float) -> None:
         """Keeps room for the pod on a node; empty: nowhere. Pods of a lower priority that had it kept there look elsewhere."""
@@ -283,7 +283,7 @@ class Scheduler:
         if current is not None and retry:
             queued.info = current
             self._queue.retry(queued, self._clock.monotonic())
-            self._reporter.failed(current, reason, message)
+            self._reporter.failed(current, reason, message, self._cache.nodes.nominated.node_of(current.uid))
 
     def _end_cycle(self, decision: Decision) -> BindingCycle | None:
         """The decision's binding cycle, unless it has ended before."""

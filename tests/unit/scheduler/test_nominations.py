@@ -1,19 +1,27 @@
-"""Room that is kept for nominated pods: in the table, in the cycle, in the queue."""
+"""Room that is kept for nominated pods: in the table, in the cycle, in the queue; and what their status says of it."""
 
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.api.dumps import Place
+from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.informer import Delta
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
+from scheduler.config import Configuration, with_plugin
 from scheduler.cycle import Placed, Unschedulable, schedule_one
 from scheduler.feed import Feed
+from scheduler.framework import CycleState, Status
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.pods import cache_of, framework, info
+from tests.unit.scheduler.stage import Stage
 
 FRAMEWORK = framework()
 FIT = frozenset({"NodeResourcesFit"})
@@ -180,3 +188,42 @@ def test_sums_follow(steps: list[tuple[str, int, int]]) -> None:
                 for found, pods in ((below, lower), (kept, ahead)):
                     assert (found["pods"][row] if "pods" in found else 0) == len(pods)
                     assert (found["cpu"][row] if "cpu" in found else 0) == sum(1000 * each.priority for each in pods)
+
+
+class FailsInPermit:
+    name = "FailsInPermit"
+
+    def permit(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        if pod.name == "high":
+            raise ValueError("it does")
+        return None
+
+
+class RefusesInPreBind:
+    name = "RefusesInPreBind"
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        return Status("not now") if pod.name == "high" else None
+
+
+@pytest.mark.parametrize("how", [FailsInPermit, RefusesInPreBind, Weather.REFUSED])
+def test_what_fails_after_the_pod_was_placed_has_ended_the_nomination(how: type | Weather) -> None:
+    """No room is kept any more, and the status does not say that it is: the next leader would keep it again."""
+    plugin = how if isinstance(how, type) else None
+    configuration = Configuration()
+    stage = Stage(with_plugin(configuration, f"{__name__}:{plugin.__name__}") if plugin is not None else configuration)
+
+    async def story() -> None:
+        stage.api.put(NODES, node("n").build())
+        low, high = make_pod("low").req(cpu=4).node("n"), make_pod("high").req(cpu=4).priority(10)
+        stage.api.put(PODS, low.build(), high.build())
+        await asyncio.sleep(1.0)
+        assert stage.api.all(PODS)["default/high"].status.nominatedNodeName == "n"
+        if isinstance(how, Weather):
+            stage.api.weather = lambda: how
+        stage.api.remove(PODS, "default/low")
+        await asyncio.sleep(3.0)
+        assert not stage.node_of("high") and not len(stage.schedulers[0]._cache.nodes.nominated)
+        assert stage.api.all(PODS)["default/high"].status.nominatedNodeName == ""
+
+    stage.play(story())

@@ -54,7 +54,7 @@ class World:
 
     def failed(self, *names: str, message: str = MESSAGE) -> None:
         for name in names:
-            self.reporter.failed(info(make_pod(name)), "Unschedulable", message)
+            self.reporter.failed(info(make_pod(name)), "Unschedulable", message, "")
 
     async def write(self) -> list[list[str]]:
         """What is written in the next interval."""
@@ -98,7 +98,7 @@ async def test_the_same_message_is_not_written_twice(world: World) -> None:
 
 async def test_where_room_is_made_is_written_with_it(world: World) -> None:
     told = make_pod("a").condition("PodScheduled", "False", "Unschedulable", MESSAGE)
-    for before, nominated, after in (("", "n", "n"), ("n", None, None), ("n", "", ""), ("n", "n", None)):
+    for before, nominated, after in (("", "n", "n"), ("n", "", ""), ("n", "n", None)):
         world.holds(told.nominated(before))
         world.api.pods = []
         world.reporter.failed(info(make_pod("a")), "Unschedulable", MESSAGE, nominated)

@@ -16,9 +16,10 @@
     extenders:
     - {urlPrefix: "http://127.0.0.1:8888/scheduler", filterVerb: filter, prioritizeVerb: prioritize, weight: 1}
 
-`plugins` says how sets are merged. A plugin of one's own is named module:Class or path/file.py:Class; the classic names of
-built-in plugins (`scheduler.plugins.aliases`) will do, too. Any field that is not known is refused by name: a setting that does
-nothing would be a lie.
+One profile without a name is the default scheduler's; of several, each must have its name. `plugins` says how sets are merged.
+A plugin of one's own is named module:Class or path/file.py:Class; the classic names of built-in plugins
+(`scheduler.plugins.aliases`) will do, too. Any field that is not known is refused by name: a setting that does nothing would
+be a lie.
 
     text --parse--> Configuration --build--> frameworks        (`check`: build, with nothing behind it)
       ^---------------- write ----------'

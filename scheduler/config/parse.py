@@ -37,7 +37,8 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
     election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
     raw_profiles = items(top.get("profiles", [{}]), "profiles")
-    profiles = tuple(_profile(raw, f"profiles[{index}]") for index, raw in enumerate(raw_profiles))
+    nameless = defaults.SCHEDULER if len(raw_profiles) == 1 else None
+    profiles = tuple(_profile(raw, f"profiles[{index}]", nameless) for index, raw in enumerate(raw_profiles))
     if not profiles:
         raise ConfigurationError("profiles: expected at least one")
     names = [profile.scheduler_name for profile in profiles]
@@ -76,12 +77,13 @@ def _and(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
     return replace(profile, points=points, weights=weights, sources=sources)
 
 
-def _profile(raw: Any, path: str) -> ProfileConfiguration:
+def _profile(raw: Any, path: str, nameless: str | None) -> ProfileConfiguration:
+    """`nameless`: what it is called without a name; None: it must have one."""
     profile = fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
     sources = built_in()
     resolved = resolve(profile.get("plugins", {}), f"{path}.plugins", sources)
     return ProfileConfiguration(
-        scheduler_name=text(profile.get("schedulerName", defaults.SCHEDULER), f"{path}.schedulerName"),
+        scheduler_name=text(profile.get("schedulerName", nameless), f"{path}.schedulerName"),
         points=resolved.points,
         weights=resolved.weights,
         args=_args(profile.get("pluginConfig", []), f"{path}.pluginConfig", sources),

@@ -206,7 +206,8 @@ class TestPluginConfig:
 class TestProfiles:
     def test_several(self) -> None:
         configuration = parse(
-            HEAD + "profiles: [{}, {schedulerName: packing, plugins: {filter: {disabled: [{name: NodePorts}]}}}]"
+            HEAD + "profiles: [{schedulerName: default-scheduler}, "
+            "{schedulerName: packing, plugins: {filter: {disabled: [{name: NodePorts}]}}}]"
         )
         frameworks = build(configuration, Offline())
         assert list(frameworks) == ["default-scheduler", "packing"]
@@ -216,13 +217,18 @@ class TestProfiles:
 
     def test_names_are_unique(self) -> None:
         with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: default-scheduler has a profile already"):
-            parse(HEAD + "profiles: [{}, {}]")
+            parse(HEAD + "profiles: [{schedulerName: default-scheduler}, {schedulerName: default-scheduler}]")
         with pytest.raises(ConfigurationError, match="profiles: expected at least one"):
             parse(HEAD + "profiles: []")
 
+    @pytest.mark.parametrize(("profiles", "nameless"), [("{}, {schedulerName: a}", 0), ("{schedulerName: a}, {}", 1)])
+    def test_one_of_several_without_a_name_is_not_the_default(self, profiles: str, nameless: int) -> None:
+        with pytest.raises(ConfigurationError, match=rf"profiles\[{nameless}\].schedulerName: expected text"):
+            parse(f"{HEAD}profiles: [{profiles}]")
+
     def test_the_queue_is_sorted_alike(self) -> None:
         text = f"""profiles:
-- {{}}
+- schedulerName: default-scheduler
 - schedulerName: other
   plugins: {{queueSort: {{disabled: [{{name: "*"}}], enabled: [{{name: "{__name__}:Lifo"}}]}}}}
 """
@@ -244,7 +250,7 @@ class Lifo:
         "podMaxBackoffSeconds: 2.5\nleaderElection: {resourceName: other}",
         'profiles: [{plugins: {multiPoint: {disabled: [{name: "*"}], enabled: [{name: PrioritySort}, '
         "{name: DefaultBinder}]}}}]",
-        "profiles: [{}, {schedulerName: b, plugins: {filter: {disabled: [{name: NodePorts}]}, "
+        "profiles: [{schedulerName: a}, {schedulerName: b, plugins: {filter: {disabled: [{name: NodePorts}]}, "
         "score: {enabled: [{name: TaintToleration, weight: 9}]}}}]",
         f"""profiles:
 - plugins:

@@ -173,7 +173,9 @@ async def test_a_plugin_that_needs_other_objects(cluster: Cluster) -> None:
 async def test_profiles_share_a_process(cluster: Cluster) -> None:
     text = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
-profiles: [{}, {schedulerName: careless, plugins: {filter: {disabled: [{name: TaintToleration}]}}}]
+profiles:
+- schedulerName: default-scheduler
+- {schedulerName: careless, plugins: {filter: {disabled: [{name: TaintToleration}]}}}
 """
     await cluster.create(make_node("n").taint("gpu"), make_pod("ours").req(), make_pod("theirs").req().scheduler("careless"))
     cluster.schedule("s0", configuration=parse(text))

@@ -3,14 +3,15 @@
     taint --not tolerated--> deleted            tolerated for N seconds --N seconds--> deleted
                                                         '--the taint goes--> stays
 
-The time of a pod begins when the leader first sees the taint, as in Kubernetes: the next leader gives it anew. It ends with the
-taint whether anybody leads or not, so that one who leads once more does not take a new taint for an old one.
+The time begins when the leader first sees the taint, as in Kubernetes: the next leader gives it anew. It ends with the taint
+whether anybody leads or not, so that one who leads once more does not take a new taint for an old one. Each taint of a node has
+its own time, but for not-ready and unreachable, which follow one another: they share one.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from controllers.controller import Shared, Watch, itself
@@ -21,25 +22,27 @@ from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.tolerations import evicting, tolerates
 from pinnace.api.verbs_pb2 import DELETED, Disruption
+from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
 from pinnace.client.errors import ApiError, Conflict, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 
 _WHY = Disruption(reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint")
+_AWAY = frozenset({NOT_READY_TAINT, UNREACHABLE_TAINT})
 
 
-def patience(pod: Pod, taints: Iterable[Taint]) -> float:
-    """Seconds for which the pod stays on a node with these taints: 0 when it does not tolerate one of them, infinity when it
-    tolerates all for ever. Of several tolerations of one taint the first counts."""
-    shortest = math.inf
-    for taint in taints:
-        what = taint.key, taint.value, taint.effect
-        found = next((each for each in pod.spec.tolerations if tolerates(each, *what)), None)
-        if found is None:
-            return 0.0
-        if found.HasField("tolerationSeconds"):
-            shortest = min(shortest, max(0.0, float(found.tolerationSeconds)))
-    return shortest
+def patience(pod: Pod, taint: Taint) -> float:
+    """Seconds for which the pod stays on a node with this taint: 0 when it does not tolerate it, infinity when it does for
+    ever. Of several tolerations the first counts."""
+    found = next((each for each in pod.spec.tolerations if tolerates(each, taint.key, taint.value, taint.effect)), None)
+    if found is None:
+        return 0.0
+    return max(0.0, float(found.tolerationSeconds)) if found.HasField("tolerationSeconds") else math.inf
+
+
+def _trouble(taint: Taint) -> str:
+    """What has a time of its own."""
+    return UNREACHABLE_TAINT if taint.key in _AWAY else taint.key
 
 
 class TaintEviction:
@@ -53,8 +56,8 @@ class TaintEviction:
         self._clock = shared.clock
         self._nodes = shared.informers.store(NODES)
         self._pods = shared.informers.index(PODS, node_of)
-        self._since: dict[str, dict[str, float]] = {}
-        """By node and uid: since when each pod's time has run, in monotonic seconds."""
+        self._since: dict[str, dict[tuple[str, str], float]] = {}
+        """By node, and by trouble and uid: since when a pod's time has run, in monotonic seconds."""
         shared.informers.add_handler(NODES, self._forget)
 
     @property
@@ -67,28 +70,32 @@ class TaintEviction:
         if not taints:
             return None
         now = self._clock.monotonic()
-        before, since = self._since.get(key, {}), dict[str, float]()
+        before, since = self._since.get(key, {}), dict[tuple[str, str], float]()
         self._since[key] = since
         doomed, waits = [], []
         for uid, pod in self._pods.under(key).items():
             if pod.metadata.HasField("deletionTimestamp") or ended(pod):
                 continue
-            stays = patience(pod, taints)
-            if stays == math.inf:
-                continue
-            since[uid] = before.get(uid, now)
-            left = since[uid] + stays - now
-            if left > 0:
-                waits.append(left)
-            else:
+            left = math.inf
+            for taint in taints:
+                if (stays := patience(pod, taint)) < math.inf:
+                    what = _trouble(taint), uid
+                    since[what] = before.get(what, now)
+                    left = min(left, since[what] + stays - now)
+            if left <= 0:
                 doomed.append(pod)
+            elif left < math.inf:
+                waits.append(left)
         refused = await self._evict(doomed)
         return unless_refused(min(waits, default=None), refused, but=(NotFound, Conflict))
 
     def _forget(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
-            if delta.kind == DELETED or not evicting(delta.obj):
-                self._since.pop(delta.obj.metadata.name, None)
+            name = delta.obj.metadata.name
+            there = set(map(_trouble, evicting(delta.obj))) if delta.kind != DELETED else set()
+            left = {what: at for what, at in self._since.pop(name, {}).items() if what[0] in there}
+            if left:
+                self._since[name] = left
 
     async def _evict(self, pods: Sequence[Pod]) -> Sequence[ApiError | None]:
         """Says why of each, and deletes it. What became of each."""

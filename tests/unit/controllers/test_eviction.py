@@ -21,6 +21,7 @@ from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied
 
+NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
@@ -58,11 +59,12 @@ class Cluster:
         self.told += [(request.name, request.disruption.reason) for request in requests]
         return [denied(request.name) if request.name in self.refused else BatchItem() for request in requests]
 
-    def bind(self, name: str, seconds: int | None) -> None:
-        """With so much patience; None: with none at all."""
+    def bind(self, name: str, seconds: int | None, **others: int) -> None:
+        """With so much patience; None: with none at all. `others`: with other taints, by their keys."""
         pod = make_pod(name).uid(name).node("n").build()
-        if seconds is not None:
-            pod.spec.tolerations.add(key=UNREACHABLE, operator="Exists", effect="NoExecute", tolerationSeconds=seconds)
+        for key, patience in {UNREACHABLE: seconds, **others}.items():
+            if patience is not None:
+                pod.spec.tolerations.add(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=patience)
         self.bound.follow([Delta(ADDED, pod, None)])
 
     def taint(self, *keys: str) -> None:
@@ -137,6 +139,44 @@ async def test_a_taint_that_goes_and_comes_back_while_nobody_looks_gives_the_tim
     clock.stall(60.0)
     cluster.taint(UNREACHABLE)
     assert await controller.sync("n") == 5.0 and cluster.deleted == []
+
+
+async def test_each_taint_has_a_time_of_its_own(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:
+    cluster.bind("p", 300, repair=60)
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 300.0
+    clock.stall(100.0)
+    cluster.taint(UNREACHABLE, "repair")
+    assert await controller.sync("n") == 60.0 and cluster.deleted == []
+    clock.stall(50.0)
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 150.0 and cluster.deleted == []
+    clock.stall(150.0)
+    assert await controller.sync("n") is None and cluster.deleted == ["p"]
+
+
+async def test_a_taint_that_comes_back_beside_another_gives_its_time_anew(
+    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+) -> None:
+    """Another replica leads meanwhile."""
+    cluster.bind("p", 300, repair=60)
+    cluster.taint(UNREACHABLE, "repair")
+    assert await controller.sync("n") == 60.0
+    clock.stall(50.0)
+    cluster.taint(UNREACHABLE)
+    cluster.taint(UNREACHABLE, "repair")
+    assert await controller.sync("n") == 60.0 and cluster.deleted == []
+
+
+async def test_a_node_that_is_not_ready_and_then_unreachable_gives_no_time_anew(
+    cluster: Cluster, controller: TaintEviction, clock: FakeClock
+) -> None:
+    cluster.bind("p", 300, **{NOT_READY: 300})
+    cluster.taint(NOT_READY)
+    assert await controller.sync("n") == 300.0
+    clock.stall(100.0)
+    cluster.taint(UNREACHABLE)
+    assert await controller.sync("n") == 200.0
 
 
 async def test_who_comes_later_has_its_time_from_then(cluster: Cluster, controller: TaintEviction, clock: FakeClock) -> None:

@@ -255,8 +255,8 @@ def test_a_zone_is_region_and_zone() -> None:
 # --- evictions
 
 
-def toleration(seconds: int | None = None, key: str = UNREACHABLE, **fields: str) -> Toleration:
-    made = Toleration(key=key, **({"operator": "Exists"} | fields))
+def toleration(seconds: int | None = None, **fields: str) -> Toleration:
+    made = Toleration(key=UNREACHABLE, **({"operator": "Exists"} | fields))
     if seconds is not None:
         made.tolerationSeconds = seconds
     return made
@@ -278,12 +278,4 @@ def toleration(seconds: int | None = None, key: str = UNREACHABLE, **fields: str
 def test_how_long_a_pod_stays(tolerations: list[Toleration], expected: float) -> None:
     pod = make_pod("p").build()
     pod.spec.tolerations.extend(tolerations)
-    assert patience(pod, [Taint(key=UNREACHABLE, effect="NoExecute")]) == expected
-
-
-def test_the_most_impatient_of_its_tolerations_counts() -> None:
-    pod = make_pod("p").build()
-    pod.spec.tolerations.extend([toleration(300), toleration(20, key="gpu")])
-    both = [Taint(key=UNREACHABLE, effect="NoExecute"), Taint(key="gpu", effect="NoExecute")]
-    assert patience(pod, both) == 20.0
-    assert patience(pod, []) == math.inf
+    assert patience(pod, Taint(key=UNREACHABLE, effect="NoExecute")) == expected

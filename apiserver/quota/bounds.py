@@ -32,6 +32,10 @@ class Bounds:
         share = {name: value for name, value in use.amounts if value and name in self.hard}
         return share if share and self._covers(use) else {}
 
+    def growth(self, use: Use, before: Use | None) -> dict[str, int]:
+        """What it counts here more than before; None: it was not there. All of it, if only now it is in the scopes."""
+        return self.share(use if before is None or not self._covers(before) else use.beyond(before))
+
     def total(self, uses: Mapping[Use, int]) -> dict[str, int]:
         """What objects count together: `uses` with the number of objects that have each."""
         total = dict.fromkeys(self.hard, 0)

@@ -144,9 +144,9 @@ class Ledger:
 
     def _shares(self, write: Write, counted: bool) -> list[tuple[State, dict[str, int]]]:
         """The quotas that a write counts against, and what it adds to each."""
-        use, namespace = self._added(write), namespace_of(write.key)
+        (use, before), namespace = self._step(write), namespace_of(write.key)
         states = self._states.cached(namespace) if counted else self._states.newest(namespace)
-        shares = ((state, state.bounds.share(use)) for state in states if state.key != write.key)
+        shares = ((state, state.bounds.growth(use, before)) for state in states if state.key != write.key)
         return [(state, share) for state, share in shares if share]
 
     def _asks(self, write: Write) -> bool:
@@ -161,16 +161,16 @@ class Ledger:
     def _count(self, state: State) -> Mapping[str, int]:
         return state.bounds.total(self._tally.of(namespace_of(state.key)))
 
-    def _added(self, write: Write) -> Use:
-        """What is used more when this is written."""
+    def _step(self, write: Write) -> tuple[Use, Use | None]:
+        """What the object uses when this is written, and what it used before; None: it was not there."""
         resource, now = _resource_of(write), self._clock.time()
         use = use_of(resource.message.FromString(write.value or b""), now)
         if not write.expected:
-            return use
+            return use, None
         entry = self._cacher.of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
-            return Use(())  # it has changed since: this cannot commit
-        return use.beyond(use_of(entry.obj, now))
+            return Use(()), None  # it has changed since: this cannot commit
+        return use, use_of(entry.obj, now)
 
 
 def _resource_of(write: Write) -> Resource[Any]:

@@ -136,6 +136,26 @@ async def test_a_claim_that_grows_is_charged_for_what_it_grows(client: Client) -
         await claims.update(claim)
 
 
+async def test_a_claim_that_comes_into_a_quota_by_its_class_of_attributes_is_charged_all_that_it_is(client: Client) -> None:
+    gold = {"matchExpressions": [{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}]}
+    hard = {"persistentvolumeclaims": "1", "requests.storage": "3Gi"}
+    await make(client, RESOURCE_QUOTAS, "q", spec={"hard": hard, "scopeSelector": gold})
+    claims = client.of(PERSISTENT_VOLUME_CLAIMS)
+
+    async def turn_gold(name: str) -> None:
+        asked = {"resources": {"requests": {"storage": "2Gi"}}}
+        claim = await make(client, PERSISTENT_VOLUME_CLAIMS, name, spec={"accessModes": ["ReadWriteOnce"], **asked})
+        claim.status.phase = "Bound"
+        claim = await claims.update_status(claim)
+        claim.spec.volumeAttributesClassName = "gold"
+        await claims.update(claim)
+
+    await turn_gold("a")
+    assert await used(client) == {"persistentvolumeclaims": "1", "requests.storage": "2Gi"}
+    with pytest.raises(Forbidden, match=r"exceeded quota: q, requested: persistentvolumeclaims=1,requests\.storage=2Gi"):
+        await turn_gold("b")
+
+
 async def test_what_a_claim_was_given_already_is_counted_and_not_refused(client: Client) -> None:
     """It asked for more, went back, and somebody else took the room: its status tells of storage that is in use."""
     await bound(client, requests_storage="5Gi")

@@ -115,7 +115,7 @@ class GarbageCollector:
             if owner is None or owner.metadata.uid != reference.uid:
                 self._remember(named)
                 return Owner.GONE
-        return Owner.WAITS if waits_for(owner.metadata, reference) else Owner.STAYS
+        return Owner.WAITS if deleting(owner.metadata, FOREGROUND_FINALIZER) else Owner.STAYS
 
     def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
         """The owner, if it is in the cache."""

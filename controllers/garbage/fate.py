@@ -2,7 +2,7 @@
 
 owners                                              the object
 one at least stays                                  stays, without the references to those that do not
-none stays, one waits for it, it has dependents     is deleted, foreground: they go before it
+none stays, one waits, it has dependents            is deleted, foreground: they go before it
 none stays                                          is deleted, as its own finalizers say
 """
 
@@ -22,7 +22,7 @@ class Owner(IntEnum):
     """There is none with that uid."""
     STAYS = auto()
     WAITS = auto()
-    """It is being deleted in the foreground, and this object keeps it."""
+    """It is being deleted in the foreground, after its dependents: also after those that would not keep it."""
 
 
 @dataclass(frozen=True, slots=True)

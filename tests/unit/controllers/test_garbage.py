@@ -266,6 +266,19 @@ async def test_an_owner_waits_for_who_blocks_it_by_one_of_two_references(blocks:
     assert await world.settle() == []
 
 
+async def test_who_does_not_keep_an_owner_goes_before_it_all_the_same() -> None:
+    """An owner that something else holds may be held until just these have gone."""
+    world, web = World(), replica_set("web")
+    web.metadata.finalizers.append("example.com/hold")
+    own = replica_set("own", web)
+    own.metadata.ownerReferences[0].blockOwnerDeletion = False
+    for each in (web, own):
+        world.put(REPLICA_SETS, each)
+    world.delete(REPLICA_SETS, web, "Foreground")
+    assert await world.settle() == ["default/web"]
+    assert world.stores[REPLICA_SETS]["default/web"].metadata.finalizers == ["example.com/hold"]
+
+
 async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> None:
     world, gone = World(), make_deployment("gone")
     await world.sync(*[world.put(REPLICA_SETS, replica_set(name, gone)) for name in ("a", "b", "c")])

@@ -33,11 +33,13 @@ class Changes:
 
 
 def changes(service: Service, wanted: Mapping[Group, Sequence[Endpoint]], existing: Iterable[EndpointSlice]) -> Changes:
-    """`existing`: the slices of this service that are managed here."""
+    """`existing`: the slices of a service of this name that are managed here. Those of an earlier one are the garbage
+    collector's already: nothing is put into them."""
     by_group: dict[Group, list[EndpointSlice]] = {group: [] for group in wanted or [_nothing(service)]}
     found = Changes()
     for each in sorted(existing, key=lambda each: each.metadata.name):
-        by_group.get(_group_of(each), found.delete).append(each)
+        owned = any(owner.uid == service.metadata.uid for owner in each.metadata.ownerReferences)
+        (by_group.get(_group_of(each), found.delete) if owned else found.delete).append(each)
     for group, slices in by_group.items():
         _arrange(service, group, wanted.get(group, ()), slices, found)
     return found

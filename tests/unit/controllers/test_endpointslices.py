@@ -153,6 +153,22 @@ def test_slices_are_of_a_hundred_and_few_of_them_change() -> None:
     assert world.sizes == [0]
 
 
+@pytest.mark.parametrize("owner", ["uid-before", ""])
+def test_slices_of_an_earlier_service_of_the_name_are_replaced(owner: str) -> None:
+    """The garbage collector takes them, or nobody ever does."""
+    world, pods = World(service()), [pod(1)]
+    world.sync(pods)
+    [before] = world.slices.values()
+    if owner:
+        before.metadata.ownerReferences[0].uid = owner
+    else:
+        del before.metadata.ownerReferences[:]
+    found = world.sync(pods)
+    assert (found.delete, found.update) == ([before], [])
+    assert [[each.uid for each in made.metadata.ownerReferences] for made in found.create] == [["uid-web"]]
+    assert world.sizes == [1]
+
+
 @pytest.mark.parametrize(
     ("selector", "labels", "expected"),
     [({"app": "web"}, {"app": "web", "x": "y"}, True), ({"app": "web"}, {"app": "db"}, False), ({}, {"app": "web"}, False)],

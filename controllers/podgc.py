@@ -3,7 +3,7 @@
     orphaned      bound to a node that has been gone for QUARANTINE seconds      failed, and removed
     out of service  being deleted, on a node that is not ready and tainted so    failed, and removed
     unscheduled   being deleted, and bound to no node                            removed
-    finished      the oldest above THRESHOLD                                     removed
+    finished      the oldest above THRESHOLD, and those that were evicted first  removed
 
 Pods that are being deleted on a node that is unreachable wait for it: nobody knows whether they still run.
 
@@ -19,7 +19,7 @@ from controllers.places import node_of
 from controllers.writes import in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import ended, status_of
+from pinnace.api.podstatus import EVICTED, ended, status_of
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import MODIFIED
@@ -64,7 +64,7 @@ def doomed(
             found.append(Doomed(pod, "PodGC: node is out of service"))
         elif ended(pod) and not deleting:
             over.append(pod)
-    over.sort(key=lambda pod: (to_seconds(pod.metadata.creationTimestamp), pod.metadata.namespace, pod.metadata.name))
+    over.sort(key=_turn)
     return found + [Doomed(pod) for pod in over[: max(0, len(over) - threshold)]]
 
 
@@ -85,6 +85,13 @@ def failed(pod: Pod, why: str, now: float) -> Pod:
     if not ended(pod):
         changed.status.phase = "Failed"
     return changed
+
+
+def _turn(pod: Pod) -> tuple[bool, float, str, str]:
+    """Those that were evicted go first: a node under pressure leaves many, and others are somebody's results."""
+    metadata, status = pod.metadata, pod.status
+    evicted = status.phase == "Failed" and status.reason == EVICTED
+    return not evicted, to_seconds(metadata.creationTimestamp), metadata.namespace, metadata.name
 
 
 def _out_of_service(node: Node) -> bool:

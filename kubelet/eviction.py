@@ -23,7 +23,6 @@ from pinnace.api.tolerations import tolerates
 from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
 from pinnace.fit.requests import pod_requests, spec_limits
 
-EVICTED = "Evicted"
 CRITICAL = 2_000_000_000
 """The priority from which a pod is critical."""
 

@@ -31,7 +31,7 @@ from typing import Protocol
 from kubelet import lifecycle, metrics
 from kubelet.declared import declares_usage
 from kubelet.delayqueue import DelayQueue
-from kubelet.eviction import EVICTED, Kind, barred
+from kubelet.eviction import Kind, barred
 from kubelet.faults import crashes, rebooted
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.record import Record
@@ -43,6 +43,7 @@ from kubelet.trips import Trips
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import FakeVolumes, Volumes
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.podstatus import EVICTED
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta
 from pinnace.fit import Refusal

@@ -4,6 +4,8 @@ from pinnace.api.core_v1_pb2 import Pod
 
 ENDED = ("Succeeded", "Failed")
 """The phases that nothing leaves."""
+EVICTED = "Evicted"
+"""The reason of a pod that its node ended for want of room."""
 
 
 def ended(pod: Pod) -> bool:

@@ -58,6 +58,14 @@ def test_the_oldest_finished_pods_go_when_there_are_too_many() -> None:
     assert doomed(pods, {}, {}, NOW, threshold=3) == []
 
 
+def test_evicted_pods_go_before_others_that_have_finished() -> None:
+    """A node under pressure leaves many, and a Job's would go for them."""
+    pods = [make_pod(name).created(age).phase("Failed").build() for name, age in (("a", 1), ("b", 2), ("c", 3), ("d", 4))]
+    for pod in pods[2:]:
+        pod.status.reason = "Evicted"
+    assert [each.pod.metadata.name for each in doomed(pods, {}, {}, NOW, threshold=1)] == ["c", "d", "a"]
+
+
 def test_nodes_are_missed_from_when_they_were_first_and_no_longer_than_they_are() -> None:
     bound = {"gone", "there"}
     nodes = {"there": make_node("there").build()}

@@ -3,13 +3,13 @@
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.eviction import EVICTED
 from kubelet.lifecycle import Fact, Phase, PodPlan, PodState, accept, evict, refuse
 from kubelet.runtime import ContainerState, ContainerView, Exit, Instant
 from kubelet.status import render
 from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
+from pinnace.api.podstatus import EVICTED
 from tests.builders import make_pod
 
 EARLIER, NOW = Instant(50.0, 4_950.0), Instant(100.0, 5_000.0)

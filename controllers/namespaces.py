@@ -1,11 +1,12 @@
 """The namespace controller: empties namespaces that are being deleted, and ends them.
 
-    Terminating --delete all that is in it, again and again--> empty --delete--> gone
+    Terminating --delete its pods, again and again--> no pods --delete all else, again and again--> empty --delete--> gone
 
-What has a grace period or a finalizer takes its time; nothing new comes, the API server sees to that. Where a delete is refused
-(by a webhook, say) the other kinds are emptied all the same.
+What has a grace period or a finalizer takes its time; nothing new comes, the API server sees to that. What pods rely on while
+they end is there until they have. Where a delete is refused (by a webhook, say) the other kinds are emptied all the same.
 
-Source: https://kubernetes.io/docs/tasks/administer-cluster/namespaces/#deleting-a-namespace
+Source: https://kubernetes.io/docs/tasks/administer-cluster/namespaces/#deleting-a-namespace, and for the order
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5080-ordered-namespace-deletion
 """
 
 from collections.abc import Sequence
@@ -14,13 +15,13 @@ from typing import Any
 
 from controllers.controller import Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.resources import ALL, NAMESPACES, Resource
+from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
 
 LOOK_AGAIN = 0.5
 """Seconds between two looks at a namespace that is not empty yet."""
-CONTENTS = tuple(resource for resource in ALL if resource.namespaced)
+OTHERS = tuple(resource for resource in ALL if resource.namespaced and resource is not PODS)
 
 
 class NamespaceController:
@@ -41,21 +42,23 @@ class NamespaceController:
         namespace = self._namespaces.get(key)
         if namespace is None or not namespace.metadata.HasField("deletionTimestamp"):
             return None
-        refused = [error for resource in CONTENTS for error in await self._empty(resource, key)]
+        pods_go, refused = await self._empty(PODS, key)
+        for resource in () if pods_go else OTHERS:
+            refused += (await self._empty(resource, key))[1]
         if refused:
             raise refused[0]
-        return None if await self._end(namespace) else LOOK_AGAIN
+        return LOOK_AGAIN if pods_go or not await self._end(namespace) else None
 
-    async def _empty(self, resource: Resource[Any], namespace: str) -> Sequence[ApiError]:
-        """What of this kind may not be deleted. Raises ApiError when it is no matter of the kind."""
+    async def _empty(self, resource: Resource[Any], namespace: str) -> tuple[bool, list[ApiError]]:
+        """Were there any of this kind that go? And what of it may not. Raises ApiError when it is no matter of the kind."""
         try:
             items = await self._client.of(resource).delete_collection(namespace)
         except (Unavailable, Fenced):
             raise
         except ApiError as error:
-            return [error]
-        errors = (_refusal(resource, each) for each in items if each.HasField("error"))
-        return [each for each in errors if not isinstance(each, NotFound)]
+            return False, [error]
+        errors = [_refusal(resource, each) for each in items if each.HasField("error")]
+        return len(errors) < len(items), [each for each in errors if not isinstance(each, NotFound)]
 
     async def _end(self, namespace: Namespace) -> bool:
         """The API server looks whether it is empty, and knows better than any cache. Is it gone?"""

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from controllers.namespaces import CONTENTS, NamespaceController
+from controllers.namespaces import OTHERS, NamespaceController
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import Resource
@@ -41,9 +41,16 @@ async def emptied(**outcomes: ApiError | list[BatchItem]) -> tuple[list[str], Ap
 
 async def test_where_a_delete_is_refused_the_other_kinds_are_emptied_all_the_same() -> None:
     expired = Expired(Refusal(Code.OUT_OF_RANGE, "Expired", "begin anew"))
-    asked, error = await emptied(pods=[BatchItem(name="a"), denied("p")], services=expired)
-    assert asked == [resource.plural for resource in CONTENTS]
+    asked, error = await emptied(pods=[denied("p")], services=expired)
+    assert asked == ["pods", *(resource.plural for resource in OTHERS)]
     assert isinstance(error, Forbidden) and error.message == 'pods "p": denied by a webhook', "the first, and of what"
+
+
+async def test_pods_go_first() -> None:
+    """They may still need the rest: the service that they are reached by, the role that lets them do their last things."""
+    assert await emptied(pods=[BatchItem(name="a")]) == (["pods"], None)
+    asked, error = await emptied(pods=[BatchItem(name="a"), denied("p")])
+    assert asked == ["pods"] and isinstance(error, Forbidden)
 
 
 async def test_a_server_that_is_not_there_is_asked_once() -> None:

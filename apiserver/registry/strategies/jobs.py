@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
 from apiserver.registry.strategy import StatusStrategy
+from apiserver.registry.validation.job_status import INDEXED, validate_job_status, validate_job_status_update
 from apiserver.registry.validation.numbers import not_negative
 from apiserver.registry.validation.pod_templates import (
     template_warnings,
@@ -20,7 +21,6 @@ from apiserver.registry.validation.violations import IMMUTABLE, MAX_SHOWN, forbi
 from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job, JobSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.naturals import natural
 from pinnace.api.status import Violation
 
 CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -28,13 +28,10 @@ JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 OLD_CONTROLLER_UID_LABEL = "controller-uid"
 OLD_JOB_NAME_LABEL = "job-name"
 BACKOFF_LIMIT = 6
-INDEXED = "Indexed"
 _MODES = ("NonIndexed", INDEXED)
 _REPLACEMENTS = ("Failed", "TerminatingOrFailed")
 _COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-_PODS = ("active", "succeeded", "failed", "ready", "terminating")
 _MAX_INDEXED = 100_000
-_INDEXES = "status.completedIndexes"
 _RESTART = "spec.template.spec.restartPolicy"
 
 
@@ -96,23 +93,10 @@ class JobStrategy(StatusStrategy[Job]):
             out.append(invalid("spec.completionMode", new.spec.completionMode, IMMUTABLE))
 
     def check_status(self, obj: Job, out: list[Violation]) -> None:
-        status = obj.status
-        not_negative(status, "status", _PODS, out)
-        said = {condition.type for condition in status.conditions if condition.status == "True"}
-        if said >= {"Complete", "Failed"}:
-            out.append(forbidden("status.conditions", "cannot set Complete=True and Failed=true conditions"))
-        if status.HasField("completionTime") and "Complete" not in said:
-            out.append(forbidden("status.completionTime", "cannot set completionTime when there is no Complete=True condition"))
+        validate_job_status(obj, out)
 
     def check_status_change(self, new: Job, old: Job, out: list[Violation]) -> None:
-        """Indexes that stay need not be right: a job that shrinks keeps what it had."""
-        indexes = new.status.completedIndexes
-        if indexes and indexes != old.status.completedIndexes:
-            if new.spec.completionMode != INDEXED:
-                detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
-                out.append(invalid(_INDEXES, indexes, detail))
-            elif problem := _indexes_problem(indexes, new.spec.completions):
-                out.append(invalid(_INDEXES, indexes, f"error parsing completedIndexes: {problem}"))
+        validate_job_status_update(new, old, out)
 
 
 def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
@@ -133,28 +117,6 @@ def _generate_selector(job: Job) -> None:
             labels[label] = value
     if CONTROLLER_UID_LABEL not in job.spec.selector.matchLabels:
         job.spec.selector.matchLabels[CONTROLLER_UID_LABEL] = job.metadata.uid
-
-
-def _indexes_problem(text: str, completions: int) -> str:
-    """What is wrong with intervals such as "1,3-5,7"; empty: they increase, and stay below the completions."""
-    before = -1
-    for interval in text.split(","):
-        ends = interval.split("-")
-        if len(ends) > 2:
-            return (
-                f"the fragment {interval[:MAX_SHOWN]!r} violates the requirement that an index interval can have at most two "
-                "parts separated by '-'"
-            )
-        for end in ends:
-            index = natural(end)
-            if index is None:
-                return f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
-            if index >= completions:
-                return f'too large index: "{end}"'
-            if index <= before:
-                return f"non-increasing order, previous: {before}, current: {index}"
-            before = index
-    return ""
 
 
 def _validate_hostnames(job: Job, out: list[Violation]) -> None:

@@ -144,7 +144,7 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status, "readyReplicas", -1),
         lambda obj: setattr(obj.status, "observedGeneration", 5),
     ),
-    "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "ready", 2)),
+    "jobs": (lambda obj: setattr(obj.status, "active", -1), lambda obj: setattr(obj.status, "terminating", 2)),
 }
 """The same of the status."""
 

@@ -286,58 +286,6 @@ class TestJobs:
     def test_what_has_begun_stays(self, before: Data, after: Data, expected: list[str]) -> None:
         assert changed(JOBS, job(**after), stored(JOBS, job(**before))) == expected
 
-    @pytest.mark.parametrize(
-        ("status", "expected"),
-        [
-            ({"conditions": [{"type": "Complete", "status": "True"}], "completionTime": "2026-01-31T12:00:00Z"}, []),
-            ({"active": -1}, ["status.active: Invalid value: -1: must be greater than or equal to 0"]),
-            (
-                {"conditions": [{"type": "Complete", "status": "True"}, {"type": "Failed", "status": "True"}]},
-                ["status.conditions: Forbidden: cannot set Complete=True and Failed=true conditions"],
-            ),
-            (
-                {"completionTime": "2026-01-31T12:00:00Z"},
-                ["status.completionTime: Forbidden: cannot set completionTime when there is no Complete=True condition"],
-            ),
-        ],
-    )
-    def test_status(self, status: Data, expected: list[str]) -> None:
-        old = stored(JOBS, job())
-        assert status_changed(JOBS, from_dict(JOBS, {"metadata": META, "status": status}), old) == expected
-
-    @pytest.mark.parametrize(
-        ("indexes", "problem"),
-        [
-            ("0,2-4,9", ""),
-            ("x", 'cannot convert string to integer for index: "x"'),
-            ("-1", 'cannot convert string to integer for index: ""'),
-            ("9" * 5000, f'cannot convert string to integer for index: "{"9" * 128}"'),
-            ("0-2147483647", 'too large index: "2147483647"'),
-            ("3,10", 'too large index: "10"'),
-            ("3,3", "non-increasing order, previous: 3, current: 3"),
-            ("5-5", "non-increasing order, previous: 5, current: 5"),
-            ("2-4,3", "non-increasing order, previous: 4, current: 3"),
-            ("1-2-3", "the fragment '1-2-3' violates the requirement that an index interval can have at most two parts"),
-        ],
-    )
-    def test_indexes_of_a_status_are_some_of_the_job(self, indexes: str, problem: str) -> None:
-        old = stored(JOBS, job(completionMode="Indexed", completions=10))
-        found = status_changed(JOBS, self.with_indexes(indexes), old)
-        assert len(found) == bool(problem)
-        assert all(f": error parsing completedIndexes: {problem}" in each for each in found)
-
-    def test_indexes_that_stay_are_not_looked_at_as_the_job_may_have_shrunk(self) -> None:
-        old = stored(JOBS, job(completionMode="Indexed", completions=2))
-        old.status.completedIndexes = "0,7"
-        assert status_changed(JOBS, self.with_indexes("0,7"), old) == []
-
-    def test_a_job_without_indexes_has_none_in_its_status(self) -> None:
-        (found,) = status_changed(JOBS, self.with_indexes("0"), stored(JOBS, job()))
-        assert found.endswith("cannot set non-empty completedIndexes when non-indexed completion mode")
-
-    def with_indexes(self, indexes: str) -> Any:
-        return from_dict(JOBS, {"metadata": META, "status": {"completedIndexes": indexes}})
-
 
 class TestEndpointSlices:
     def slice(self, **fields: Any) -> Any:

@@ -21,6 +21,7 @@ from apiserver.registry.validation.violations import IMMUTABLE, MAX_SHOWN, forbi
 from pinnace.api import names
 from pinnace.api.batch_v1_pb2 import Job, JobSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.selectors import from_message
 from pinnace.api.status import Violation
 
 CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -129,11 +130,14 @@ def _validate_hostnames(job: Job, out: list[Violation]) -> None:
 
 
 def _validate_generated(job: Job, out: list[Violation]) -> None:
-    """Labels that are the server's to set say what they would have said."""
-    labels = job.spec.template.metadata.labels
-    for label, expected in _generated(job.metadata):
+    """Labels that are the server's to set say what they would have said, and the selector asks for no others."""
+    labels, generated = job.spec.template.metadata.labels, dict(_generated(job.metadata))
+    for label, expected in generated.items():
         if (found := labels.get(label, "")) != expected:
             out.append(invalid(f"spec.template.metadata.labels[{label}]", found, f"must be '{expected}'"))
+    selector = from_message(job.spec.selector)
+    if not selector.matches(generated):
+        out.append(invalid("spec.selector", str(selector), "`selector` not auto-generated"))
 
 
 def _validate_completions(new: JobSpec, old: JobSpec, out: list[Violation]) -> None:

@@ -216,6 +216,16 @@ class TestJobs:
         path = "spec.template.metadata.labels[job-name]"
         assert created(JOBS, job(template=run)) == [f"{path}: Invalid value: \"other\": must be 'web'"]
 
+    @pytest.mark.parametrize(
+        "selector",
+        [SELECTOR, {"matchExpressions": [{"key": "app", "operator": "Exists"}]}, {"matchLabels": {"controller-uid": "other"}}],
+    )
+    def test_a_selector_that_is_not_the_servers_must_be_said_to_be_by_hand(self, selector: Data) -> None:
+        """Else it would seem to decide which pods are the job's."""
+        found = created(JOBS, job(selector=selector, template=template(restartPolicy="Never")))
+        assert [each for each in found if each.startswith("spec.selector: ") and each.endswith("`selector` not auto-generated")]
+        assert stored(JOBS, job(selector={"matchLabels": {"controller-uid": "uid-web"}}))
+
     def test_a_selector_by_hand(self) -> None:
         by_hand = {"manualSelector": True, "selector": SELECTOR}
         found = template(restartPolicy="OnFailure")

@@ -34,6 +34,9 @@ from pinnace.api.wellknown import DISRUPTION_TARGET, FOREGROUND_FINALIZER, ORPHA
 T = TypeVar("T", bound=Object)
 NEGATIVE_GRACE = 1
 """What Kubernetes makes of a grace period below 0."""
+LEAST_GRACE = 1
+"""Seconds that are left of a grace that has been made so short that it is over: whoever runs the pod counts them from when he
+hears of it."""
 MAX_GRACE = 2**31 - 1
 """Seconds, 68 years; longer is not given: its end must be an instant that can be written."""
 
@@ -69,7 +72,10 @@ def delete_step(
     new = copy(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
-        new.metadata.deletionTimestamp.CopyFrom(to_time(_deleted_at(old, now) + grace))
+        ends = _deleted_at(old, now) + grace
+        if ends < now:
+            ends, grace = now, min(grace, LEAST_GRACE)
+        new.metadata.deletionTimestamp.CopyFrom(to_time(ends))
         new.metadata.deletionGracePeriodSeconds = grace
         if not metadata.HasField("deletionTimestamp"):
             new.metadata.generation += 1

@@ -68,15 +68,32 @@ def test_who_does_not_say_a_grace_leaves_the_one_that_was_given() -> None:
         assert isinstance(again, Put) and again.obj.metadata.deletionGracePeriodSeconds == given
 
 
-@pytest.mark.parametrize("grace", [29, 5, 1])
+@pytest.mark.parametrize("grace", [29, 25, 21])
 def test_a_shorter_grace_counts_from_the_first_delete(grace: int) -> None:
-    """It ends earlier, not later; what is to be over already is in the past, as in Kubernetes."""
+    """It ends earlier, not later."""
     first = step(make_pod("a").node("n"))
     assert isinstance(first, Put)
     again = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=grace), Version(first.obj, 8, b""), NOW + 20)
     assert isinstance(again, Put)
     assert to_seconds(again.obj.metadata.deletionTimestamp) == NOW + grace
     assert again.obj.metadata.deletionGracePeriodSeconds == grace
+
+
+@pytest.mark.parametrize("grace", [19, 1])
+def test_of_a_grace_that_is_over_already_one_second_is_left(grace: int) -> None:
+    """Whoever runs the pod counts what he is told from when he hears of it, and still sees to its end."""
+    first = step(make_pod("a").node("n"))
+    assert isinstance(first, Put)
+    again = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=grace), Version(first.obj, 8, b""), NOW + 20)
+    assert isinstance(again, Put)
+    assert to_seconds(again.obj.metadata.deletionTimestamp) == NOW + 20
+    assert again.obj.metadata.deletionGracePeriodSeconds == 1
+    held = first.obj
+    held.metadata.finalizers.append("example.com/mine")
+    at_once = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=0), Version(held, 8, b""), NOW + 20)
+    assert isinstance(at_once, Put)
+    assert to_seconds(at_once.obj.metadata.deletionTimestamp) == NOW + 20
+    assert at_once.obj.metadata.deletionGracePeriodSeconds == 0
 
 
 def test_why_others_end_a_pod_is_in_the_write_that_ends_it() -> None:

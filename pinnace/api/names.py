@@ -58,6 +58,17 @@ def dns_subdomain(text: str) -> tuple[str, ...]:
     return OK if _match_subdomain(text) else _NO_SUBDOMAIN
 
 
+def domain(text: str) -> tuple[str, ...]:
+    """A domain of the DNS, which may end with the root's dot: "example.com", "example.com."."""
+    name = text.removesuffix(".")
+    if problems := dns_subdomain(name):
+        return problems
+    segments = name.split(".")
+    if len(segments) < 2:
+        return ("should be a domain with at least two segments separated by dots",)
+    return next(filter(None, map(dns_label, segments)), OK)
+
+
 def dns_label(text: str) -> tuple[str, ...]:
     """Names of namespaces, services, containers and volumes: a subdomain without dots, of at most 63 characters."""
     return _dns_label(text) if len(text) <= MAX_LABEL else (f"must be no more than {MAX_LABEL} characters",)

@@ -60,7 +60,7 @@ def _validate_endpoint(endpoint: Endpoint, kind: str, path: str, out: list[Viola
 
 def _validate_address(address: str, kind: str, path: str, out: list[Violation]) -> None:
     if kind == "FQDN":
-        out.extend(invalid(path, address, problem) for problem in names.dns_subdomain(address))
+        out.extend(invalid(path, address, problem) for problem in names.domain(address))
         return
     found: list[Violation] = []
     validate_ip(address, path, found)

@@ -312,7 +312,14 @@ class TestEndpointSlices:
             ({"endpoints": []}, []),
             ({"addressType": ""}, ["addressType: Required value"]),
             ({"addressType": "x"}, ['addressType: Unsupported value: "x": supported values: "FQDN", "IPv4", "IPv6"']),
-            ({"addressType": "FQDN", "endpoints": [{"addresses": ["a.example.com"]}]}, []),
+            ({"addressType": "FQDN", "endpoints": [{"addresses": ["a.example.com", "a.example.com."]}]}, []),
+            (
+                {"addressType": "FQDN", "endpoints": [{"addresses": ["localhost"]}]},
+                [
+                    'endpoints[0].addresses[0]: Invalid value: "localhost": '
+                    "should be a domain with at least two segments separated by dots"
+                ],
+            ),
             (
                 {"addressType": "IPv6"},
                 ['endpoints[0].addresses[0]: Invalid value: "10.0.0.1": must be an IPv6 address'],

@@ -157,12 +157,16 @@ def _file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
 
 def _rule(raw: Any, path: str) -> Sequence[Concern]:
     given = fields(raw, path, _RULE_FIELDS)
-    operations = _names(given.get("operations"), f"{path}.operations", (*(name for name, _ in _WHOLE), "*"))
-    groups = _names(given.get("apiGroups"), f"{path}.apiGroups")
-    versions = _names(given.get("apiVersions"), f"{path}.apiVersions")
+    operations = _all_or_some(given.get("operations"), f"{path}.operations", (*(name for name, _ in _WHOLE), "*"))
+    groups = _all_or_some(given.get("apiGroups"), f"{path}.apiGroups")
+    versions = _all_or_some(given.get("apiVersions"), f"{path}.apiVersions")
+    if "" in versions:
+        raise ConfigurationError(f"{path}.apiVersions[{versions.index('')}]: must not be empty")
     scope = _choice(given.get("scope", "*"), f"{path}.scope", ("Cluster", "Namespaced", "*"))
     found: list[Concern] = []
-    for at, each in enumerate(_names(given.get("resources"), f"{path}.resources")):
+    resources = _names(given.get("resources"), f"{path}.resources")
+    _distinct(resources, f"{path}.resources")
+    for at, each in enumerate(resources):
         plural, _, subresource = each.partition("/")
         if (plural != "*" and plural not in (known.plural for known in ALL)) or subresource not in ("", "*", STATUS):
             where = f"{path}.resources[{at}]"
@@ -202,6 +206,26 @@ def _names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
     if not found:
         raise ConfigurationError(f"{path}: expected at least one")
     return found
+
+
+def _all_or_some(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
+    found = _names(raw, path, allowed)
+    if "*" in found and len(found) > 1:
+        raise ConfigurationError(f"{path}: if '*' is present, must not specify others")
+    return found
+
+
+def _distinct(resources: Sequence[str], path: str) -> None:
+    """No name has what another has already: who writes both takes one for something else. As in Kubernetes, a subresource may
+    be named before a name that has it, too. Raises ConfigurationError."""
+    if "*/*" in resources and len(resources) > 1:
+        raise ConfigurationError(f"{path}: if '*/*' is present, must not specify other resources")
+    for at, each in enumerate(resources):
+        plural, slash, subresource = each.partition("/")
+        wider, among = ((f"{plural}/*", f"*/{subresource}"), resources[:at]) if slash else (("*",), resources)
+        for wild in wider:
+            if wild != each and wild in among:
+                raise ConfigurationError(f"{path}[{at}]: if '{wild}' is present, must not specify {each}")
 
 
 def _choice(raw: Any, path: str, allowed: Sequence[str]) -> str:

@@ -63,7 +63,8 @@ def test_rules() -> None:
     assert concerned(operations=["UPDATE", "DELETE"]) == {("UPDATE", "pods"), ("DELETE", "pods")}
     assert concerned(operations=["*"], resources=["pods/status"]) == {("UPDATE_STATUS", "pods")}
     assert concerned(operations=["*"], resources=["pods/*"]) == {(each.name, "pods") for each in Operation}, "the pods, too"
-    assert concerned(resources=["pods/*"]) == concerned(resources=["pods"])
+    assert concerned(resources=["pods/*"]) == concerned(resources=["pods/*", "pods"]) == concerned(resources=["pods"])
+    assert concerned(operations=["*"], resources=["*", "pods/status", "pods/*", "*/status"]) > {("UPDATE_STATUS", "pods")}
     assert concerned(operations=["*"], resources=["*/status"], scope="Cluster") >= {("UPDATE_STATUS", NODES.plural)}
     assert ("CREATE", LEASES.plural) not in concerned(resources=["*"])
     assert ("CREATE", LEASES.plural) in concerned(resources=["*"], apiGroups=["*"])
@@ -88,6 +89,24 @@ def test_rules() -> None:
         ({"rules": [RULE | {"resources": ["pod"]}]}, "webhooks[0].rules[0].resources[0]: there is no pod; expected pods"),
         ({"rules": [RULE | {"resources": ["pods/binding"]}]}, "webhooks[0].rules[0].resources[0]: there is no pods/binding"),
         ({"rules": [RULE | {"resources": []}]}, "webhooks[0].rules[0].resources: expected at least one"),
+        *(
+            ({"rules": [RULE | {field: values}]}, f"webhooks[0].rules[0].{field}: if '*' is present, must not specify others")
+            for field, values in (
+                ("operations", ["CREATE", "*"]),
+                ("apiGroups", ["*", ""]),
+                ("apiVersions", ["v1", "*"]),
+            )
+        ),
+        ({"rules": [RULE | {"apiVersions": [""]}]}, "webhooks[0].rules[0].apiVersions[0]: must not be empty"),
+        *(
+            ({"rules": [RULE | {"resources": values}]}, f"webhooks[0].rules[0].resources{at}: if '{wild}' is present, must not")
+            for values, at, wild in (
+                (["*/*", "pods"], "", "*/*"),
+                (["pods", "*"], "[0]", "*"),
+                (["pods/*", "pods/status"], "[1]", "pods/*"),
+                (["*/status", "pods/status"], "[1]", "*/status"),
+            )
+        ),
         ({"rules": [RULE | {"scope": "Node"}]}, "webhooks[0].rules[0].scope: expected Cluster, Namespaced or *"),
         ({"failurePolicy": "Never"}, "webhooks[0].failurePolicy: expected Fail or Ignore"),
         ({"timeoutSeconds": 0}, "webhooks[0].timeoutSeconds: the timeout value must be between 1 and 30 seconds"),

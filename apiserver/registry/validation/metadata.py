@@ -70,6 +70,8 @@ def _validate_owners(owners: Iterable[OwnerReference], out: list[Violation]) -> 
         path = f"metadata.ownerReferences[{index}]"
         empty = [field for field in ("apiVersion", "kind", "name", "uid") if not getattr(owner, field)]
         out.extend(required(f"{path}.{field}", "must not be empty") for field in empty)
+        if owner.apiVersion.count("/") > 1 or owner.apiVersion.endswith("/"):
+            out.append(invalid(f"{path}.apiVersion", owner.apiVersion, "must be <group>/<version> or <version>"))
         if (owner.apiVersion, owner.kind) == ("v1", "Event"):
             out.append(invalid(path, owner.name, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.controller:

@@ -55,6 +55,16 @@ NAMES = "metadata.name: Required value: name or generateName is required"
             {"ownerReferences": [{}]},
             [f"metadata.ownerReferences[0].{field}: Required value: must not be empty" for field in OWNER],
         ),
+        *(
+            (
+                {"ownerReferences": [OWNER | {"apiVersion": version}]},
+                [
+                    f'metadata.ownerReferences[0].apiVersion: Invalid value: "{version}": '
+                    "must be <group>/<version> or <version>"
+                ],
+            )
+            for version in ("apps/v1/ReplicaSet", "apps/")
+        ),
         (
             {"ownerReferences": [OWNER | {"controller": True}, OWNER | {"name": "s", "controller": True}]},
             [

@@ -9,9 +9,11 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.elections_pb2 import Election
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, NotFound
+from pinnace.cluster import etcd
+from pinnace.cluster.certificates import etcd_client
 from pinnace.cluster.processes import running
 from pinnace.cluster.ready import problem
-from pinnace.cluster.spec import ELECTION, ELECTIONS
+from pinnace.cluster.spec import ELECTION, ELECTIONS, ETCD, pki_folder
 from pinnace.cluster.state import ClusterState, ProcessRecord
 
 CALL_TIMEOUT = 2.0
@@ -36,9 +38,22 @@ class ProcessStatus:
 
 async def status(state: ClusterState, client: Client) -> list[ProcessStatus]:
     """Every process of the cluster, in the order in which they start."""
-    problems, elections = await asyncio.gather(asyncio.gather(*map(unready, state.processes)), _elections(client))
+    reasons, elections = await asyncio.gather(problems(state), _elections(client))
     holders = {each.name: each.holder for each in elections}
-    return [_status(record, why, holders) for record, why in zip(state.processes, problems, strict=True)]
+    return [_status(record, why, holders) for record, why in zip(state.processes, reasons, strict=True)]
+
+
+async def problems(state: ClusterState) -> Sequence[str]:
+    """Why each of its processes is not ready; "" when it is. Of members of etcd that run also which alarms there are: they do
+    not all say so themselves."""
+    reasons = await asyncio.gather(*map(unready, state.processes))
+    unwell = [at for at, why in enumerate(reasons) if why and why != DEAD and state.processes[at].component == ETCD]
+    if unwell:
+        tls = etcd_client(pki_folder(state.spec.data_dir))
+        alarms = await asyncio.to_thread(etcd.alarms, state.processes[unwell[0]].plan.address, tls)
+        for at in unwell if alarms else ():
+            reasons[at] = f"alarm {', '.join(alarms)}"
+    return reasons
 
 
 def _status(record: ProcessRecord, why: str, holders: Mapping[str, str]) -> ProcessStatus:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cli.doctor import processes
-from pinnace.cluster import etcd
+from pinnace.cluster import etcd, view
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import ClusterSpec, Plan
 from pinnace.cluster.state import ClusterState, planned
@@ -45,6 +45,12 @@ async def test_the_alarms_of_etcd(
     monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: alarms)
     (found,) = await processes.processes(member("", runs=True))
     assert found.message == f"etcd-0 is not ready: {message}" and hint in found.hint
+
+
+async def test_status_tells_alarms_too(member: Callable[..., ClusterState], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member of etcd 3.4 that is full says no more than that it is not healthy."""
+    monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: ["NOSPACE"])
+    assert await view.problems(member("", runs=True)) == ["alarm NOSPACE"]
 
 
 async def test_a_member_that_has_ended(member: Callable[..., ClusterState]) -> None:

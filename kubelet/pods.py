@@ -209,13 +209,15 @@ class Pods:
 
     def relist(self, nodes: Collection[str], pods: Collection[Pod]) -> None:
         """These are all the pods of these nodes, and no others are played. The rest are gone, and forgotten first: new ones may
-        have been bound into their room."""
+        have been bound into their room. Where there is no room for all the oldest come first, as in Kubernetes: a list goes by
+        name."""
         uids = {pod.metadata.uid for pod in pods}
         for uid, pod in self._all():
             if uid not in uids and not self._nodes.silences(pod):
                 self._forget(uid)
         self._runtime.retain(set(nodes) - self._nodes.frozen, uids)
-        self.handle([Delta(ADDED, pod, None) for pod in pods])
+        by_age = sorted(pods, key=lambda pod: pod.metadata.creationTimestamp.seconds)
+        self.handle([Delta(ADDED, pod, None) for pod in by_age])
         self._nodes.settle(nodes)
 
     def _all(self) -> list[tuple[str, Pod]]:

@@ -303,6 +303,16 @@ async def test_a_restarted_process_admits_what_was_accepted_before_what_is_new(a
     assert api.phases("z-accepted") == ["Running"]
 
 
+async def test_of_pods_that_came_while_nobody_looked_the_oldest_has_the_room(api: FakeApi) -> None:
+    api.deaf = True
+    api.create(make_pod("a-younger").created(200).req(cpu="3"))  # listed first
+    api.create(make_pod("b-older").created(100).req(cpu="3"))
+    api.relist()
+    await api.clock.advance(1.0)
+    assert api.phases("b-older") == ["Running"]
+    assert api.pod("a-younger").status.reason == "OutOfcpu"
+
+
 async def test_a_restarted_process_finishes_what_was_being_deleted(api: FakeApi) -> None:
     api.create(small("a").declare(stop_seconds="60"))
     await api.clock.advance(0.0)

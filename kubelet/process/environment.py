@@ -6,8 +6,9 @@
     POD_IP, PINNACE_VOLUME_<NAME>
                         the pod's address, and where each volume is: nothing is mounted (see volumes)
 
-Variables of the spec come after these, and win. Values may refer to what was defined before them (see expansion); fields of the
-pod and resources of its containers are Kubernetes' downward API.
+Variables of the spec come after these, and win. Values may refer to what was defined before them (see expansion), but not to
+HOSTNAME and what is in the first two lines: in Kubernetes the image and the runtime bring these, and the kubelet does not know
+them. Fields of the pod and resources of its containers are Kubernetes' downward API.
 Source: https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
 """
 
@@ -28,19 +29,23 @@ _SHOWN = 100
 """Characters of a variable's name that a message shows: it may have any number."""
 
 
-def environment(
-    pod: Pod, container: Container, addresses: Addresses, home: str, volumes: Mapping[str, str], expansion: Expansion
-) -> dict[str, str]:
-    """`volumes`: where each one is, by name. Raises Unsupported."""
-    variables = {
+def surroundings(pod: Pod, home: str) -> dict[str, str]:
+    """What every process finds, and nothing refers to."""
+    return {
         "PATH": os.environ.get("PATH", _DEFAULT_PATH),
         "LANG": os.environ.get("LANG", "C.UTF-8"),
         "HOME": home,
         "TMPDIR": home,
         "PWD": home,
         "HOSTNAME": pod.spec.hostname or pod.metadata.name,
-        "POD_IP": addresses.pod,
     }
+
+
+def environment(
+    pod: Pod, container: Container, addresses: Addresses, volumes: Mapping[str, str], expansion: Expansion
+) -> dict[str, str]:
+    """What commands and arguments may refer to. `volumes`: where each one is, by name. Raises Unsupported."""
+    variables = {"POD_IP": addresses.pod}
     for name, path in volumes.items():
         variables[f"PINNACE_VOLUME_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = path
     if container.envFrom:

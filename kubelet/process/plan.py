@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kubelet.addresses import Addresses
 from kubelet.process import volumes
-from kubelet.process.environment import environment
+from kubelet.process.environment import environment, surroundings
 from kubelet.process.expansion import Expansion
 from kubelet.process.files import Plan
 from kubelet.runtime import Unsupported
@@ -25,7 +25,7 @@ def plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where
             "not pulled, so nothing is known of what they would run"
         )
     expansion = Expansion(container.name)
-    variables = environment(pod, container, addresses, str(root), where, expansion)
+    variables = environment(pod, container, addresses, where, expansion)
     words = {"command": container.command, "args": container.args}
     memory = container.resources.limits.get("memory")
     return Plan(
@@ -34,7 +34,7 @@ def plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where
             for field, each in words.items()
             for index, word in enumerate(each)
         ],
-        env=variables,
+        env=surroundings(pod, str(root)) | variables,
         cwd=volumes.working_directory(container, root),
         memory=amount("memory", memory.string) if memory is not None else None,
         log_bytes=LOG_BYTES,

@@ -52,7 +52,7 @@ def pod_and_container() -> tuple[Pod, Container]:
 def test_a_variable_may_be_a_field_of_the_pod(path: str, value: str) -> None:
     pod, container = pod_and_container()
     container.env.add(name="V").valueFrom.fieldRef.fieldPath = path
-    assert environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))["V"] == value
+    assert environment(pod, container, ADDRESSES, {}, Expansion("c0"))["V"] == value
 
 
 def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
@@ -62,7 +62,7 @@ def test_a_variable_may_be_a_resource_in_units_of_its_divisor() -> None:
     for name, resource, divisor in (("M", "limits.memory", "1Mi"), ("C", "requests.cpu", ""), ("N", "limits.cpu", "1")):
         selector = container.env.add(name=name).valueFrom.resourceFieldRef
         selector.resource, selector.divisor.string = resource, divisor
-    variables = environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))
+    variables = environment(pod, container, ADDRESSES, {}, Expansion("c0"))
     assert [variables[name] for name in "MCN"] == ["100", "2", "0"]
 
 
@@ -72,7 +72,7 @@ def test_a_variable_may_be_a_resource_of_an_init_container() -> None:
     for name, owner in (("OWN", ""), ("NAMED", "i0")):
         selector = container.env.add(name=name).valueFrom.resourceFieldRef
         selector.resource, selector.containerName = "requests.memory", owner
-    variables = environment(pod, container, ADDRESSES, "/home", {}, Expansion("i0"))
+    variables = environment(pod, container, ADDRESSES, {}, Expansion("i0"))
     assert (variables["OWN"], variables["NAMED"]) == ("1048576", "1048576")
 
 
@@ -81,17 +81,26 @@ def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional
     wanted = container.env.add(name="V").valueFrom.secretKeyRef
     wanted.key = "password"
     with pytest.raises(Unsupported, match='container "c0": env "V": the process runtime has no secrets'):
-        environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))
+        environment(pod, container, ADDRESSES, {}, Expansion("c0"))
     wanted.optional = True
-    assert "V" not in environment(pod, container, ADDRESSES, "/home", {}, Expansion("c0"))
+    assert "V" not in environment(pod, container, ADDRESSES, {}, Expansion("c0"))
 
 
 def test_what_the_kubelet_knows_of_its_user_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "secret")
     pod, container = pod_and_container()
-    variables = environment(pod, container, ADDRESSES, "/home", {"web-pages": "/volumes/web-pages"}, Expansion("c0"))
+    variables = plan(pod, container, ADDRESSES, ROOT, {"web-pages": "/volumes/web-pages"})["env"]
     assert "PASSWORD" not in variables
-    assert (variables["HOME"], variables["PINNACE_VOLUME_WEB_PAGES"]) == ("/home", "/volumes/web-pages")
+    assert (variables["HOME"], variables["PINNACE_VOLUME_WEB_PAGES"]) == (str(ROOT), "/volumes/web-pages")
+
+
+def test_what_an_image_or_a_runtime_would_bring_cannot_be_referred_to() -> None:
+    pod, container = pod_and_container()
+    container.env.add(name="PATH", value="/opt/bin:$(PATH)")
+    container.command[:] = ["echo", "$(HOSTNAME) $(HOME) $(PATH)"]
+    made = plan(pod, container, ADDRESSES, ROOT, {})
+    assert made["env"]["PATH"] == "/opt/bin:$(PATH)"
+    assert made["argv"] == ["echo", "$(HOSTNAME) $(HOME) /opt/bin:$(PATH)"]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: P
     running = view is not None and view.state is ContainerState.RUNNING
     if init and not plan.sidecar:  # it is ready when it is done
         done = view is not None and view.exit is not None and view.exit.code == 0
-        return Shown(plan, init, view, care, running, False, done)
+        return Shown(plan, init, view, care, running, running, done)
     if not plan.attended:
         return Shown(plan, init, view, care, running, running, running)
     if not running or view is None or care is None or care.attempt != view.attempt:

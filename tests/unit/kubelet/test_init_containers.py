@@ -72,6 +72,13 @@ def test_who_comes_after_a_sidecar_waits_until_it_has_started_and_not_until_it_e
     assert machine.container("i0").started
 
 
+def test_an_init_container_has_started_when_it_runs_and_is_ready_when_it_is_done() -> None:
+    machine = Machine(make_pod("a").init().req().declare(run_seconds__i0=5))
+    assert (machine.container("i0").started, machine.container("i0").ready) == (True, False)
+    machine.wait(5)
+    assert (machine.container("i0").started, machine.container("i0").ready) == (False, True)
+
+
 @pytest.mark.parametrize(("sidecar", "seconds"), [(False, 15), (True, 1_000)])
 def test_a_sidecar_that_crashes_holds_nobody_up_once_those_after_it_have_come_to_run(sidecar: bool, seconds: int) -> None:
     pod = make_pod("a").init(sidecar=True).init(sidecar=sidecar).init().req()

@@ -87,8 +87,8 @@ def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodStat
         name=name, image=image, ready=shown.ready, started=shown.started
     )
     if view is None:
-        lost = state.phase.final and state.initialized.holds
-        target.state.CopyFrom(_LOST if lost else _waiting(plan))
+        due = state.initialized.holds or shown.plan in plan.init[:1]
+        target.state.CopyFrom(_LOST if state.phase.final and due else _waiting(plan))
     else:
         _set_state(target, view, shown, metadata, plan, over=state.phase.final or state.ending is not None)
     return status.SerializeToString()

@@ -79,6 +79,14 @@ def test_an_init_container_has_started_when_it_runs_and_is_ready_when_it_is_done
     assert (machine.container("i0").started, machine.container("i0").ready) == (False, True)
 
 
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_of_a_pod_that_ends_before_it_begins_the_first_init_container_says_so(sidecar: bool) -> None:
+    machine = Machine(make_pod("a").init(sidecar=sidecar).init().req(), volumes=60).delete()
+    assert machine.phase is Phase.FAILED
+    assert machine.container("i0").state.terminated.reason == "ContainerStatusUnknown"
+    assert {machine.container(name).state.waiting.reason for name in ("i1", "c0")} == {"PodInitializing"}
+
+
 @pytest.mark.parametrize(("sidecar", "seconds"), [(False, 15), (True, 1_000)])
 def test_a_sidecar_that_crashes_holds_nobody_up_once_those_after_it_have_come_to_run(sidecar: bool, seconds: int) -> None:
     pod = make_pod("a").init(sidecar=True).init(sidecar=sidecar).init().req()

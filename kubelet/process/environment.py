@@ -2,7 +2,7 @@
 
     PATH, LANG          the kubelet's: there is no image that could say
     HOME, TMPDIR, PWD   in the pod's folder, so that nothing of the user who runs the kubelet is found by accident
-    HOSTNAME            the pod's name
+    HOSTNAME            the pod's name, or as much of it as a host's may have
     POD_IP, PINNACE_VOLUME_<NAME>
                         the pod's address, and where each volume is: nothing is mounted (see volumes)
 
@@ -25,6 +25,8 @@ from pinnace.api.quantity import QuantityError, parse
 
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HOSTNAME = 63
+"""Characters that a host name may have, as Kubernetes cuts it."""
 _SHOWN = 100
 """Characters of a variable's name that a message shows: it may have any number."""
 
@@ -37,7 +39,7 @@ def surroundings(pod: Pod, home: str) -> dict[str, str]:
         "HOME": home,
         "TMPDIR": home,
         "PWD": home,
-        "HOSTNAME": pod.spec.hostname or pod.metadata.name,
+        "HOSTNAME": (pod.spec.hostname or pod.metadata.name)[:_HOSTNAME].rstrip("-."),
     }
 
 

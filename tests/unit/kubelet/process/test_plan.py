@@ -94,6 +94,21 @@ def test_what_the_kubelet_knows_of_its_user_is_not_told(monkeypatch: pytest.Monk
     assert (variables["HOME"], variables["PINNACE_VOLUME_WEB_PAGES"]) == (str(ROOT), "/volumes/web-pages")
 
 
+@pytest.mark.parametrize(
+    ("name", "hostname"),
+    [
+        ("test.pod", "test.pod"),
+        ("a" * 70, "a" * 63),
+        ("a" * 62 + "-replica-0", "a" * 62),
+        ("a" * 61 + ".-0", "a" * 61),
+    ],
+)
+def test_a_host_has_at_most_63_characters_of_a_name(name: str, hostname: str) -> None:
+    pod, container = pod_and_container()
+    pod.metadata.name = name
+    assert plan(pod, container, ADDRESSES, ROOT, {})["env"]["HOSTNAME"] == hostname
+
+
 def test_what_an_image_or_a_runtime_would_bring_cannot_be_referred_to() -> None:
     pod, container = pod_and_container()
     container.env.add(name="PATH", value="/opt/bin:$(PATH)")

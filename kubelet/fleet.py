@@ -73,14 +73,21 @@ class Fleet:
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
         self._registrar = Registrar(client.nodes, self._recorder, name, machine, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
+        self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
+        self._informer.add_handler(self._nodes_changed)
         self._pods = Pods(
-            client.pods, runtime, self._recorder, volumes=volumes, local=machine.local, clock=clock, tracer=tracer
+            client.pods,
+            runtime,
+            self._recorder,
+            volumes=volumes,
+            local=machine.local,
+            nodes_known=lambda: self._informer.revision,
+            clock=clock,
+            tracer=tracer,
         )
         self._housekeeping = Housekeeping(self._pods, on_change=self._look_at, clock=clock)
         self.stats = Stats(self._pods, self._housekeeping.beside, meter or Declared(clock), clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
-        self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
-        self._informer.add_handler(self._nodes_changed)
         self._registered = not own  # tried, at least
         self._due = set(own)  # to be created now
         self._uncreated: set[str] = set()  # to be tried again

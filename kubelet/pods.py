@@ -10,6 +10,7 @@ handler only sorts what comes: a fleet that starts amid thousands of pods goes o
 Guarantees:
 * A pod is admitted only while its node has room for it by `pinnace.fit`, beside all that the node runs already. Pods that an
   earlier process had accepted are counted before any new one is considered, and are never refused.
+* None is refused for what its node was like before it was bound (kubelet.secondlook).
 * A status is written against the resourceVersion that this process knows, so one that is outdated is refused. On a Conflict
   the pod is reported again on top of what the informer brings.
 * Of two processes that accept a pod (twins: one has taken the nodes over from the other) the one whose report is stored first
@@ -23,20 +24,22 @@ Events are recorded for what goes wrong and for what is stopped: a Started event
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
 from kubelet import lifecycle, metrics
+from kubelet.admission import Admission
 from kubelet.declared import declares_usage
 from kubelet.delayqueue import DelayQueue
-from kubelet.eviction import Kind, barred
+from kubelet.eviction import Kind
 from kubelet.faults import crashes, rebooted
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.record import Record
 from kubelet.reports import PodWriter, Reports
-from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported, read
+from kubelet.runtime import ContainerView, Instant, Runtime, read
 from kubelet.stats import Running
 from kubelet.tracing import PodTraces
 from kubelet.trips import Trips
@@ -46,7 +49,6 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import EVICTED
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta
-from pinnace.fit import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -73,13 +75,14 @@ class Pods:
         *,
         volumes: Volumes | None = None,
         local: bool = False,
+        nodes_known: Callable[[], int] = lambda: sys.maxsize,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        """`volumes`: pretended ones, that are there at once, unless given. `local`: see kubelet.virtualnode."""
+        """`volumes`: pretended ones, that are there at once, unless given. `local`: see kubelet.virtualnode. `nodes_known`: the
+        revision up to which `set_node` has told."""
         self._traces = PodTraces(clock, tracer)
         self._runtime = runtime
-        self._volumes = volumes or FakeVolumes()
         self._events = events
         self._clock = clock
         self._nodes = VirtualNodes(local=local)
@@ -88,6 +91,7 @@ class Pods:
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
         self._queue = DelayQueue(clock)
         self._trips = Trips(self._event, self._queue, clock)
+        self._admission = Admission(self._nodes, runtime, volumes or FakeVolumes(), nodes_known)
         self.consuming: set[str] = set()
         """Nodes that have, or had, pods that declare what they use."""
         runtime.listen(self._queue.add)
@@ -256,17 +260,11 @@ class Pods:
         self._returning.pop(uid, None)
         self._arriving.pop(uid, None)
         self._trips.over(uid)
+        self._admission.forget(uid)
         self._traces.forget(uid)
         if (record := self._records.pop(uid, None)) is not None:
-            self._vacate(record)  # first: what counts has a record, whatever comes of the rest
+            self._admission.vacate(record)  # first: what counts has a record, whatever comes of the rest
             self._runtime.remove(uid)
-
-    def _vacate(self, record: Record) -> None:
-        """The pod uses nothing of its node any more."""
-        if record.pod.spec.volumes:
-            self._volumes.unpublish(record.pod)
-        if node := self._nodes.of(record.pod):
-            node.vacate(record.pod.metadata.uid)
 
     async def _step_all(self) -> None:
         while True:
@@ -295,7 +293,7 @@ class Pods:
             known = self._records.get(uid)
             pod = known.pod if known is not None else self._arriving[uid]
             if known is not None and known.state is None and not lifecycle.accepted(pod):
-                self._vacate(known)  # it is admitted anew; what an earlier process had accepted goes on being counted
+                self._admission.vacate(known)  # it is admitted anew; what an earlier process had accepted goes on being counted
             self._trips.trip(pod, error)
         else:
             self._trips.over(uid)
@@ -314,20 +312,19 @@ class Pods:
         pod = record.pod
         state = lifecycle.adopt(pod, record.template.plan, now)
         if not state.phase.final:
-            if (node := self._nodes.of(pod)) is not None and uid not in node.tenants:
-                record.addresses = node.readmit(uid, record.template, pod.status.podIP)
+            self._admission.readmit(record)
             self._runtime.adopt(pod, now)
             self._obey(uid, pod)
             record.containers = self._runtime.observe(uid, now)
-            if pod.spec.volumes:
-                mounted_at = self._volumes.adopt(pod, now, started=bool(record.containers))
-                record.want = record.want._replace(mounted_at=mounted_at)
+            self._admission.remount(record, now)
         record.state = state
 
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""
         before = record.state
         state = before or self._admit(uid, record, now)
+        if state is None:
+            return
         while True:
             containers = self._runtime.observe(uid, now)
             step = lifecycle.advance(record.want, state, containers, now)
@@ -342,29 +339,15 @@ class Pods:
             self._queue.add_at(uid, step.wake_at)
         self._reports.over(uid, record)
 
-    def _admit(self, uid: str, record: Record, now: Instant) -> PodState:
-        pod = record.pod
-        node = self._nodes.of(pod)
-        assert node is not None
-        if bar := barred(pod, self._nodes.pressures(pod)):
-            return self._refuse(uid, EVICTED, bar, now)
-        admitted = node.admit(uid, record.template)
-        if isinstance(admitted, Refusal):
-            return self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
-        try:
-            if pod.spec.volumes:
-                record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
-            self._runtime.prepare(pod, admitted)
-        except Unsupported as error:
-            self._vacate(record)
-            return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
-        record.addresses = admitted
-        self._obey(uid, pod)
-        return lifecycle.accept(record.template.plan, now)
-
-    def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
-        self._runtime.remove(uid)  # what a process has left that was killed before it could report
-        return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)
+    def _admit(self, uid: str, record: Record, now: Instant) -> PodState | None:
+        """None: it is to be looked at again first."""
+        decided = self._admission.admit(record, now)
+        if isinstance(decided, float):
+            self._queue.add_at(uid, decided)
+            return None
+        if not decided.refused:
+            self._obey(uid, record.pod)
+        return decided
 
     def _carry_out(self, uid: str, record: Record, step: Step, now: Instant) -> bool:
         """False: the actions change nothing about the containers, so another step now would be the same."""
@@ -400,7 +383,7 @@ class Pods:
         self._reports.changed(uid, record)
         self._traces.changed(uid, state.phase)
         if state.phase.final and not (before and before.phase.final):
-            self._vacate(record)
+            self._admission.vacate(record)
             self._tell(record.pod, state, containers)
 
     def _tell(self, pod: Pod, state: PodState, containers: Sequence[ContainerView]) -> None:

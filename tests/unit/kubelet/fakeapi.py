@@ -1,6 +1,7 @@
 """The part of the API that a fleet's pods meet: versions, compare-and-swap, phases that only move forward, deletion."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -43,6 +44,8 @@ class FakeApi:
         self.deaf = False
         self.answers = asyncio.Event()
         self.answers.set()
+        self.nodes_known = sys.maxsize
+        """The revision up to which the kubelet has heard of nodes."""
         self._revision = 100
         self._undelivered: list[Delta[Pod]] = []
         self._process: asyncio.Task[None] | None = None
@@ -60,7 +63,7 @@ class FakeApi:
         self.restarts = False
         self._undelivered.clear()
         self.runtime = FakeRuntime(default, stages)
-        self.fleet = Pods(self, self.runtime, self, clock=self.clock)
+        self.fleet = Pods(self, self.runtime, self, nodes_known=lambda: self.nodes_known, clock=self.clock)
         for node in nodes or (make_node("n").build(),):
             self.fleet.set_node(node)
         self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])

@@ -1,0 +1,73 @@
+"""What a pod takes of its node, from when it is admitted until it is gone: room, addresses, volumes."""
+
+from collections.abc import Callable
+
+from kubelet import lifecycle
+from kubelet.eviction import barred
+from kubelet.lifecycle import PodState
+from kubelet.record import Record
+from kubelet.runtime import Instant, Runtime, Unsupported
+from kubelet.secondlook import SecondLook
+from kubelet.virtualnodes import VirtualNodes
+from kubelet.volumes import Volumes
+from pinnace.api.podstatus import EVICTED
+from pinnace.fit import Refusal
+
+
+class Admission:
+    """`nodes_known`: see SecondLook."""
+
+    def __init__(self, nodes: VirtualNodes, runtime: Runtime, volumes: Volumes, nodes_known: Callable[[], int]) -> None:
+        self._nodes = nodes
+        self._runtime = runtime
+        self._volumes = volumes
+        self._second_look = SecondLook(nodes_known)
+
+    def admit(self, record: Record, now: Instant) -> PodState | float:
+        """Accepted, and counted, or refused; or when to ask again, in monotonic seconds. The node is one of the fleet's."""
+        pod = record.pod
+        uid, node = pod.metadata.uid, self._nodes.of(pod)
+        assert node is not None
+        if bar := barred(pod, self._nodes.pressures(pod)):
+            return self._refuse(uid, EVICTED, bar, now)
+        admitted = node.admit(uid, record.template)
+        if isinstance(admitted, Refusal):
+            again = self._second_look.at(uid, record.revision, now.monotonic)
+            return again or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
+        self._second_look.over(uid)
+        try:
+            if pod.spec.volumes:
+                record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
+            self._runtime.prepare(pod, admitted)
+        except Unsupported as error:
+            self.vacate(record)
+            return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
+        record.addresses = admitted
+        return lifecycle.accept(record.template.plan, now)
+
+    def readmit(self, record: Record) -> None:
+        """One that an earlier process had accepted: it counts, and keeps its address."""
+        pod = record.pod
+        node = self._nodes.of(pod)
+        if node is not None and pod.metadata.uid not in node.tenants:
+            record.addresses = node.readmit(pod.metadata.uid, record.template, pod.status.podIP)
+
+    def remount(self, record: Record, now: Instant) -> None:
+        """Its volumes: they are there where its containers were started."""
+        if record.pod.spec.volumes:
+            mounted_at = self._volumes.adopt(record.pod, now, started=bool(record.containers))
+            record.want = record.want._replace(mounted_at=mounted_at)
+
+    def vacate(self, record: Record) -> None:
+        """The pod uses nothing of its node any more."""
+        if record.pod.spec.volumes:
+            self._volumes.unpublish(record.pod)
+        if node := self._nodes.of(record.pod):
+            node.vacate(record.pod.metadata.uid)
+
+    def forget(self, uid: str) -> None:
+        self._second_look.over(uid)
+
+    def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
+        self._runtime.remove(uid)  # what a process has left that was killed before it could report
+        return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)

@@ -1,0 +1,61 @@
+"""A pod is not refused for what its node was like before the pod was bound."""
+
+import pytest
+
+from kubelet.secondlook import AGAIN, PATIENCE
+from pinnace.api.core_v1_pb2 import Node
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+
+@pytest.mark.parametrize(
+    ("builder", "before", "after"),
+    [
+        (make_pod("a").req().node_selector("zone", "a"), make_node("n"), make_node("n").label("zone", "a")),
+        (make_pod("a").req(), make_node("n").taint("full", effect="NoExecute"), make_node("n")),
+        (make_pod("a").req(cpu="6"), make_node("n"), make_node("n").capacity(cpu=8, memory="32Gi", pods=110)),
+    ],
+    ids=["label", "taint", "room"],
+)
+async def test_a_pod_that_comes_before_news_of_its_node_waits_for_them(
+    api: FakeApi, builder: PodBuilder, before: NodeBuilder, after: NodeBuilder
+) -> None:
+    await start(api, before.build())
+    api.create(builder)
+    await api.clock.advance(AGAIN)
+    assert api.phases("a") == []
+    api.fleet.set_node(after.build())
+    await api.clock.advance(AGAIN)
+    assert api.phases("a") == ["Running"] and api.events == []
+
+
+async def test_it_is_refused_once_its_node_is_known_as_it_was_then(api: FakeApi) -> None:
+    await start(api, make_node("n").build())
+    api.create(make_pod("a").req().node_selector("zone", "a"))
+    api.nodes_known = int(api.pod("a").metadata.resourceVersion)
+    await api.clock.advance(AGAIN)
+    assert api.pod("a").status.reason == "NodeAffinity"
+
+
+async def test_it_does_not_wait_for_ever(api: FakeApi) -> None:
+    await start(api, make_node("n").build())
+    api.create(make_pod("a").req().node_selector("zone", "a"))
+    await api.clock.advance(PATIENCE - 2 * AGAIN)
+    assert api.phases("a") == []
+    await api.clock.advance(3 * AGAIN)
+    assert api.pod("a").status.reason == "NodeAffinity"
+
+
+async def test_one_that_is_deleted_meanwhile_is_forgotten(api: FakeApi) -> None:
+    await start(api, make_node("n").build())
+    api.create(make_pod("a").req().node_selector("zone", "a"))
+    await api.clock.advance(AGAIN)
+    api.remove("a")
+    await api.clock.advance(PATIENCE)
+    assert len(api.fleet) == 0 and api.events == []
+
+
+async def start(api: FakeApi, node: Node) -> None:
+    """A kubelet that has heard of no nodes for a while."""
+    await api.start_fleet(node)
+    api.nodes_known = 1

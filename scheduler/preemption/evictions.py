@@ -4,13 +4,13 @@
                   ^                 |
                   '--- a TRANSIENT error: for DEADLINE seconds at most
 
-A victim that is gone already is as good as deleted; one that cannot be deleted in time stays, which is logged. The pod that it
-was to make room for is told of neither: it is woken when room is there, and asks for preemption anew when it is tried anew.
+A victim that is gone already is as good as deleted: the pod that it was to make room for is woken when room is there. One that
+cannot be deleted, or not in time, stays, which is logged; the pod is tried anew, and asks for preemption anew.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,17 +62,28 @@ class _Eviction:
     """As it was when it was chosen."""
     told: str
     """The event's message."""
+    preemptor: str
+    """Its uid."""
     scheduler: str
     """The preemptor's."""
     until: float
 
 
 class Evictions:
-    def __init__(self, pods: Pods, store: Mapping[str, Pod], recorder: Recorder, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """`store`: the informer's."""
+    def __init__(
+        self,
+        pods: Pods,
+        store: Mapping[str, Pod],
+        recorder: Recorder,
+        activate: Callable[[str], None],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`store`: the informer's. `activate`: called with the uid of a preemptor whose victim stays."""
         self._pods = pods
         self._store = store
         self._recorder = recorder
+        self._activate = activate
         self._clock = clock
         self._pending: dict[str, _Eviction] = {}
         """By uid."""
@@ -85,7 +96,7 @@ class Evictions:
         for victim in victims:
             pod = self._current(victim.key, victim.uid)
             if pod is not None and victim.group.living and victim.uid not in self._pending:
-                self._pending[victim.uid] = _Eviction(pod, told, preemptor.raw.spec.schedulerName, until)
+                self._pending[victim.uid] = _Eviction(pod, told, preemptor.uid, preemptor.raw.spec.schedulerName, until)
                 self._some.set()
 
     def pending(self, uid: str) -> bool:
@@ -127,6 +138,7 @@ class Evictions:
                 left.append(each)
             elif not isinstance(answer, NotFound | Conflict | Fenced):
                 log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)
+                self._activate(each.preemptor)
         return left
 
     def _current(self, key: str, uid: str) -> Pod | None:

@@ -42,7 +42,8 @@ class World:
         self.api, self.clock = Api(), FakeClock()
         self.cache = cache_of(placed=[make_pod(name).node("n") for name in "ab"] + [make_pod("c").node("n").terminating()])
         self.store = {f"default/{name}": make_pod(name).build() for name in "abc"}
-        self.evictions = Evictions(self.api, self.store, self.api, clock=self.clock)
+        self.activated: list[str] = []
+        self.evictions = Evictions(self.api, self.store, self.api, self.activated.append, clock=self.clock)
 
     def submit(self) -> None:
         self.evictions.submit(info(make_pod("high")), "n", list(self.cache.pods_on("n")))
@@ -80,7 +81,7 @@ async def test_while_a_webhook_is_away_they_are_tried_again(world: World) -> Non
     await world.clock.advance(0)
     world.api.each = None
     await world.clock.advance(AGAIN)
-    assert len(world.api.deletes) == 2 and len(world.api.events) == 2
+    assert len(world.api.deletes) == 2 and len(world.api.events) == 2 and not world.activated
 
 
 @pytest.mark.parametrize("code", [Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED])
@@ -103,6 +104,7 @@ async def test_an_unavailable_server_is_tried_again_until_the_deadline(world: Wo
     assert len(world.api.deletes) == 2 and world.evictions.pending(info(make_pod("a")).uid)
     await world.clock.advance(DEADLINE)
     assert not world.evictions.pending(info(make_pod("a")).uid) and world.api.events == []
+    assert set(world.activated) == {"uid-default-high"}, "its pods stay, so it is to be tried anew"
 
 
 async def test_a_refusal_is_not(world: World) -> None:
@@ -110,6 +112,7 @@ async def test_a_refusal_is_not(world: World) -> None:
     world.submit()
     await world.clock.advance(AGAIN)
     assert len(world.api.deletes) == 1 and world.api.events == []
+    assert not world.activated, "it is another pod by now"
 
 
 async def test_who_leads_no_more_deletes_nothing(world: World) -> None:

@@ -6,8 +6,11 @@ from unittest.mock import patch
 import pytest
 
 from pinnace.api.resources import NODES, PODS
+from pinnace.api.status import Code, Refusal
+from pinnace.client.errors import from_refusal
 from scheduler.config import parse
 from scheduler.plugins.default_preemption import DefaultPreemption
+from scheduler.preemption.evictions import DEADLINE
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage
 
@@ -99,6 +102,22 @@ def test_the_leader_was_deposed_before_the_victim_was_deleted_and_leads_again() 
         assert not stage.api.all(PODS)["default/low"].metadata.HasField("deletionTimestamp"), "by one that does not lead"
         stage.api.lag = lambda: 0.0
         stage.candidate().elect()
+        assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
+@pytest.mark.parametrize("code", [Code.PERMISSION_DENIED, Code.UNAVAILABLE], ids=["denied", "away"])
+def test_a_victim_could_not_be_deleted(code: Code) -> None:
+    """A webhook denies it, or is away for longer than is waited for it."""
+    stage = Stage()
+
+    async def story() -> None:
+        put_node(stage, 4)
+        put(stage, there("low", 4), HIGH)
+        with patch.object(stage.api.pods, "_delete", side_effect=from_refusal(Refusal(code, "", "not now"))):
+            await asyncio.sleep(DEADLINE + 5.0)
+        await asyncio.sleep(15.0)
         assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
 
     stage.play(story())

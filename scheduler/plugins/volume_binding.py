@@ -8,6 +8,8 @@
 Before a volume is bound, and when one has been made, it is held against the node as that is then: either may be out of the
 other's reach by now, or a provisioner has paid no heed to the node.
 
+Nobody waits for a volume to be made for a pod that is gone: those who wait are only so many.
+
 What is set aside stays so until the claim is seen to be bound, or Unreserve gives it back: the informer may be late.
 """
 
@@ -19,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
-from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.storageclass import class_of
 from pinnace.client.client import Client
@@ -181,13 +183,15 @@ class VolumeBinding:
             await volume_writes.bind(self._handle.client, claim, volume)
         for claim in work.provision:
             await volume_writes.choose_node(self._handle.client, claim, node)
-        return await self._made(work.provision, node)
+        return await self._made(work.provision, pod, node)
 
-    async def _made(self, claims: Iterable[PersistentVolumeClaim], node: str) -> Status | None:
+    async def _made(self, claims: Iterable[PersistentVolumeClaim], pod: PodInfo, node: str) -> Status | None:
         """Waits for the provisioner. It gives up by taking the node's name back."""
         for claim in claims:
             key, chosen = key_of(claim), False
             while True:
+                if self._is_gone(pod):
+                    return Status(f'pod "{pod.key}" does not exist any more')
                 now = self._objects.claims.get(key)
                 if now is None or now.metadata.uid != claim.metadata.uid:
                     return Status(f'PVC "{key}" was deleted while its volume was being made')
@@ -202,6 +206,11 @@ class VolumeBinding:
                     return Status(f'provisioning failed for PVC "{key}"')
                 await asyncio.sleep(POLL)
         return None
+
+    def _is_gone(self, pod: PodInfo) -> bool:
+        """Or going: nobody can bind it any more."""
+        now = self._handle.objects(PODS).get(pod.key)
+        return now is None or now.metadata.uid != pod.uid or now.metadata.HasField("deletionTimestamp")
 
     def _out_of_reach(self, volume: PersistentVolume, name: str) -> Status | None:
         """None: it is not, or the node is gone."""

@@ -10,7 +10,7 @@ from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, NodeTable, PodInfo, Status
 from scheduler.plugins.volume_binding import POLL, VolumeBinding
-from tests.builders import make_node
+from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of
 from tests.unit.scheduler.volume_objects import Stores, claim, pod, refusals, storage_class, volume
 
@@ -246,6 +246,7 @@ async def test_a_volume_is_made() -> None:
     stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"))
     api = Writes(stores)
     plugin, wanted = VolumeBinding(stores), pod("c")
+    stores.put(wanted.raw)
     state = decided(plugin, wanted, "b")
     assert refusals(plugin, pod("c", name="shares it"), table()) == [BIND, "", BIND]
     task = asyncio.create_task(plugin.pre_bind(state, wanted, "b"))
@@ -262,6 +263,7 @@ async def test_a_volume_is_made() -> None:
 
 async def asked_for(plugin: VolumeBinding, wanted: PodInfo, stores: Stores) -> tuple[CycleState, asyncio.Task[Status | None]]:
     """A decision for node b, and its PreBind, which has asked for a volume and waits."""
+    stores.put(wanted.raw)
     api, state = Writes(stores), decided(plugin, wanted, "b")
     task = asyncio.create_task(plugin.pre_bind(state, wanted, "b"))
     async with asyncio.timeout(5):
@@ -280,6 +282,21 @@ async def test_a_provisioner_that_gives_up() -> None:
     assert status is not None and status.reason == 'provisioning failed for PVC "ns/c"'
     plugin.unreserve(state, wanted, "b")
     assert refusals(plugin, wanted, table()) == ["", "", ""]
+
+
+@pytest.mark.parametrize("how", ["gone", "another", "going"])
+async def test_a_pod_that_is_gone_waits_for_no_volume(how: str) -> None:
+    stores = Stores(storage_class("made", "d"), claim("c", storage_class="made"))
+    plugin, wanted = VolumeBinding(stores), pod("c")
+    _, task = await asked_for(plugin, wanted, stores)
+    if how == "gone":
+        stores.remove(wanted.raw)
+    else:
+        later = make_pod("new", "ns")
+        stores.put((later.uid("another") if how == "another" else later.uid("new").terminating()).build())
+    async with asyncio.timeout(5):
+        status = await task
+    assert status is not None and status.reason == 'pod "ns/new" does not exist any more'
 
 
 async def test_a_volume_that_was_made_out_of_reach() -> None:

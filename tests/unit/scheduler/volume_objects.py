@@ -34,11 +34,19 @@ class Stores:
         return self._stores.setdefault(resource.plural, {})
 
     def put(self, obj: Object) -> None:
-        resources = (NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
+        plural, key = self._place(obj)
+        self._stores.setdefault(plural, {})[key] = obj
+
+    def remove(self, obj: Object) -> None:
+        plural, key = self._place(obj)
+        del self._stores[plural][key]
+
+    @staticmethod
+    def _place(obj: Object) -> tuple[str, str]:
+        resources = (PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
         resource = next(each for each in resources if isinstance(obj, each.message))
         meta = obj.metadata
-        key = f"{meta.namespace}/{meta.name}" if resource.namespaced else meta.name
-        self._stores.setdefault(resource.plural, {})[key] = obj
+        return resource.plural, f"{meta.namespace}/{meta.name}" if resource.namespaced else meta.name
 
 
 def pod(*sources: Mapping[str, Any] | str, name: str = "new", node: str = "") -> PodInfo:

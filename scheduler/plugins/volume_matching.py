@@ -34,6 +34,8 @@ class Candidate:
     size: Decimal
     mode: str
     access: frozenset[str]
+    attributes: str
+    """The class of its attributes."""
     labels: Mapping[str, str]
     affinity: bytes
     """Equal for volumes that can be reached from the same nodes; empty: from all."""
@@ -50,6 +52,7 @@ class Candidate:
             _size(spec.capacity),
             spec.volumeMode or FILESYSTEM,
             frozenset(spec.accessModes),
+            spec.volumeAttributesClassName,
             dict(meta.labels),
             affinity.SerializeToString(deterministic=True) if affinity.HasField("required") else b"",
             _pin(volume),
@@ -83,9 +86,10 @@ class Catalogue:
         the claim's key)."""
         asked, key, mode = _size(claim.spec.resources.requests), key_of(claim), claim.spec.volumeMode or FILESYSTEM
         storage_class, access = class_of(claim), frozenset(claim.spec.accessModes)
+        attributes = claim.spec.volumeAttributesClassName
         for kept in self._kept.get(key, {}).values():
             ours = kept.volume.spec.claimRef.uid in ("", claim.metadata.uid) and class_of(kept.volume) == storage_class
-            if ours and kept.size >= asked and kept.mode == mode:
+            if ours and kept.size >= asked and kept.mode == mode and kept.attributes == attributes:
                 return [kept]
         selector = from_message(claim.spec.selector) if claim.spec.HasField("selector") else None
         free = self._free.get(storage_class, SortedDict())
@@ -93,6 +97,7 @@ class Catalogue:
             each
             for each in map(free.__getitem__, free.irange((asked, "")))
             if each.mode == mode
+            and each.attributes == attributes
             and access <= each.access
             and taken.get(each.name, key) == key
             and (selector is None or selector.matches(each.labels))

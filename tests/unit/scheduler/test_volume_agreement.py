@@ -63,6 +63,8 @@ class World:
         spec: dict[str, Any] = {"csi": {"driver": rng.choice("de"), "volumeHandle": str(at)}} if rng.random() < 0.7 else {}
         if rng.random() < 0.1:
             spec["claimRef"] = {"namespace": "ns", "name": f"c{rng.randrange(24)}"}
+        if rng.random() < 0.1:
+            spec["volumeAttributesClassName"] = "fast"
         labels = {label: rng.choice(("a", "b", "a__c")) for label in LABELS if rng.random() < 0.2}
         made = volume(
             f"v{at}",
@@ -84,6 +86,8 @@ class World:
         if free and rng.random() < 0.5:
             chosen = rng.choice(free)
             more = {"volume": chosen.metadata.name}
+        if rng.random() < 0.1:
+            more["volumeAttributesClassName"] = "fast"
         modes = [rng.choice(("ReadWriteOnce", "ReadWriteOnce", "ReadOnlyMany", "ReadWriteOncePod"))]
         made = claim(
             name,

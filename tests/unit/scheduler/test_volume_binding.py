@@ -98,6 +98,22 @@ def bound_to(name: str, uid: str = "") -> dict[str, Any]:
             id="kept for a namesake",
         ),
         pytest.param(
+            [claim("c", storage_class="hand", volumeAttributesClassName="fast")],
+            [
+                BY_HAND,
+                volume("v", storage_class="hand", near=IN_A),
+                volume("w", storage_class="hand", near=IN_B, volumeAttributesClassName="fast"),
+            ],
+            [BIND, "", BIND],
+            id="of a class of attributes",
+        ),
+        pytest.param(
+            [claim("c", storage_class="hand")],
+            [BY_HAND, volume("v", storage_class="hand", volumeAttributesClassName="fast", **bound_to("c"))],
+            [BIND] * 3,
+            id="kept for the claim, of another class of attributes",
+        ),
+        pytest.param(
             [claim("c", storage_class="hand"), claim("d", storage_class="hand")],
             [BY_HAND, volume("v", storage_class="hand"), volume("w", storage_class="hand", near=IN_B)],
             [BIND, "", BIND],

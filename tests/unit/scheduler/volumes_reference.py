@@ -116,7 +116,7 @@ def smallest(
         spec, owner = volume.spec, volume.spec.claimRef
         if spec.storageClassName != claim.spec.storageClassName or volume.metadata.name in chosen:
             continue
-        if _has(volume) < _asked(claim):
+        if _has(volume) < _asked(claim) or spec.volumeAttributesClassName != claim.spec.volumeAttributesClassName:
             continue
         if owner.name:
             if owner.name == claim.metadata.name and owner.uid in ("", claim.metadata.uid):

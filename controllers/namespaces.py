@@ -3,7 +3,8 @@
     Terminating --delete its pods, again and again--> no pods --delete all else, again and again--> empty --delete--> gone
 
 What has a grace period or a finalizer takes its time; nothing new comes, the API server sees to that. What pods rely on while
-they end is there until they have. Where a delete is refused (by a webhook, say) the other kinds are emptied all the same.
+they end is there until they have, also when it is etcd or a webhook that keeps them. Then a delete that is refused keeps no
+other kind.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/namespaces/#deleting-a-namespace, and for the order
 https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5080-ordered-namespace-deletion
@@ -42,23 +43,25 @@ class NamespaceController:
         namespace = self._namespaces.get(key)
         if namespace is None or not namespace.metadata.HasField("deletionTimestamp"):
             return None
-        pods_go, refused = await self._empty(PODS, key)
-        for resource in () if pods_go else OTHERS:
+        pods, refused = await self._empty(PODS, key)
+        for resource in () if pods else OTHERS:
             refused += (await self._empty(resource, key))[1]
         if refused:
             raise refused[0]
-        return LOOK_AGAIN if pods_go or not await self._end(namespace) else None
+        return LOOK_AGAIN if pods or not await self._end(namespace) else None
 
     async def _empty(self, resource: Resource[Any], namespace: str) -> tuple[bool, list[ApiError]]:
-        """Were there any of this kind that go? And what of it may not. Raises ApiError when it is no matter of the kind."""
+        """Were there any of this kind, as far as one can tell? And what of it was not deleted. Raises ApiError when it is no
+        matter of the kind."""
         try:
             items = await self._client.of(resource).delete_collection(namespace)
         except (Unavailable, Fenced):
             raise
         except ApiError as error:
-            return False, [error]
+            return True, [error]
         errors = [_refusal(resource, each) for each in items if each.HasField("error")]
-        return len(errors) < len(items), [each for each in errors if not isinstance(each, NotFound)]
+        refused = [each for each in errors if not isinstance(each, NotFound)]
+        return len(items) > len(errors) or bool(refused), refused
 
     async def _end(self, namespace: Namespace) -> bool:
         """The API server looks whether it is empty, and knows better than any cache. Is it gone?"""

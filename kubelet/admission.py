@@ -1,6 +1,6 @@
 """What a pod takes of its node, from when it is admitted until it is gone: room, addresses, volumes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kubelet import lifecycle
 from kubelet.eviction import barred
@@ -10,6 +10,7 @@ from kubelet.runtime import Instant, Runtime, Unsupported
 from kubelet.secondlook import SecondLook
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import Volumes
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.podstatus import EVICTED
 from pinnace.fit import Refusal
 
@@ -32,9 +33,10 @@ class Admission:
             return self._refuse(uid, EVICTED, bar, now)
         admitted = node.admit(uid, record.template)
         if isinstance(admitted, Refusal):
-            again = self._second_look.at(uid, record.revision, now.monotonic)
+            wanted = record.want.grace is None
+            again = self._second_look.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
             return again or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
-        self._second_look.over(uid)
+        self._second_look.over(pod.spec.nodeName, uid)
         try:
             if pod.spec.volumes:
                 record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
@@ -65,8 +67,12 @@ class Admission:
         if node := self._nodes.of(record.pod):
             node.vacate(record.pod.metadata.uid)
 
-    def forget(self, uid: str) -> None:
-        self._second_look.over(uid)
+    def undecided(self, node: str) -> Iterable[str]:
+        """The uids of the pods that are to be asked for again when the node has changed."""
+        return self._second_look.waiting(node)
+
+    def forget(self, pod: Pod) -> None:
+        self._second_look.over(pod.spec.nodeName, pod.metadata.uid)
 
     def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
         self._runtime.remove(uid)  # what a process has left that was killed before it could report

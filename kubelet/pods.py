@@ -122,8 +122,11 @@ class Pods:
 
     def set_node(self, node: Node) -> None:
         """Takes a node into the fleet, or learns what has changed of it."""
+        name = node.metadata.name
         if self._nodes.set(node):
-            self._thaw(node.metadata.name)
+            self._thaw(name)
+        for uid in self._admission.undecided(name):
+            self._queue.add(uid)
 
     def drop_nodes(self, names: Collection[str]) -> None:
         """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
@@ -260,9 +263,9 @@ class Pods:
         self._returning.pop(uid, None)
         self._arriving.pop(uid, None)
         self._trips.over(uid)
-        self._admission.forget(uid)
         self._traces.forget(uid)
         if (record := self._records.pop(uid, None)) is not None:
+            self._admission.forget(record.pod)
             self._admission.vacate(record)  # first: what counts has a record, whatever comes of the rest
             self._runtime.remove(uid)
 

@@ -53,12 +53,13 @@ class Feed:
         self._news.set()
 
     async def run(self, clock: Clock) -> None:
-        """Wakes whom changes of nodes may help, until cancelled; heartbeats have their turn in between."""
+        """Wakes whom changes of nodes may help, and asks about whom plugins hold back, until cancelled; heartbeats have their
+        turn in between."""
         while True:
             await self._news.wait()
             self._news.clear()
             turn = Turn(clock)
-            while self.wake_next():
+            while self.wake_next() or self.ask_gate():
                 await turn.end()
 
     def wake_next(self) -> bool:
@@ -69,6 +70,13 @@ class Feed:
         self._wake(ClusterEvent(self._nodes.pop(name), name), self._now())
         self._changed()
         return True
+
+    def ask_gate(self) -> bool:
+        """Asks about one pod that PreEnqueue holds back. False: nothing has happened that could have changed that."""
+        asked = self._queue.ask_gate()
+        if asked:
+            self._changed()
+        return asked
 
     def on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         now = self._now()
@@ -119,6 +127,8 @@ class Feed:
     def _wake(self, event: ClusterEvent | None, now: float) -> None:
         if event is not None and event.change:
             self._queue.wake(event, self._cache.nodes, now)
+            if self._queue.gates_due:
+                self._news.set()
 
 
 def _has_started(delta: Delta[Pod]) -> bool:

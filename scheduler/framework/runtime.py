@@ -98,12 +98,24 @@ class Framework:
         """What holds the pod back; None: it may be considered."""
         for plugin in self._pre_enqueue:
             try:
-                if not plugin.pre_enqueue(pod):
-                    return Gate(plugin.name, self._hints.get(plugin.name, _ANYTHING).helped_by)
+                held = not plugin.pre_enqueue(pod)
             except Exception as error:
                 self._faults.note(PluginError(plugin.name, "PreEnqueue", error))
                 return None
+            if held:
+                return Gate(plugin.name, self._gate_awaits(plugin.name))
         return None
+
+    def _gate_awaits(self, plugin: str) -> Change:
+        """Of what is held back at PreEnqueue. Anything, where the plugin says it wrongly."""
+        try:
+            awaits = self._hints.get(plugin, _ANYTHING).helped_by
+            if not isinstance(awaits, Change):
+                raise TypeError(f"expected a Change, such as Change.NODE_ADDED | Change.NODE_LABELS, got {awaits!r:.100}")
+        except Exception as error:
+            self._faults.note(PluginError(plugin, "helped_by", error))
+            return ANY
+        return awaits
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
         try:

@@ -17,8 +17,9 @@
   tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s.
 * Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all. Room
   that is kept for a nominated pod wakes that pod, and nobody of its priority or below.
-* Who is GATED is asked about again when the pod changes, when an event comes that the plugin which holds it back awaits, when
-  somebody activates it, and with the flush. It keeps its place in the line: that of its arrival.
+* Who is GATED is asked about again when the pod changes, after an event that the plugin which holds it back awaits (in turns:
+  `ask_gate`), when somebody activates it, and with the flush. It keeps its place in the line: that of its arrival.
+* A pod is in one place, whatever plugins do while they are asked about it or another.
 * A pod that is held is still seen to: it can be removed or changed; an event that comes meanwhile may have been the one that
   would help it, so that if no node takes it then, it waits for its backoff only.
 * The flush is a safety net for hints that are wrong: nobody waits longer than five minutes for another attempt, or question.
@@ -31,10 +32,11 @@ from itertools import count
 from typing import Protocol
 
 from pinnace.api.dumps import Place
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.framework.interface import Gate
+from scheduler.queue.gates import Gates
 
 
 class Policy(Protocol):
@@ -89,8 +91,7 @@ class SchedulingQueue:
         """The longest waiting first."""
         self._groups: dict[Change, dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]]] = {}
         """By what they await: who cannot be helped by an event costs nothing when it happens."""
-        self._gated: dict[Change, dict[str, QueuedPod]] = {}
-        """By what they await; those that await nothing are not here."""
+        self._gates = Gates()
         self._gates_asked = 0.0
         """When the flush asked about all of them."""
 
@@ -138,7 +139,7 @@ class SchedulingQueue:
         if queued.place is Place.UNSCHEDULABLE:
             self._leave_group(queued, queued.info)
         elif queued.place is Place.GATED:
-            self._leave_gate(queued)
+            self._gates.discard(uid, queued.awaits)
         else:
             self._stale += 1
             if self._stale > len(self._pods) + 64:
@@ -209,7 +210,20 @@ class SchedulingQueue:
             nominated = self._unschedulable.get(info.uid)
             if nominated is not None and self._helps(nominated, event, nodes.seen_at(info.priority, info.uid)):
                 self._release([nominated], now)
-        self._ask_gates(event, nodes)
+        self._gates.hear(event.change)
+
+    @property
+    def gates_due(self) -> bool:
+        """Something has happened since that plugins await which hold pods back: `ask_gate`."""
+        return self._gates.due
+
+    def ask_gate(self) -> bool:
+        """Asks the plugins about one of the pods that they may let go by now. False: there is none."""
+        while (uid := self._gates.next()) is not None:
+            if (queued := self._pods.get(uid)) is not None and queued.place is Place.GATED:
+                self._ask_again(queued)
+                return True
+        return False
 
     def activate(self, uid: str, now: float) -> None:
         """Something has happened to this pod: if it waits for an event, it waits no longer than its backoff; if it is gated,
@@ -230,7 +244,7 @@ class SchedulingQueue:
         due = [self._backoff[0][0]] if self._backoff else []
         if self._unschedulable:
             due.append(next(iter(self._unschedulable.values())).since + self._flush_after)
-        if any(self._gated.values()):
+        if self._gates.any_await:
             due.append(self._gates_asked + self._flush_after)
         return min(due, default=None)
 
@@ -245,33 +259,23 @@ class SchedulingQueue:
 
     def _activate(self, queued: QueuedPod) -> None:
         """Unless it is held back: by now it may be, whatever it was when it came."""
+        queued.place = Place.ACTIVE  # now: the plugin that is asked may say that something has happened to this very pod
         gate = self._policy.gate(queued.info)
         if gate is not None:
             self._hold_back(queued, gate)
             return
-        queued.place = Place.ACTIVE
         key = self._policy.sort_key(queued.info, queued.since)
         heapq.heappush(self._active, (key, next(self._sequence), queued))
 
     def _hold_back(self, queued: QueuedPod, gate: Gate) -> None:
         queued.place, queued.refused_by, queued.awaits = Place.GATED, frozenset([gate.plugin]), gate.awaits
-        if gate.awaits:
-            self._gated.setdefault(gate.awaits, {})[queued.info.uid] = queued
+        self._gates.add(queued.info.uid, gate.awaits)
 
     def _ask_again(self, queued: QueuedPod) -> None:
         """A gated pod may be let go by now."""
-        self._leave_gate(queued)
+        self._gates.discard(queued.info.uid, queued.awaits)
         queued.refused_by = frozenset()
         self._activate(queued)
-
-    def _ask_gates(self, event: ClusterEvent, nodes: NodeTable) -> None:
-        for awaited in [awaited for awaited in self._gated if awaited & event.change]:
-            for queued in list(self._gated[awaited].values()):
-                if self._helps(queued, event, nodes):
-                    self._ask_again(queued)
-
-    def _leave_gate(self, queued: QueuedPod) -> None:
-        self._gated.get(queued.awaits, {}).pop(queued.info.uid, None)
 
     def _ready(self, queued: QueuedPod) -> float:
         """When its backoff is over."""
@@ -300,8 +304,9 @@ class SchedulingQueue:
             self._release([queued], now)
         if self._gates_asked + self._flush_after <= now:
             self._gates_asked = now
-            for queued in [queued for gated in self._gated.values() for queued in gated.values()]:
-                self._ask_again(queued)
+            self._gates.hear(ANY)
+            while self.ask_gate():
+                pass
 
     def _compact(self) -> None:
         """Drops the heaps' stale entries. On a standby, pods leave the queue without ever being popped."""
@@ -313,8 +318,9 @@ class SchedulingQueue:
 
     def _release(self, waiting: Iterable[QueuedPod], now: float) -> None:
         for queued in waiting:
-            self._leave_group(queued, queued.info)
-            self._after_backoff(queued, now)
+            if queued.place is Place.UNSCHEDULABLE:  # a plugin that was asked about another may have released this one
+                self._leave_group(queued, queued.info)
+                self._after_backoff(queued, now)
 
     def _concerned(self, event: ClusterEvent) -> list[tuple[tuple[frozenset[str], bytes], dict[str, QueuedPod]]]:
         """The groups that await such an event."""
@@ -322,6 +328,7 @@ class SchedulingQueue:
 
     def _leave_group(self, queued: QueuedPod, info: PodInfo) -> None:
         """`info`: the version with which it joined."""
+        queued.place = Place.ACTIVE  # or wherever it goes from here
         del self._unschedulable[info.uid]
         key = (queued.refused_by, info.template)
         groups = self._groups[queued.awaits]

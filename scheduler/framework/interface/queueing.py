@@ -12,8 +12,8 @@ from scheduler.framework.interface.plugin import Plugin
 @runtime_checkable
 class PreEnqueuePlugin(Plugin, Protocol):
     def pre_enqueue(self, pod: PodInfo) -> bool:
-        """May the pod be considered at all? A pod that may not is asked about again when it changes, and when something happens
-        that may help (EnqueueHint); without a hint that is every event."""
+        """May the pod be considered at all? A pod that may not is asked about again when it changes, and after events of the
+        kinds that the plugin names (`helped_by` of EnqueueHint; `helps` is not asked). Who names none is asked after all."""
         ...
 
 

@@ -2,14 +2,19 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
+import pytest
+
+from apiserver.registry.errors import contended, from_storage, not_found
+from apiserver.storage.interface import OutcomeUnknown, OutOfSpace
 from controllers.namespaces import OTHERS, NamespaceController
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.resources import Resource
-from pinnace.api.status import Code, Refusal
+from pinnace.api.resources import NAMESPACES, PODS, Resource
+from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import ApiError, Expired, Forbidden, Unavailable
+from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unavailable
 from tests.refusals import denied
 from tests.workloads import deleting
 
@@ -31,7 +36,9 @@ async def emptied(**outcomes: ApiError | list[BatchItem]) -> tuple[list[str], Ap
         return SimpleNamespace(delete_collection=delete_collection)
 
     informers = SimpleNamespace(store=lambda resource: {"team": namespace})
-    shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=of))
+    gone = NotFound(not_found(NAMESPACES, "team"))
+    namespaces = SimpleNamespace(delete=AsyncMock(), get=AsyncMock(side_effect=gone))
+    shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=of, namespaces=namespaces))
     try:
         await NamespaceController(shared).sync("team")
     except ApiError as error:
@@ -41,9 +48,12 @@ async def emptied(**outcomes: ApiError | list[BatchItem]) -> tuple[list[str], Ap
 
 async def test_where_a_delete_is_refused_the_other_kinds_are_emptied_all_the_same() -> None:
     expired = Expired(Refusal(Code.OUT_OF_RANGE, "Expired", "begin anew"))
-    asked, error = await emptied(pods=[denied("p")], services=expired)
+    first, second = OTHERS[:2]
+    asked, error = await emptied(**{first.plural: [denied("a")], second.plural: expired})
     assert asked == ["pods", *(resource.plural for resource in OTHERS)]
-    assert isinstance(error, Forbidden) and error.message == 'pods "p": denied by a webhook', "the first, and of what"
+    assert isinstance(error, Forbidden) and error.message == f'{first.plural} "a": denied by a webhook', (
+        "the first, and of what"
+    )
 
 
 async def test_pods_go_first() -> None:
@@ -51,6 +61,24 @@ async def test_pods_go_first() -> None:
     assert await emptied(pods=[BatchItem(name="a")]) == (["pods"], None)
     asked, error = await emptied(pods=[BatchItem(name="a"), denied("p")])
     assert asked == ["pods"] and isinstance(error, Forbidden)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [from_storage(OutOfSpace("full")), from_storage(OutcomeUnknown("lost")), contended(PODS, "a")],
+    ids=lambda refusal: refusal.reason,
+)
+async def test_pods_that_something_keeps_are_waited_for(trouble: Refusal) -> None:
+    """A full etcd takes the deletion of a service, but not the beginning of a pod's end."""
+    asked, error = await emptied(pods=[BatchItem(name="a", error=encode(trouble))])
+    assert asked == ["pods"] and error is not None
+    expired = Expired(Refusal(Code.OUT_OF_RANGE, "Expired", "begin anew"))
+    assert await emptied(pods=expired) == (["pods"], expired)
+
+
+async def test_pods_that_are_gone_by_then_are_not() -> None:
+    asked, error = await emptied(pods=[BatchItem(name="a", error=encode(not_found(PODS, "a")))])
+    assert asked == ["pods", *(resource.plural for resource in OTHERS)] and error is None
 
 
 async def test_a_server_that_is_not_there_is_asked_once() -> None:

@@ -25,7 +25,7 @@ async def test_a_pod_that_comes_before_news_of_its_node_waits_for_them(
     await api.clock.advance(AGAIN)
     assert api.phases("a") == []
     api.fleet.set_node(after.build())
-    await api.clock.advance(AGAIN)
+    await api.clock.advance(0.0)
     assert api.phases("a") == ["Running"] and api.events == []
 
 
@@ -44,6 +44,15 @@ async def test_it_does_not_wait_for_ever(api: FakeApi) -> None:
     assert api.phases("a") == []
     await api.clock.advance(3 * AGAIN)
     assert api.pod("a").status.reason == "NodeAffinity"
+
+
+async def test_one_that_is_to_go_does_not_wait(api: FakeApi) -> None:
+    await start(api, make_node("n").build())
+    api.create(make_pod("a").req().node_selector("zone", "a"))
+    await api.clock.advance(AGAIN)
+    api.delete("a")
+    await api.clock.advance(AGAIN)
+    assert len(api.fleet) == 0
 
 
 async def test_one_that_is_deleted_meanwhile_is_forgotten(api: FakeApi) -> None:

@@ -1,5 +1,6 @@
 """The scheduling queue, with the time in our hands."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -236,7 +237,12 @@ class Shut:
         return self.open
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        return event.node == "n"
+        raise AssertionError("pre_enqueue says the same, and better")
+
+
+def ask_gates(queue: SchedulingQueue) -> None:
+    while queue.gates_due:
+        queue.ask_gate()
 
 
 def gated(gate: Shut) -> SchedulingQueue:
@@ -252,16 +258,79 @@ def gated(gate: Shut) -> SchedulingQueue:
 def test_who_is_gated_is_asked_about_again_when_an_event_may_help(helped_by: Change | None) -> None:
     queue = gated(Shut(helped_by))
     queue.wake(ClusterEvent(Change.NODE_ADDED, "n"), NODES, 1.0)
+    ask_gates(queue)
     assert names(queue, 1.0) == ["a", "b"]
 
 
 def test_who_is_gated_is_not_asked_about_for_nothing() -> None:
-    """Neither after an event of another kind, nor after one that the plugin says does not help."""
+    """Neither after an event of another kind, nor as often as something happens."""
     gate = Shut(Change.NODE_ADDED)
     queue = gated(gate)
+    gate.open = False
     queue.wake(FREED, NODES, 1.0)
-    queue.wake(ClusterEvent(Change.NODE_ADDED, "m"), NODES, 1.0)
-    assert gate.asked == 2 and queue.counts() == {"gated": 2}
+    assert not queue.gates_due
+    for _ in range(200):
+        queue.wake(ClusterEvent(Change.NODE_ADDED, "n"), NODES, 1.0)
+    ask_gates(queue)
+    assert gate.asked == 2 + 2 and queue.counts() == {"gated": 2}
+
+
+class Gang:
+    """Holds pods back until all three are there, and says so of each to the queue, as a plugin does that knows its siblings."""
+
+    name = "Gang"
+
+    def __init__(self) -> None:
+        self.queue: SchedulingQueue | None = None
+        self.asked = 0
+
+    def pre_enqueue(self, pod: PodInfo) -> bool:
+        self.asked += 1
+        there = self.queue is not None and len(self.queue) == 3
+        for sibling in "abc" if there and self.queue is not None else "":
+            self.queue.activate(info(make_pod(sibling)).uid, 1.0)
+        return there
+
+
+@pytest.mark.parametrize("by", ["change", "event", "flush"])
+def test_a_pod_is_let_go_once_whatever_plugins_do_while_they_are_asked(by: str) -> None:
+    gang = Gang()
+    queue = gang.queue = SchedulingQueue(framework(Enabled(gang)))
+    for name in "ab":
+        queue.add(info(make_pod(name)), 0.0)
+    if by == "change":
+        queue.add(info(make_pod("c")), 0.0)
+    else:
+        gang.queue = None
+        queue.add(info(make_pod("c")), 0.0)
+        gang.queue = queue
+        queue.wake(FREED, NODES, 1.0)
+        if by == "event":
+            ask_gates(queue)
+    popped = names(queue, 1.0 if by != "flush" else 300.0)
+    assert sorted(popped) == ["a", "b", "c"] and gang.asked <= 2 * 3
+    assert len(queue) == 0 and not queue.ready
+
+
+def test_who_releases_another_while_a_group_is_released_does_no_harm() -> None:
+    """All are of one template, and were refused by the same plugin."""
+    gang = Gang()
+    queue = SchedulingQueue(framework(Enabled(gang)))
+    waiting = [QueuedPod(info(make_pod(name)), 0.0) for name in "abc"]
+    for queued in waiting:
+        queue.unschedulable(queued, frozenset({"Full"}), 0.0)
+    gang.queue = queue
+    queue.wake(FREED, NODES, 100.0)
+    assert sorted(names(queue, 100.0)) == ["a", "b", "c"] and len(queue) == 0
+
+
+@pytest.mark.parametrize("wrong", [(Change.NODE_ADDED, Change.NODE_LABELS), [Change.NODE_ADDED], "NODE_ADDED", 3])
+def test_who_says_wrongly_what_helps_is_told_so_and_helped_by_anything(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
+    queue = gated(Shut(wrong))
+    assert 'plugin "Shut" failed in helped_by' in caplog.text and "expected a Change" in caplog.text
+    queue.wake(FREED, NODES, 1.0)
+    ask_gates(queue)
+    assert names(queue, 1.0) == ["a", "b"]
 
 
 def test_who_is_gated_is_asked_about_again_when_somebody_activates_it() -> None:
@@ -281,8 +350,9 @@ def test_the_flush_asks_about_the_gated() -> None:
 
 def test_who_is_gated_can_go() -> None:
     queue = gated(Shut())
-    queue.remove(info(make_pod("a")).uid)
     queue.wake(FREED, NODES, 1.0)
+    queue.remove(info(make_pod("a")).uid)
+    ask_gates(queue)
     assert names(queue, 1.0) == ["b"] and len(queue) == 0
 
 

@@ -2,7 +2,7 @@
 
     {"op": "add", "path": P, "value": V}      a field is set, an item goes in before the one there ("-": behind the last)
     {"op": "remove", "path": P}
-    {"op": "replace", "path": P, "value": V}  what is there is replaced
+    {"op": "replace", "path": P, "value": V}  what is there is replaced; a field is set
     {"op": "move", "from": P, "path": P}      as remove and add
     {"op": "copy", "from": P, "path": P}      as add of what is there
     {"op": "test", "path": P, "value": V}     fails unless it is there and equal
@@ -11,10 +11,15 @@ A path is a JSON pointer: "/spec/taints/0"; "~1" stands for "/", "~0" for "~"; "
 the library that Kubernetes uses, and so are the limits: a patch can make no more of a document than it says itself, and
 MAX_COPIED. That of the values which it says, and of those which it copies, is ours (see jsonextent).
 
-Source: https://www.rfc-editor.org/rfc/rfc6902 and https://www.rfc-editor.org/rfc/rfc6901
+As in Kubernetes, and unlike in the RFC, a field need not be there to be replaced, one that is not there is equal to null, and
+-1 is the last item of an array (of an add: behind it).
+
+Source: https://www.rfc-editor.org/rfc/rfc6902, https://www.rfc-editor.org/rfc/rfc6901 and, for what differs from them,
+https://github.com/evanphx/json-patch/tree/v4.12.0
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -31,6 +36,7 @@ MAX_DEPTH = 100
 _OPS = ("add", "remove", "replace", "move", "copy", "test")
 _TAKES_VALUE = ("add", "replace", "test")
 _TAKES_FROM = ("move", "copy")
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,8}")
 
 Pointer = tuple[str, ...]
 
@@ -114,8 +120,8 @@ class _Editor:
         if not path:
             self.document = value
             return
-        parent, key = self._place("replace", path)
-        parent[key] = value
+        parent, last = self._parent("replace", path), path[-1]
+        parent[_index("replace", path, len(parent), last) if isinstance(parent, list) else last] = value
 
     def _move(self, source: Pointer, path: Pointer) -> None:
         if path[: len(source)] == source:
@@ -136,7 +142,9 @@ class _Editor:
         return deepcopy(found)
 
     def _test(self, path: Pointer, value: Any) -> None:
-        if not _equal(self._find("test", path), value):
+        parent = self._parent("test", path) if path else None
+        found = parent.get(path[-1]) if isinstance(parent, dict) else self._find("test", path)
+        if not _equal(found, value):
             raise JsonPatchError(f"testing value {_text(path)} failed: test failed")
 
     def _find(self, op: str, path: Pointer) -> Any:
@@ -176,12 +184,12 @@ def _index(op: str, path: Pointer, length: int, part: str, *, behind: bool = Fal
     """Of an item of an array. `behind`: that may also be where the next one would be."""
     if behind and part == "-":
         return length
-    whole = part.isascii() and part.isdecimal() and (part == "0" or part[0] != "0") and len(part) < 10
-    if not whole:
+    if not _WHOLE.fullmatch(part):
         raise JsonPatchError(f'{op} operation does not apply: "{part[:32]}" in "{_text(path)}" is no index of an array')
-    if int(part) >= length + behind:
+    places, index = length + behind, int(part)
+    if not -places <= index < places:
         raise _missing(op, path)
-    return int(part)
+    return index % places
 
 
 def _operation(number: int, data: object) -> Operation:

@@ -5,7 +5,7 @@ costs no read. What it promises:
 
 * A write commits only against the very version that its step saw.
 * A step's refusal is final only if the version it saw came from etcd (linearizable): a refusal that rests on the cache is
-  checked by reading first. So a lagging cache can cost time, but never a wrong answer.
+  checked by reading first, and a dry run begins with that. So a lagging cache can cost time, but never a wrong answer.
 * Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone. Those of one object follow
   one another: together each would lose to the one before, and be tried again with all the others.
 * What a call writes that was made in a leader's name commits only while it leads (apiserver.registry.fencing).
@@ -131,7 +131,9 @@ class Mutator(Generic[T]):
         """Of mutations of different objects."""
         fence = fencing.CALL.get()
         attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key)), fence) for mutation in mutations]
-        open_: Sequence[_Attempt[T]] = attempts
+        if dry_run:
+            await self._read(attempts)  # no write of it is compared with what is there
+        open_: Sequence[_Attempt[T]] = [attempt for attempt in attempts if attempt.outcome is None]
         for _ in range(MAX_ROUNDS):
             await in_turns(lambda attempt: attempt.advance(dry_run), open_, self._clock)
             if later := [attempt.wait(dry_run) for attempt in open_ if attempt.later is not None]:

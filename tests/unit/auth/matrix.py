@@ -17,6 +17,7 @@ from apiserver.auth.authentication import Credential
 from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
 from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
+from apiserver.storage.interface import Storage
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Namespace, Node
@@ -70,9 +71,10 @@ class Caller:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Assembly]:
-    """An API server without a transport, with two namespaces, two nodes, a pod on each, and people with roles."""
-    assembly = Assembly(MemoryStorage())
+async def serving(storage: Storage | None = None) -> AsyncIterator[Assembly]:
+    """An API server without a transport, with two namespaces, two nodes, a pod on each, and people with roles. `storage`: an
+    empty one; None: one of its own."""
+    assembly = Assembly(storage or MemoryStorage())
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):

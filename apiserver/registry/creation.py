@@ -24,6 +24,8 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import in_turns
 
 T = TypeVar("T", bound=Object)
+UNSAID = ("", "0")
+"""resourceVersions that name no version, as in Kubernetes."""
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
 MAX_GENERATED_PREFIX = 58
@@ -133,8 +135,9 @@ class Creation(Generic[T]):
         metadata = obj.metadata
         if parts_exceeded(obj):
             raise Rejected(errors.too_much(self._resource, metadata.name))
-        if metadata.resourceVersion:
+        if metadata.resourceVersion not in UNSAID:
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
+        metadata.resourceVersion = ""
         if not self._resource.namespaced:
             metadata.namespace = ""
         elif not metadata.namespace:

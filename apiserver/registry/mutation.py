@@ -85,7 +85,8 @@ class Mutation(NamedTuple, Generic[T]):
 
 
 class Stored(NamedTuple):
-    """A mutation that is done. `value` is the encoded object as stored, without its resourceVersion."""
+    """A mutation that is done. `value` is the encoded object as stored, without its resourceVersion. `revision`: 0 of what a
+    dry run would create."""
 
     name: str
     uid: str
@@ -94,7 +95,7 @@ class Stored(NamedTuple):
 
     @property
     def encoded(self) -> bytes:
-        return self.value + wire.stamp(self.revision)
+        return self.value + wire.stamp(self.revision) if self.revision else self.value
 
 
 Outcome = Stored | Refusal

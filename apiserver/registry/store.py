@@ -12,7 +12,7 @@ from apiserver.auth.user import User
 from apiserver.cacher.errors import CacheError
 from apiserver.registry import errors
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
-from apiserver.registry.creation import Creation, keep_identity
+from apiserver.registry.creation import UNSAID, Creation, keep_identity
 from apiserver.registry.deletion import copy, delete_step, holds_others
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
@@ -160,7 +160,7 @@ class Store(Generic[T]):
         name = wanted.name
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
-        if not wanted.resourceVersion and self.resource in CONDITIONAL:
+        if wanted.resourceVersion in UNSAID and self.resource in CONDITIONAL:
             return errors.invalid(
                 self.resource,
                 name,
@@ -195,7 +195,7 @@ class Store(Generic[T]):
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
             raise Rejected(errors.uid_mismatch(self.resource, name, uid, old.metadata.uid))
-        if expected and expected != str(present.revision):
+        if expected not in UNSAID and expected != str(present.revision):
             raise Rejected(errors.stale(self.resource, name, expected, present.revision))
         if parts_exceeded(wanted, old):
             raise Rejected(errors.too_much(self.resource, name))

@@ -121,18 +121,36 @@ async def test_some_updates_must_say_which_version_they_change(service: str, obj
         stored = type(obj).FromString(await call(assembly, f"{service}/Create", asked(assembly, f"{service}/Create", obj)))
         stored.metadata.labels["x"] = "1"
         assert await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
-        stored.metadata.resourceVersion = ""
-        with pytest.raises(Rejected, match=r"metadata\.resourceVersion: Invalid value: 0x0: must be specified for an update"):
-            await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
+        for unsaid in ("", "0"):
+            stored.metadata.resourceVersion = unsaid
+            with pytest.raises(
+                Rejected, match=r"metadata\.resourceVersion: Invalid value: 0x0: must be specified for an update"
+            ):
+                await call(assembly, f"{service}/Update", asked(assembly, f"{service}/Update", stored))
 
 
 async def test_of_others_the_latest_write_wins() -> None:
     async with serving() as assembly:
         node = Node.FromString(await call(assembly, "Nodes/Get", GetRequest(name=OWN_NODE)))
-        for value in "12":
-            node.metadata.resourceVersion, node.metadata.labels["x"] = "", value
+        for unsaid, value in (("", "1"), ("", "2"), ("0", "3")):
+            node.metadata.resourceVersion, node.metadata.labels["x"] = unsaid, value
             updated = Node.FromString(await call(assembly, "Nodes/Update", asked(assembly, "Nodes/Update", node)))
             assert updated.metadata.labels["x"] == value
+
+
+async def test_a_dry_run_has_made_no_version_and_what_it_shows_can_be_created() -> None:
+    async with serving() as assembly:
+        request = asked(assembly, "Pods/Create", make_pod("new", namespace=OWN).req(cpu="1").new())
+        request.options.dryRun[:] = ["All"]
+        shown = Pod.FromString(await call(assembly, "Pods/Create", request))
+        assert shown.metadata.resourceVersion == ""
+        shown.metadata.resourceVersion = "0"  # in Kubernetes as good as none
+        made = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", shown)))
+        stored = Pod.FromString(await call(assembly, "Pods/Get", GetRequest(namespace=OWN, name="new")))
+        assert made.metadata.resourceVersion == stored.metadata.resourceVersion != "0"
+        made.metadata.name = "other"
+        with pytest.raises(Rejected, match="resourceVersion should not be set on objects to be created"):
+            await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", made))
 
 
 async def test_how_long_it_takes_to_delete_is_said_by_who_deletes() -> None:

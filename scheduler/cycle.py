@@ -141,7 +141,12 @@ def _pick(
     only looked at on the node that is chosen, and then the next best is. Raises PluginError.
     """
     nodes = cache.nodes
-    usable = passes if not nodes.nominated.node_of(pod.uid) else None
+    nominated = nodes.nominated.node_of(pod.uid)
+    row = nodes.row(nominated)
+    known = row is not None and passes is not None and opinion is None and passes.takes(pod, nodes, framework, row)
+    if row is not None and known and not crowded(pod, row, cache, framework):
+        return row
+    usable = passes if not nominated else None
     best = usable.best(state, pod, nodes, framework) if usable is not None else None
     if isinstance(best, Diagnosis):
         return best
@@ -159,7 +164,6 @@ def _pick(
     if not len(nodes.nominated):
         return one_of(_best(state, pod, nodes, framework, feasible, opinion), pod, seed)
     feasible, refusals = feasible.copy(), list(diagnosis.refusals)
-    row = nodes.row(nodes.nominated.node_of(pod.uid))
     while np.count_nonzero(feasible):
         if row is None or not feasible[row]:
             row = one_of(_best(state, pod, nodes, framework, feasible, opinion), pod, seed)

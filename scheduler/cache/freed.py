@@ -26,6 +26,9 @@ class Freed(SomeNodes):
     def free(self, resource: str) -> IntArray:
         return super().free(resource) + self._freed.get(resource, 0)
 
+    def free_at(self, row: int, resource: str) -> int:
+        return super().free_at(row, resource) + self._freed.get(resource, 0)
+
     def slack(self, scored: int) -> FloatArray:
         return super().slack(scored) + self._scored[scored]
 

@@ -11,7 +11,7 @@ class SomeNodes(NodeTable):
     def __init__(self, nodes: NodeTable, rows: Rows) -> None:
         self._all = nodes
         self._some = rows
-        numbers = range(len(nodes))[rows] if isinstance(rows, slice) else rows.tolist()
+        self._numbers = numbers = range(len(nodes))[rows] if isinstance(rows, slice) else rows.tolist()
         self.names = [nodes.names[row] for row in numbers]
         self.raw = [nodes.raw[row] for row in numbers]
         self.used_ports = nodes.used_ports
@@ -29,6 +29,9 @@ class SomeNodes(NodeTable):
 
     def free(self, resource: str) -> IntArray:
         return self._all.free(resource)[self._some]
+
+    def free_at(self, row: int, resource: str) -> int:
+        return self._all.free_at(self._numbers[row], resource)
 
     def slack(self, scored: int) -> FloatArray:
         return self._all.slack(scored)[self._some]

@@ -104,6 +104,10 @@ class NodeTable:
         """What is left on each node. Negative where pods were put by hand beyond what fits."""
         return self._free.get(resource, self._none).array
 
+    def free_at(self, row: int, resource: str) -> int:
+        """As `free`, on one node."""
+        return int(self.free(resource)[row])
+
     def slack(self, scored: int) -> FloatArray:
         """What is left of SCORED[scored] as scores count it: a container that requests none counts as a small one."""
         return self._slack[scored].array
@@ -269,6 +273,11 @@ class _Less(NodeTable):
             amount, left = self._less.get(resource), self._nodes.free(resource)
             self._left[resource] = left = left if amount is None else left - amount
         return left
+
+    def free_at(self, row: int, resource: str) -> int:
+        amount = self._less.get(resource)
+        left = self._nodes.free_at(row, resource)
+        return left if amount is None else left - int(amount[row])
 
 
 def _text(node: Node, where: tuple[str, str]) -> str | None:

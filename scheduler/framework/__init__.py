@@ -38,6 +38,7 @@ from scheduler.framework.interface import (
     PreScorePlugin,
     QueueSortPlugin,
     ReservePlugin,
+    RoomFilterPlugin,
     ScorePlugin,
     Sees,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "PreScorePlugin",
     "QueueSortPlugin",
     "ReservePlugin",
+    "RoomFilterPlugin",
     "ScorePlugin",
     "Sees",
     "Status",

@@ -1,6 +1,7 @@
 """Asking filters: one about all nodes, or those that look at each node by itself about some rows alone."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from pinnace.fit.table import BoolArray
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
-from scheduler.framework.interface import FilterPlugin, Plugin, Sees
+from scheduler.framework.interface import FilterPlugin, Plugin, RoomFilterPlugin, Sees
 from scheduler.framework.results import CycleState, FilterResult, PluginError
 
 BY_ROWS = (Sees.ROW, Sees.ROOM)
@@ -31,12 +32,26 @@ def sees(plugin: Plugin, attribute: str) -> Sees:
     return found
 
 
+def _says_itself(plugin: RoomFilterPlugin) -> bool:
+    """Does `lacking` speak for `filter`? Not where a class was derived that only replaces the latter."""
+    return any("lacking" in vars(each) for each in _down_to(type(plugin), "filter"))
+
+
+def _down_to(kind: type, method: str) -> Sequence[type]:
+    """The class that has the method, and those derived from it, of which this is one."""
+    order = kind.__mro__
+    return order[: 1 + next(index for index, each in enumerate(order) if method in vars(each))]
+
+
 class RowFilters:
     """Filters that see rows (BY_ROWS), and do not skip the pod."""
 
     def __init__(self, filters: Sequence[FilterPlugin]) -> None:
         self.filters = filters
         self._prepared: Sequence[tuple[Any, FilterPlugin]] = [(getattr(each, "pre_filter", None), each) for each in filters]
+        rooms = [each for each in filters if isinstance(each, RoomFilterPlugin) and _says_itself(each)]
+        self.rooms = rooms if len(rooms) == len(filters) else None
+        """All of them, if they can be asked about a single node; else None."""
 
     def passed(self, state: CycleState, pod: PodInfo, nodes: NodeTable, among: BoolArray) -> BoolArray:
         """Those among the nodes that all of them pass. Raises what plugins raise."""
@@ -67,6 +82,10 @@ class OneByOne:
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
         """`node`: the row, as a table of its own. Raises what plugins raise."""
+        if self._by_rows.rooms is not None:
+            free = partial(node.free_at, 0)
+            by_rooms = not any(each.lacking(pod, free) for each in self._by_rows.rooms)
+            return by_rooms and all(passed[row] for passed in self._by_nodes)
         return all(passed[row] for passed in self._by_nodes) and bool(self._by_rows.passed({}, pod, node, _ONE)[0])
 
 

@@ -4,7 +4,8 @@ For the next of them it is enough that the rows which were touched since are ref
 asked about all nodes again, nor reasons be counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from functools import partial
 
 import numpy as np
 
@@ -25,13 +26,29 @@ class Refusal:
         self._by_rows = by_rows
         self._said = [said[each.name].explain() for each in by_rows.filters]
         """What they said, in their order, now that it can still be asked for."""
+        self._reasons: list[dict[int, Set[str]]] = [{0: frozenset()} for _ in self._said]
+        """Of each, by code, as far as they were needed."""
 
     def holds(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
         """Do the filters say of these rows what they said then, in as many words? Raises what plugins raise."""
+        if self._by_rows.rooms is not None:
+            return self._lack(rows, pod, nodes.seen_at(pod.priority))
         some = slice(rows[0], rows[0] + 1) if len(rows) == 1 else np.array(rows)
         seen = SomeNodes(nodes.seen_at(pod.priority), some)
         now = (result.explain() for result in self._by_rows.results({}, pod, seen))
         return all(_alike(then, rows, each) for then, each in zip(self._said, now, strict=True))
+
+    def _lack(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
+        """`holds`, where the filters can be asked about a single node."""
+        for row in rows:
+            free = partial(nodes.free_at, row)
+            for then, known, each in zip(self._said, self._reasons, self._by_rows.rooms or (), strict=True):
+                code = int(then.codes[row])
+                if (reasons := known.get(code)) is None:
+                    reasons = known[code] = frozenset(then.reasons(code))
+                if reasons != set(each.lacking(pod, free)):
+                    return False
+        return True
 
 
 def _alike(then: Verdicts, rows: Sequence[int], now: Verdicts) -> bool:

@@ -14,7 +14,8 @@ is left to the framework, which asks all plugins and tells why. Why no node is f
 alike, until a row that was touched is not refused any more, or for another reason.
 
 Filters are asked about the table as pods of that priority see it, less the room that is kept for nominated pods: a nomination
-that begins or ends touches its row. A pod that is nominated itself sees its own room, so it shares no pass.
+that begins or ends touches its row. A pod that is nominated itself sees its own room, so it shares no pass; but what filters
+say of its node that do not look at room is the same, and the others are asked about that node alone.
 """
 
 from bisect import bisect_left
@@ -75,6 +76,16 @@ class Passes:
         if len(self._passes) > _PASSES:
             del self._passes[next(iter(self._passes))]
         return best
+
+    def takes(self, pod: PodInfo, nodes: NodeTable, framework: Framework, row: int) -> bool:
+        """Does this node take the pod, which is nominated? False: no, or the framework must be asked."""
+        if nodes is not self._nodes or pod.volumes is not None:
+            return False
+        found = self._passes.get(_signature(pod, framework))
+        try:
+            return found is not None and found.epoch == nodes.epoch and found.takes(pod, nodes, row)
+        except Exception:
+            return False  # the framework meets it too, and tells
 
     def explain(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
         """Why there was nothing best for the pod just now, and the state that led to it."""
@@ -149,6 +160,13 @@ class _Pass:
             self._top = float(self._scores.max())
             self._best = equal_best(self._scores).tolist() if self._top > -np.inf else []
         return self._best or None
+
+    def takes(self, pod: PodInfo, nodes: NodeTable, row: int) -> bool:
+        """As `Passes.takes`. What sees nodes alone has said of this one what it would say now."""
+        if self._pre_filters or self._filters:
+            return False
+        seen = SomeNodes(nodes.seen_at(pod.priority, pod.uid), slice(row, row + 1))
+        return bool(self._row_filters.passed({}, pod, seen, self._by_nodes[row : row + 1])[0])
 
     def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
         if not self._pre_filters and not self._filters:

@@ -5,7 +5,7 @@ that would be left. Extended resources that are in `ignoredResources`, or whose 
 to somebody else, such as an extender.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -80,6 +80,9 @@ class NodeResourcesFit:
             return Verdicts(codes, reasons)
 
         return FilterResult(~reduce(np.bitwise_or, short), explain)
+
+    def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
+        return [reason_of(resource) for resource, amount in self._requests(pod).amounts if free(resource) < amount]
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)

@@ -60,6 +60,8 @@ class Candidates:
         self._bounds = bounds
         self._searches: dict[_Key, _Search] = {}
         """By template. The least recently used first."""
+        self._judged: tuple[Diagnosis, BoolArray, OneByOne | None] | None = None
+        """The latest diagnosis, and what follows from it alone. Pods that are alike share one (scheduler.framework.reuse)."""
 
     def find(
         self,
@@ -72,13 +74,12 @@ class Candidates:
     ) -> Found | Diagnosis:
         """At least one candidate; or why there is none. `diagnosis`: why no node takes the pod as things are."""
         nodes = cache.nodes
-        curable = filters.curable(diagnosis)
+        curable, one_by_one = self._consequences(diagnosis, filters)
         lower = cache.below(pod.priority)
         inhabited = lower[PODS] > 0 if PODS in lower else np.zeros(len(nodes), np.bool_)
         without = nodes.seen_at(pod.priority, pod.uid).less({resource: -amount for resource, amount in lower.items()})
         room = filters.ask(_FIT, pod, without)
         promising = curable & inhabited if room is None else curable & inhabited & room.passed
-        one_by_one = filters.one_by_one(diagnosis)
         search = self._remembered(pod, budgets, nodes, seed) if one_by_one is not None else _Search(pod, nodes, seed)
         dry_runs = _DryRuns(pod, cache, filters, one_by_one, budgets)
         own = nodes.row(nodes.nominated.node_of(pod.uid))  # where the pod is in nobody's way but its own
@@ -92,6 +93,12 @@ class Candidates:
             return found
         reasons = [("", FilterResult.refusing(~curable, NOT_HELPFUL)), ("", FilterResult.refusing(~inhabited, NO_VICTIMS))]
         return Diagnosis(len(nodes), [*reasons, *([(_FIT, room)] if room is not None else []), *diagnosis.refusals])
+
+    def _consequences(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, OneByOne | None]:
+        """Which nodes are curable, and the filters one by one."""
+        if self._judged is None or self._judged[0] is not diagnosis:
+            self._judged = diagnosis, filters.curable(diagnosis), filters.one_by_one(diagnosis)
+        return self._judged[1:]
 
     def _remembered(self, pod: PodInfo, budgets: Sequence[PodDisruptionBudget], nodes: NodeTable, seed: int) -> "_Search":
         key = (
@@ -136,10 +143,10 @@ class _Search:
             missing = enough - len(found)
             enough_found = _enough(found, enough, self._harmless)
             end = int(found[enough_found - 1]) + 1 if enough_found else len(known)
-            unknown = (promising[:end] & ~known[:end]).nonzero()[0].tolist()
-            if not unknown:
+            unknown = (promising[:end] & ~known[:end]).nonzero()[0]
+            if not len(unknown):
                 return Found(found[:enough_found] if enough_found else found, self._victims, self._ranks)
-            for place in unknown[:missing] if missing > 0 else unknown:
+            for place in (unknown[:missing] if missing > 0 else unknown).tolist():
                 victims = attempt((place + self._start) % len(known))
                 self._tried[place] = versions[place]
                 self._helps[place] = victims is not None

@@ -23,6 +23,7 @@ from scheduler.framework.interface.scheduling import (
     PostFilterPlugin,
     PreFilterPlugin,
     PreScorePlugin,
+    RoomFilterPlugin,
     ScorePlugin,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "PreScorePlugin",
     "QueueSortPlugin",
     "ReservePlugin",
+    "RoomFilterPlugin",
     "ScorePlugin",
     "Sees",
 ]

@@ -1,5 +1,6 @@
 """The scheduling cycle: which nodes can take the pod, and which is the best. Synchronous, one pod at a time."""
 
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from pinnace.fit.table import BoolArray
@@ -21,6 +22,16 @@ class PreFilterPlugin(Plugin, Protocol):
 class FilterPlugin(Plugin, Protocol):
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         """Which nodes can take the pod. All filters run on all nodes, so that a failure can be explained in full."""
+        ...
+
+
+@runtime_checkable
+class RoomFilterPlugin(FilterPlugin, Protocol):
+    """A filter that sees ROOM alone (`Sees`), and can be asked about a single node for less than an array costs."""
+
+    def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
+        """Why a node does not take the pod that has so much `free` of each resource: the reasons that `filter` gives for it.
+        Empty: it passes."""
         ...
 
 

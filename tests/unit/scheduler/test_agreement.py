@@ -1,12 +1,14 @@
 """The native plugins say what the plain ones say, whatever the cluster and the pod."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin
+from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, RoomFilterPlugin
 from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
@@ -74,6 +76,21 @@ def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Po
 
     judged = FRAMEWORK.judge({}, PodInfo(pod), cache.nodes)
     assert judged.feasible.tolist() == [not reasons for reasons in expected]
+
+
+@settings(max_examples=150)
+@given(clusters(), pods("new"))
+def test_a_filter_says_of_a_single_node_what_it_says_of_all(
+    cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: PodBuilder
+) -> None:
+    builders, placed = cluster
+    cache, pod = cache_of(*builders, placed=placed), PodInfo(wanted.build())
+    for plugin in PLUGINS:
+        if isinstance(plugin, RoomFilterPlugin):
+            told = plugin.filter({}, pod, cache.nodes).explain()
+            for row, code in enumerate(told.codes.tolist()):
+                lacking = plugin.lacking(pod, partial(cache.nodes.free_at, row))
+                assert sorted(lacking) == sorted(told.reasons(code) if code else [])
 
 
 def verdicts(pod: PodInfo, table: NodeTable) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,12 @@ from scheduler.framework import (
     Status,
 )
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.filtering import RowFilters
 from scheduler.framework.handle import Offline
 from scheduler.framework.profile import Enabled
 from scheduler.framework.reuse import Passes, equal_best
 from scheduler.framework.runtime import Framework
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 
@@ -359,6 +361,45 @@ def test_a_nomination_has_its_node_asked_about_again_and_no_other() -> None:
         assert isinstance(schedule_one(pod, cache, plugins, 0, passes), Unschedulable)
         cache.nominate(pod, f"n{i}")
     assert plugin.nodes == 2 * 100 + 49, "for the pass, for the diagnosis, and one for each that follows"
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside one that is ahead"])
+def test_a_nominated_pod_asks_about_its_node_alone(others: bool) -> None:
+    """If it fits there; and, where there is somebody whom it must leave the room, as among all nodes."""
+    plugin = Full(filter_sees=Sees.ROW)
+    there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
+    cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
+    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin))
+    pod, ahead = info(make_pod("p")), info(make_pod("ahead").priority(1))
+    schedule_one(pod, cache, plugins, 0, passes)
+    cache.nominate(pod, "n7")
+    if others:
+        cache.nominate(ahead, "n7")
+    cache.remove("uid-default-there7")
+    plugin.nodes = 0
+    outcome = schedule_one(pod, cache, plugins, 0, passes)
+    assert isinstance(outcome, Unschedulable) if others else (outcome, plugin.nodes) == (Placed("n7"), 1)
+
+
+class Roomy(NodeResourcesFit):
+    """Says what it says in another way, so that what its base says of single nodes does not count."""
+
+    name = "Roomy"
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        return FilterResult.refusing(nodes.free("cpu") < 1000, "cramped")
+
+
+class Exact(Roomy):
+    name = "Exact"
+
+    def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
+        return ["cramped"] if free("cpu") < 1000 else []
+
+
+@pytest.mark.parametrize("plugin", [NodeResourcesFit(), Roomy(), Exact()], ids=lambda plugin: plugin.name)
+def test_only_who_says_both_is_asked_about_single_nodes(plugin: NodeResourcesFit) -> None:
+    assert (RowFilters([plugin]).rooms is not None) == (plugin.name != "Roomy")
 
 
 def test_what_a_nomination_adds_to_a_refusal_is_told() -> None:

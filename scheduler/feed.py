@@ -41,6 +41,7 @@ class Feed:
         self._nodes: dict[str, Change] = {}
         """What has happened to nodes since those were asked whom it may help; by name, the longest waiting first."""
         self._news = asyncio.Event()
+        queue.gates.on_due = self._news.set
 
     def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
         """The cache knows at once. Whom it may help is asked later (`run`): 500 nodes may come in one batch, and a thousand
@@ -59,7 +60,7 @@ class Feed:
             await self._news.wait()
             self._news.clear()
             turn = Turn(clock)
-            while self.wake_next() or self.ask_gate():
+            while self.wake_next() | self.ask_gate():  # both have their turn
                 await turn.end()
 
     def wake_next(self) -> bool:
@@ -127,8 +128,6 @@ class Feed:
     def _wake(self, event: ClusterEvent | None, now: float) -> None:
         if event is not None and event.change:
             self._queue.wake(event, self._cache.nodes, now)
-            if self._queue.gates_due:
-                self._news.set()
 
 
 def _has_started(delta: Delta[Pod]) -> bool:

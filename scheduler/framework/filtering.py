@@ -38,9 +38,9 @@ def _says_itself(plugin: RoomFilterPlugin) -> bool:
 
 
 def _down_to(kind: type, method: str) -> Sequence[type]:
-    """The class that has the method, and those derived from it, of which this is one."""
+    """The class that has the method, and those derived from it, of which this is one; none, if it is the instance's own."""
     order = kind.__mro__
-    return order[: 1 + next(index for index, each in enumerate(order) if method in vars(each))]
+    return order[: 1 + next((index for index, each in enumerate(order) if method in vars(each)), -1)]
 
 
 class RowFilters:

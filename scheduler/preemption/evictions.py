@@ -5,7 +5,8 @@
                   '--- a TRANSIENT error: for DEADLINE seconds at most
 
 A victim that is gone already is as good as deleted: the pod that it was to make room for is woken when room is there. One that
-cannot be deleted, or not in time, stays, which is logged; the pod is tried anew, and asks for preemption anew.
+cannot be deleted, or not in time, stays, which is logged; the pod, or all that chose this victim, is tried anew, and asks for
+preemption anew.
 """
 
 import asyncio
@@ -62,8 +63,8 @@ class _Eviction:
     """As it was when it was chosen."""
     told: str
     """The event's message."""
-    preemptor: str
-    """Its uid."""
+    preemptors: set[str]
+    """The uids of those that it is to make room for."""
     scheduler: str
     """The preemptor's."""
     until: float
@@ -94,9 +95,11 @@ class Evictions:
         told = f"Preempted by pod {preemptor.key} on node {node}"
         until = self._clock.monotonic() + DEADLINE
         for victim in victims:
-            pod = self._current(victim.key, victim.uid)
-            if pod is not None and victim.group.living and victim.uid not in self._pending:
-                self._pending[victim.uid] = _Eviction(pod, told, preemptor.uid, preemptor.raw.spec.schedulerName, until)
+            pod, pending = self._current(victim.key, victim.uid), self._pending.get(victim.uid)
+            if pending is not None:
+                pending.preemptors.add(preemptor.uid)
+            elif pod is not None and victim.group.living:
+                self._pending[victim.uid] = _Eviction(pod, told, {preemptor.uid}, preemptor.raw.spec.schedulerName, until)
                 self._some.set()
 
     def pending(self, uid: str) -> bool:
@@ -138,7 +141,8 @@ class Evictions:
                 left.append(each)
             elif not isinstance(answer, NotFound | Conflict | Fenced):
                 log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)
-                self._activate(each.preemptor)
+                for preemptor in each.preemptors:
+                    self._activate(preemptor)
         return left
 
     def _current(self, key: str, uid: str) -> Pod | None:

@@ -5,14 +5,21 @@ An event is only noted here. Asking takes as long as plugins like, for each of t
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from scheduler.cache.changes import Change
+
+
+def _nobody() -> None:
+    """Is told."""
 
 
 class Gates:
     """Pods are known by their uids."""
 
     def __init__(self) -> None:
+        self.on_due: Callable[[], None] = _nobody
+        """Called when there is something to ask that there was not."""
         self._held: dict[Change, dict[str, None]] = {}
         """By what they await: something, and somebody awaits it."""
         self._news = Change.NONE
@@ -34,6 +41,7 @@ class Gates:
         """Something has happened."""
         if any(awaits & change for awaits in self._held):
             self._news |= change
+            self.on_due()
 
     @property
     def any_await(self) -> bool:

@@ -91,7 +91,8 @@ class SchedulingQueue:
         """The longest waiting first."""
         self._groups: dict[Change, dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]]] = {}
         """By what they await: who cannot be helped by an event costs nothing when it happens."""
-        self._gates = Gates()
+        self.gates = Gates()
+        """Who is told when somebody is to be asked about (`on_due`) sees to it that `ask_gate` is called, until it says no."""
         self._gates_asked = 0.0
         """When the flush asked about all of them."""
 
@@ -139,7 +140,7 @@ class SchedulingQueue:
         if queued.place is Place.UNSCHEDULABLE:
             self._leave_group(queued, queued.info)
         elif queued.place is Place.GATED:
-            self._gates.discard(uid, queued.awaits)
+            self.gates.discard(uid, queued.awaits)
         else:
             self._stale += 1
             if self._stale > len(self._pods) + 64:
@@ -200,6 +201,8 @@ class SchedulingQueue:
         self._events += 1
         seen: dict[int, NodeTable] = {}
         for _, group in self._concerned(event):
+            if not group:  # a plugin that was asked about another group has released the last of this one
+                continue
             any_of_them = next(iter(group.values()))
             priority = any_of_them.info.priority
             if priority not in seen:
@@ -210,16 +213,11 @@ class SchedulingQueue:
             nominated = self._unschedulable.get(info.uid)
             if nominated is not None and self._helps(nominated, event, nodes.seen_at(info.priority, info.uid)):
                 self._release([nominated], now)
-        self._gates.hear(event.change)
-
-    @property
-    def gates_due(self) -> bool:
-        """Something has happened since that plugins await which hold pods back: `ask_gate`."""
-        return self._gates.due
+        self.gates.hear(event.change)
 
     def ask_gate(self) -> bool:
         """Asks the plugins about one of the pods that they may let go by now. False: there is none."""
-        while (uid := self._gates.next()) is not None:
+        while (uid := self.gates.next()) is not None:
             if (queued := self._pods.get(uid)) is not None and queued.place is Place.GATED:
                 self._ask_again(queued)
                 return True
@@ -244,7 +242,7 @@ class SchedulingQueue:
         due = [self._backoff[0][0]] if self._backoff else []
         if self._unschedulable:
             due.append(next(iter(self._unschedulable.values())).since + self._flush_after)
-        if self._gates.any_await:
+        if self.gates.any_await:
             due.append(self._gates_asked + self._flush_after)
         return min(due, default=None)
 
@@ -269,11 +267,11 @@ class SchedulingQueue:
 
     def _hold_back(self, queued: QueuedPod, gate: Gate) -> None:
         queued.place, queued.refused_by, queued.awaits = Place.GATED, frozenset([gate.plugin]), gate.awaits
-        self._gates.add(queued.info.uid, gate.awaits)
+        self.gates.add(queued.info.uid, gate.awaits)
 
     def _ask_again(self, queued: QueuedPod) -> None:
         """A gated pod may be let go by now."""
-        self._gates.discard(queued.info.uid, queued.awaits)
+        self.gates.discard(queued.info.uid, queued.awaits)
         queued.refused_by = frozenset()
         self._activate(queued)
 
@@ -304,9 +302,7 @@ class SchedulingQueue:
             self._release([queued], now)
         if self._gates_asked + self._flush_after <= now:
             self._gates_asked = now
-            self._gates.hear(ANY)
-            while self.ask_gate():
-                pass
+            self.gates.hear(ANY)
 
     def _compact(self) -> None:
         """Drops the heaps' stale entries. On a standby, pods leave the queue without ever being popped."""

@@ -45,8 +45,8 @@ class World:
         self.activated: list[str] = []
         self.evictions = Evictions(self.api, self.store, self.api, self.activated.append, clock=self.clock)
 
-    def submit(self) -> None:
-        self.evictions.submit(info(make_pod("high")), "n", list(self.cache.pods_on("n")))
+    def submit(self, preemptor: str = "high") -> None:
+        self.evictions.submit(info(make_pod(preemptor)), "n", list(self.cache.pods_on("n")))
 
 
 @pytest.fixture
@@ -98,13 +98,15 @@ async def test_what_says_nothing_of_the_victims_does_not_spare_them(world: World
 async def test_an_unavailable_server_is_tried_again_until_the_deadline(world: World) -> None:
     world.api.whole = DOWN
     world.submit()
-    world.submit()
+    world.submit("higher")
     await world.clock.advance(0)
     await world.clock.advance(AGAIN)
     assert len(world.api.deletes) == 2 and world.evictions.pending(info(make_pod("a")).uid)
     await world.clock.advance(DEADLINE)
     assert not world.evictions.pending(info(make_pod("a")).uid) and world.api.events == []
-    assert set(world.activated) == {"uid-default-high"}, "its pods stay, so it is to be tried anew"
+    assert set(world.activated) == {"uid-default-high", "uid-default-higher"}, (
+        "their victims stay, so they are to be tried anew"
+    )
 
 
 async def test_a_refusal_is_not(world: World) -> None:

@@ -8,6 +8,7 @@ import pytest
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
+from scheduler.framework import CycleState, FilterResult
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
@@ -241,8 +242,8 @@ class Shut:
 
 
 def ask_gates(queue: SchedulingQueue) -> None:
-    while queue.gates_due:
-        queue.ask_gate()
+    while queue.ask_gate():
+        pass
 
 
 def gated(gate: Shut) -> SchedulingQueue:
@@ -268,7 +269,7 @@ def test_who_is_gated_is_not_asked_about_for_nothing() -> None:
     queue = gated(gate)
     gate.open = False
     queue.wake(FREED, NODES, 1.0)
-    assert not queue.gates_due
+    assert not queue.gates.due
     for _ in range(200):
         queue.wake(ClusterEvent(Change.NODE_ADDED, "n"), NODES, 1.0)
     ask_gates(queue)
@@ -305,9 +306,10 @@ def test_a_pod_is_let_go_once_whatever_plugins_do_while_they_are_asked(by: str) 
         queue.add(info(make_pod("c")), 0.0)
         gang.queue = queue
         queue.wake(FREED, NODES, 1.0)
-        if by == "event":
-            ask_gates(queue)
-    popped = names(queue, 1.0 if by != "flush" else 300.0)
+        if by == "flush":
+            assert names(queue, 300.0) == []
+        ask_gates(queue)
+    popped = names(queue, 1.0)
     assert sorted(popped) == ["a", "b", "c"] and gang.asked <= 2 * 3
     assert len(queue) == 0 and not queue.ready
 
@@ -343,6 +345,8 @@ def test_the_flush_asks_about_the_gated() -> None:
     gate = Shut(Change.NODE_ADDED)
     queue = gated(gate)
     assert names(queue, 299.0) == [] and queue.next_due() == 300.0
+    assert names(queue, 300.0) == [] and gate.asked == 2, "in turns"
+    ask_gates(queue)
     assert names(queue, 300.0) == ["a", "b"] and queue.next_due() is None
     queue.add(info(make_pod("c").gate("wait")), 300.0)
     assert names(queue, 1000.0) == [] and queue.next_due() is None
@@ -354,6 +358,31 @@ def test_who_is_gated_can_go() -> None:
     queue.remove(info(make_pod("a")).uid)
     ask_gates(queue)
     assert names(queue, 1.0) == ["b"] and len(queue) == 0
+
+
+class Partner:
+    """When it is asked about one pod it has another tried, too."""
+
+    name = "Partner"
+    helped_by = Change.POD_FREED
+    queue: SchedulingQueue | None = None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        raise AssertionError("nobody is tried here")
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        assert self.queue is not None
+        self.queue.activate(info(make_pod("b").req(cpu=2)).uid, 100.0)
+        return True
+
+
+def test_who_releases_the_last_of_another_group_does_no_harm() -> None:
+    partner = Partner()
+    queue = partner.queue = SchedulingQueue(framework(Enabled(partner)))
+    for each in (make_pod("a").req(cpu=1), make_pod("b").req(cpu=2)):
+        queue.unschedulable(QueuedPod(info(each), 0.0), frozenset({"Partner"}), 0.0)
+    queue.wake(FREED, NODES, 100.0)
+    assert sorted(names(queue, 100.0)) == ["a", "b"] and len(queue) == 0
 
 
 def test_a_standby_that_never_pops_does_not_grow() -> None:

@@ -9,7 +9,7 @@ from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from scheduler.config import Configuration, with_plugin
-from scheduler.framework import Handle, NodeView, PerNodeFilter, PodInfo
+from scheduler.framework import Change, ClusterEvent, CycleState, Handle, NodeTable, NodeView, PerNodeFilter, PodInfo, Wait
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage
 
@@ -76,5 +76,55 @@ def test_a_pod_that_another_object_holds_back_is_let_go() -> None:
         stage.api.put(NAMESPACES, Namespace(metadata=ObjectMeta(name="default", labels={"open": "yes"})))
         await asyncio.sleep(1.0)
         assert stage.node_of("a") == "n"
+
+    stage.play(story())
+
+
+class Licence:
+    """There is one, and pods are held back until it is free. `slow` waits for others once it has it."""
+
+    name = "Licence"
+
+    def __init__(self) -> None:
+        self._holder = ""
+
+    def pre_enqueue(self, pod: PodInfo) -> bool:
+        return not self._holder or self._holder == pod.uid
+
+    def permit(self, state: CycleState, pod: PodInfo, node: str) -> Wait | None:
+        return Wait(600.0) if pod.name == "slow" else None
+
+    def reserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        self._holder = pod.uid
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
+        if self._holder == pod.uid:
+            self._holder = ""
+
+
+class PatientLicence(Licence):
+    name = "PatientLicence"
+    helped_by = Change.RESERVATION_ENDED
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("plugin", ["Licence", "PatientLicence"])
+def test_who_is_held_back_is_asked_about_when_a_reservation_ends(plugin: str) -> None:
+    """Which no informer tells of: the scheduler itself does."""
+    stage = Stage(with_plugin(Configuration(), f"{__name__}:{plugin}"))
+
+    async def story() -> None:
+        stage.api.put(NODES, make_node("n").build())
+        await asyncio.sleep(1.0)
+        stage.api.put(PODS, make_pod("slow").build())
+        await asyncio.sleep(5.0)
+        stage.api.put(PODS, make_pod("next").build())
+        await asyncio.sleep(40.0)
+        assert stage.node_of("next") == ""
+        stage.api.remove(PODS, "default/slow")
+        await asyncio.sleep(2.0)
+        assert stage.node_of("next") == "n"
 
     stage.play(story())

@@ -17,15 +17,13 @@ from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.uids import new_uid
-from pinnace.api.resources import DEFAULT_NAMESPACE, Object, Resource
+from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.status import Refusal
 from pinnace.api.times import to_time
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import in_turns
 
 T = TypeVar("T", bound=Object)
-UNSAID = ("", "0")
-"""resourceVersions that name no version, as in Kubernetes."""
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
 MAX_GENERATED_PREFIX = 58

@@ -5,7 +5,8 @@ costs no read. What it promises:
 
 * A write commits only against the very version that its step saw.
 * A step's refusal is final only if the version it saw came from etcd (linearizable): a refusal that rests on the cache is
-  checked by reading first, and a dry run begins with that. So a lagging cache can cost time, but never a wrong answer.
+  checked by reading first. So a lagging cache can cost time, but never a wrong answer. A dry run, of which no write is
+  compared with what is there, goes by the cache alone: its caller has brought that up to date.
 * Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone. Those of one object follow
   one another: together each would lose to the one before, and be tried again with all the others.
 * What a call writes that was made in a leader's name commits only while it leads (apiserver.registry.fencing).
@@ -133,8 +134,11 @@ class Mutator(Generic[T]):
         fence = fencing.CALL.get()
         attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key)), fence) for mutation in mutations]
         if dry_run:
-            await self._read(attempts)  # no write of it is compared with what is there
-        open_: Sequence[_Attempt[T]] = [attempt for attempt in attempts if attempt.outcome is None]
+            for attempt in attempts:
+                attempt.rely()
+                if attempt.mutation.key in self._cache.unreadable:
+                    attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
+        open_: Sequence[_Attempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
             await in_turns(lambda attempt: attempt.advance(dry_run), open_, self._clock)
             if later := [attempt.wait(dry_run) for attempt in open_ if attempt.later is not None]:
@@ -257,6 +261,10 @@ class _Attempt(Generic[T]):
             self.outcome = self._refused  # whom it took time to ask is not asked the same again
         self._version, self._final = version, True
         self.must_read, self.write = False, None
+
+    def rely(self) -> None:
+        """The version that is known is etcd's."""
+        self._final = True
 
     def committed(self, revision: int) -> None:
         self.outcome = Stored(self.mutation.name, self._uid, revision, self._value)

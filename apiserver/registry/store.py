@@ -12,7 +12,7 @@ from apiserver.auth.user import User
 from apiserver.cacher.errors import CacheError
 from apiserver.registry import errors
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
-from apiserver.registry.creation import UNSAID, Creation, keep_identity
+from apiserver.registry.creation import Creation, keep_identity
 from apiserver.registry.deletion import copy, delete_step, holds_others
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
@@ -23,7 +23,16 @@ from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.storage.interface import StorageError
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.resources import CSI_NODES, DEFAULT_NAMESPACE, LEASES, POD_DISRUPTION_BUDGETS, PODS, Object, Resource
+from pinnace.api.resources import (
+    CSI_NODES,
+    DEFAULT_NAMESPACE,
+    LEASES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    UNSAID,
+    Object,
+    Resource,
+)
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
@@ -68,6 +77,7 @@ class Store(Generic[T]):
         """Of who patches an object, by its key."""
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
+        await self._prepare_dry_run(by)
         sent = dict[int, bytes]()
         for index, obj in enumerate(objs):
             metadata = obj.metadata
@@ -112,16 +122,19 @@ class Store(Generic[T]):
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces spec and metadata."""
+        await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.UPDATE) for obj in objs], dry_run=by.dry_run)
 
     async def update_status(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         """Replaces status; nothing else of the objects is looked at but name, uid and resourceVersion."""
+        await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
     async def patch(self, request: PatchRequest, user: User) -> list[Outcome]:
         """Changes spec and metadata, or the status, of the latest version, whoever else writes it: until the caller waits no
         longer. Patches of one object take turns, as at once they would only undo each other's attempts."""
         by = Request(user, bool(request.options.dryRun))
+        await self._prepare_dry_run(by)
         mutation = self._patch(request, by)
         async with self._turns.setdefault(mutation.key, asyncio.Lock()):
             while True:
@@ -132,10 +145,16 @@ class Store(Generic[T]):
     async def delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> list[Outcome]:
         """`emptied`: nothing is in these, if they are namespaces."""
         by = Request(user, all_or_none(request.options for request in requests))
+        await self._prepare_dry_run(by)
         return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
 
+    async def _prepare_dry_run(self, by: Request) -> None:
+        """It is told what would happen by caches alone: nothing is compared by a write, what admission looks at neither."""
+        if by.dry_run:
+            await self._refresh()
+
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
-        """Runs the mutations among the items, and puts their outcomes in place."""
+        """Runs the mutations among the items, and puts their outcomes in place. `dry_run`: on caches that are up to date."""
         with self._tracer.span("commit"):
             done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]

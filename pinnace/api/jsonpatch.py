@@ -11,8 +11,8 @@ A path is a JSON pointer: "/spec/taints/0"; "~1" stands for "/", "~0" for "~"; "
 the library that Kubernetes uses, and so are the limits: a patch can make no more of a document than it says itself, and
 MAX_COPIED. That of the values which it says, and of those which it copies, is ours (see jsonextent).
 
-As in Kubernetes, and unlike in the RFC, a field need not be there to be replaced, one that is not there is equal to null, and
--1 is the last item of an array (of an add: behind it).
+As in Kubernetes, and unlike in the RFC, a field need not be there to be replaced, one that is not there is null to test and
+copy, and -1 is the last item of an array (of an add: behind it).
 
 Source: https://www.rfc-editor.org/rfc/rfc6902, https://www.rfc-editor.org/rfc/rfc6901 and, for what differs from them,
 https://github.com/evanphx/json-patch/tree/v4.12.0
@@ -132,7 +132,7 @@ class _Editor:
         self._add("move", path, self._remove("move", source))
 
     def _copy(self, source: Pointer) -> Any:
-        found = self._find("copy", source)
+        found = self._field("copy", source)
         self._room = left(self._room, found)
         if self._room < 0:
             raise JsonPatchError(f"copy operation does not apply: the copies exceed {MAX_VALUES:,} values")
@@ -142,10 +142,13 @@ class _Editor:
         return deepcopy(found)
 
     def _test(self, path: Pointer, value: Any) -> None:
-        parent = self._parent("test", path) if path else None
-        found = parent.get(path[-1]) if isinstance(parent, dict) else self._find("test", path)
-        if not _equal(found, value):
+        if not _equal(self._field("test", path), value):
             raise JsonPatchError(f"testing value {_text(path)} failed: test failed")
+
+    def _field(self, op: str, path: Pointer) -> Any:
+        """As `_find`, but that a field is null that is not there."""
+        parent = self._parent(op, path) if path else None
+        return parent.get(path[-1]) if isinstance(parent, dict) else self._find(op, path)
 
     def _find(self, op: str, path: Pointer) -> Any:
         if not path:

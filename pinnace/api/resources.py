@@ -284,4 +284,6 @@ COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
 
 
 DEFAULT_NAMESPACE = "default"
+UNSAID = ("", "0")
+"""The resourceVersions of an object that name no version, as in Kubernetes."""
 NODE_LEASE_NAMESPACE = "kube-node-lease"

@@ -19,6 +19,7 @@ from pinnace.api.resources import (
     RESOURCE_QUOTAS,
     ROLES,
     STORAGE_CLASSES,
+    UNSAID,
     Object,
     Resource,
 )
@@ -94,10 +95,13 @@ def merged(desired: Desired, live: Object) -> Any | None:
 
 def _wanted(manifest: Manifest) -> dict[str, Any]:
     """What is applied, and remembered: what was written, zeros and nulls included, but for status, which a create may set, and
-    an update does not touch. `creationTimestamp: null`, as in manifests that programs write, is no wish."""
+    an update does not touch. `creationTimestamp: null`, as in manifests that programs write, is no wish, nor is a version that
+    names none."""
     data = dict(manifest.written)
     data.pop("status", None)
     metadata = {name: value for name, value in data["metadata"].items() if value or name in _SHARED}
+    if str(metadata.get("resourceVersion")) in UNSAID:
+        del metadata["resourceVersion"]
     if manifest.obj.metadata.namespace:  # which may be the session's
         metadata["namespace"] = manifest.obj.metadata.namespace
     return {**data, "metadata": metadata}

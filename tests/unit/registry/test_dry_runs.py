@@ -1,25 +1,42 @@
 """Dry runs are told what would have happened, whatever the cache has heard of."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.registry.errors import Rejected
-from apiserver.storage.interface import Committed, Write
+from apiserver.storage.interface import Changes, Committed, Write
+from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS
+from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
-from tests.unit.cacher.flaky import FlakyStorage
+
+
+class Slow(MemoryStorage):
+    """Its watches tell nothing while they are held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = asyncio.Event()
+        self.told.set()
+
+    async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:
+        async with aclosing(super().watch(start_revision)) as batches:
+            async for batch in batches:
+                await self.told.wait()
+                yield batch
 
 
 class Lagging:
-    """An API server that hears of nothing any more, and what others write meanwhile."""
+    """An API server that hears late of what others write."""
 
-    def __init__(self, assembly: Assembly, storage: FlakyStorage) -> None:
+    def __init__(self, assembly: Assembly, storage: Slow) -> None:
         self._assembly = assembly
         self._storage = storage
 
@@ -29,17 +46,25 @@ class Lagging:
     async def dry(self, verb: str, request: Any) -> str:
         """Why the dry run is refused; "": it is not."""
         request.options.dryRun[:] = ["All"]
+        asking = asyncio.ensure_future(self.call(verb, request))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert asking.done() == self._storage.told.is_set(), "it waits for what it has not heard"
+        self._storage.told.set()
         try:
-            await self.call(verb, request)
+            await asking
         except Rejected as rejected:
             return rejected.refusal.reason
         return ""
 
     async def put(self, name: str, pod: Pod | None) -> None:
         """Written by another server; None: deleted."""
-        key = PODS.key(OWN, name)
+        await self.write(PODS.key(OWN, name), pod)
+
+    async def write(self, key: str, obj: Any) -> None:
+        self._storage.told.clear()
         present = await self._storage.get(key)
-        value = None if pod is None else pod.SerializeToString()
+        value = None if obj is None else obj.SerializeToString()
         assert isinstance(await self._storage.transact([Write(key, value, present.mod_revision if present else 0)]), Committed)
 
     def asked(self, verb: str, pod: Pod) -> Any:
@@ -50,10 +75,9 @@ class Lagging:
 
 @pytest.fixture
 async def lagging() -> AsyncIterator[Lagging]:
-    storage = FlakyStorage()
+    storage = Slow()
     async with serving(storage) as assembly:
         await assembly.methods["/pinnace.v1.Pods/Get"].call(GetRequest(namespace=OWN, name="thing"), Caller(PEOPLE["admin"]))
-        storage.silent = True
         yield Lagging(assembly, storage)
 
 
@@ -78,3 +102,10 @@ async def test_an_update_and_a_delete_of_another_version(lagging: Lagging) -> No
     assert [await lagging.dry("Update", update), await lagging.dry("Delete", delete)] == ["Conflict", "Conflict"]
     await lagging.put("thing", None)
     assert [await lagging.dry("Update", update), await lagging.dry("Delete", delete)] == ["NotFound", "NotFound"]
+
+
+async def test_a_create_in_a_namespace_that_is_gone(lagging: Lagging) -> None:
+    """A write would be compared with the namespace's version."""
+    pod = make_pod("new", namespace=OWN).req().new()
+    await lagging.write(NAMESPACES.key("", OWN), None)
+    assert await lagging.dry("Create", lagging.asked("Create", pod)) == "NamespaceNotFound"

@@ -234,6 +234,15 @@ async def test_a_revision_that_the_manifest_names_must_be_there() -> None:
     assert stored.spec.containers[0].image == "app:1"
 
 
+async def test_a_revision_of_0_names_none() -> None:
+    """As in what a dry run has printed. The update is of what was read, and is done anew where somebody else was faster."""
+    api, manifest = FakeApi(), POD.replace("name: a,", 'name: a, resourceVersion: "0",')
+    await applied(api, pod(manifest))
+    api.of(PODS).fail("update", STALE)
+    assert await applied(api, pod(manifest.replace("app:1", "app:2"))) == ["configured"]
+    assert api.calls.count("update pods") == 2
+
+
 async def test_deleted_between_reading_and_updating() -> None:
     api = FakeApi()
     await applied(api, pod())

@@ -141,7 +141,7 @@ class Evictions:
                 left.append(each)
             elif not isinstance(answer, NotFound | Conflict | Fenced):
                 log.warning("preemption of pod %s/%s: %s", each.pod.metadata.namespace, each.pod.metadata.name, answer)
-                for preemptor in each.preemptors:
+                for preemptor in sorted(each.preemptors):
                     self._activate(preemptor)
         return left
 

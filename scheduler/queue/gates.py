@@ -19,7 +19,7 @@ class Gates:
 
     def __init__(self) -> None:
         self.on_due: Callable[[], None] = _nobody
-        """Called when there is something to ask that there was not."""
+        """Called when something has happened that somebody awaits."""
         self._held: dict[Change, dict[str, None]] = {}
         """By what they await: something, and somebody awaits it."""
         self._news = Change.NONE
@@ -46,10 +46,6 @@ class Gates:
     @property
     def any_await(self) -> bool:
         return bool(self._held)
-
-    @property
-    def due(self) -> bool:
-        return bool(self._round or self._news)
 
     def next(self) -> str | None:
         """The next pod to ask about; it may be gone or let go by now. None: nothing has happened that anybody awaits."""

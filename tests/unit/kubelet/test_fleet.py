@@ -56,7 +56,7 @@ class World:
         """The phase that a pod comes to that is bound to the node."""
         await self.client.pods.create(make_pod(name).req(cpu="1").node(node).new())
         async with asyncio.timeout(5.0):
-            while (phase := await self._phase(name)) not in ("Running", "Failed"):  # noqa: ASYNC110 (it is polled)
+            while (phase := await self._phase(name)) not in ("Running", "Failed"):  # noqa: ASYNC110 (what the API says)
                 await asyncio.sleep(0.01)
         return phase
 

@@ -125,7 +125,7 @@ class Debugger:
                 sums[resource] += amount
         for name, row in zip(nodes.names, range(len(nodes)), strict=True):
             for resource in used[name].keys() | nodes.raw[row].status.allocatable.keys():
-                free = int(nodes.free(resource)[row])
+                free = nodes.free_at(row, resource)
                 right = int(nodes.allocatable(resource)[row]) - used[name][resource]
                 if free != right:
                     yield f"node {name}: {free} of {resource} is free in the table, and {right} by its pods"

@@ -118,7 +118,7 @@ def _has_room(pod: PodInfo, row: int, nodes: NodeTable, preemption: Preemption) 
 
 def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArray]) -> int:
     """What is free on a node, with what pods of a lower priority take up."""
-    return int(nodes.free(resource)[row]) + (int(lower[resource][row]) if resource in lower else 0)
+    return nodes.free_at(row, resource) + (int(lower[resource][row]) if resource in lower else 0)
 
 
 def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:

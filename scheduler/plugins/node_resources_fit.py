@@ -7,7 +7,7 @@ to somebody else, such as an extender.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class NodeResourcesFit:
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
-        return row is not None and all(nodes.free(resource)[row] >= amount for resource, amount in self._requests(pod).amounts)
+        return row is not None and not self.lacking(pod, partial(nodes.free_at, row))
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         if not self._usual:

@@ -30,10 +30,10 @@ class Short:
         missing = [
             f"{size(resource, short)} {resource}" if resource != PODS else f"room for {short} pod"
             for resource, amount in wanted
-            if (short := amount - int(case.nodes.free(resource)[row])) > 0
+            if (short := amount - case.nodes.free_at(row, resource)) > 0
         ]
         stated = "; ".join(
-            _stated(case, row, resource, amount) for resource, amount in wanted if case.nodes.free(resource)[row] < amount
+            _stated(case, row, resource, amount) for resource, amount in wanted if case.nodes.free_at(row, resource) < amount
         )
         nearest = f", the nearest of {len(rows)} nodes" if len(rows) > 1 else ""
         less = "" if missing == ["room for 1 pod"] else ", or ask for that much less"
@@ -71,7 +71,7 @@ _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 def _stated(case: Case, row: int, resource: str, amount: int) -> str:
-    free, there = int(case.nodes.free(resource)[row]), int(case.nodes.allocatable(resource)[row])
+    free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
     ahead = case.nodes.nominated.ahead_of(case.pod, case.nodes.names[row])
     keeping = sorted(each.key for each in ahead if dict(each.requests.amounts).get(resource))
     kept = f"room is kept for {listing(keeping)}" if keeping else ""
@@ -83,14 +83,14 @@ def _stated(case: Case, row: int, resource: str, amount: int) -> str:
 
 def _missing(case: Case, row: int, resource: str, amount: int) -> str:
     """ ", 200m is missing"; not of pods: it is always one."""
-    short = amount - int(case.nodes.free(resource)[row])
+    short = amount - case.nodes.free_at(row, resource)
     return f", {size(resource, short)} is missing" if short > 0 and resource != PODS else ""
 
 
 def missing_share(case: Case, row: int) -> float:
     """Of what the pod asks for, the largest share over the resources that one node lacks."""
     amounts = case.pod.requests.amounts
-    return max((max(0.0, 1 - int(case.nodes.free(resource)[row]) / amount) for resource, amount in amounts), default=0.0)
+    return max((max(0.0, 1 - case.nodes.free_at(row, resource) / amount) for resource, amount in amounts), default=0.0)
 
 
 def _missing_share(amounts: Sequence[tuple[IntArray, int]]) -> FloatArray:

@@ -203,9 +203,9 @@ def _unschedulable(
     answer = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else ("", "")
     awaited = framework.awaited_plugins(pod, diagnosis)
     if isinstance(answer, Proposed):
-        return Proposal(awaited, diagnosis.message(), answer)
+        return Proposal(awaited, diagnosis.message, answer)
     nominated, said = answer
-    message = f"{diagnosis.message()} {said}" if said else diagnosis.message()
+    message = f"{diagnosis.message} {said}" if said else diagnosis.message
     return Unschedulable(awaited, message, nominated)
 
 

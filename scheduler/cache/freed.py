@@ -13,6 +13,7 @@ class Freed(SomeNodes):
 
     def __init__(self, nodes: NodeTable, row: int) -> None:
         super().__init__(nodes, slice(row, row + 1))
+        self._before: dict[str, int] = {}
         self._freed: dict[str, int] = {}
         self._scored = [0] * len(SCORED)
 
@@ -27,7 +28,10 @@ class Freed(SomeNodes):
         return super().free(resource) + self._freed.get(resource, 0)
 
     def free_at(self, row: int, resource: str) -> int:
-        return super().free_at(row, resource) + self._freed.get(resource, 0)
+        before = self._before.get(resource)
+        if before is None:
+            before = self._before[resource] = super().free_at(row, resource)
+        return before + self._freed.get(resource, 0)
 
     def slack(self, scored: int) -> FloatArray:
         return super().slack(scored) + self._scored[scored]

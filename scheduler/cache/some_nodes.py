@@ -28,7 +28,7 @@ class SomeNodes(NodeTable):
         return self._all.allocatable(resource)[self._some]
 
     def free(self, resource: str) -> IntArray:
-        return self._all.free(resource)[self._some]
+        return self._all.free_on(self._some, resource)
 
     def free_at(self, row: int, resource: str) -> int:
         return self._all.free_at(self._numbers[row], resource)

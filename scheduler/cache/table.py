@@ -5,7 +5,9 @@ removed, so a row number means something only within one scheduling cycle. Array
 be changed, nor kept beyond the cycle.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import add, sub
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.readonly import ReadOnlySequence
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
-from scheduler.cache.columns import Coded, Column
+from scheduler.cache.columns import Coded, Column, Rows
 from scheduler.cache.images import Images
 from scheduler.cache.journal import Journal
 from scheduler.cache.nominations import Nominations
@@ -33,6 +35,7 @@ Touch = tuple[int, Requests | None]
 SCORED = ("cpu", "memory")
 """The resources that scores look at, in the order of `Requests.scored`."""
 _TEXT_COLUMNS = 64
+_ALL = slice(None)
 
 
 class NodeTable:
@@ -104,6 +107,10 @@ class NodeTable:
         """What is left on each node. Negative where pods were put by hand beyond what fits."""
         return self._free.get(resource, self._none).array
 
+    def free_on(self, rows: Rows, resource: str) -> IntArray:
+        """As `free`, on some nodes."""
+        return self.free(resource)[rows]
+
     def free_at(self, row: int, resource: str) -> int:
         """As `free`, on one node."""
         return int(self.free(resource)[row])
@@ -149,7 +156,11 @@ class NodeTable:
 
     def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
         """The same nodes, with so much less of some resources free. A view, for the moment: nothing may be written to it."""
-        return _Less(self, amounts) if amounts else self
+        return _Changed(self, amounts, sub) if amounts else self
+
+    def more(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
+        """As `less`, with so much more."""
+        return _Changed(self, amounts, add) if amounts else self
 
     def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
         """As pods of this priority see it: what is kept for nominated pods is not free. `uid`: of one that may be nominated
@@ -258,26 +269,31 @@ class NodeTable:
         yield from self._free.values()
 
 
-class _Less(NodeTable):
-    """What is asked for is subtracted when it is first asked for: often it is one resource, or none."""
+class _Changed(NodeTable):
+    """What is asked for is worked out when it is first asked for: often it is one resource, or some rows, or none."""
 
-    def __init__(self, nodes: NodeTable, amounts: Mapping[str, IntArray]) -> None:
+    def __init__(self, nodes: NodeTable, amounts: Mapping[str, IntArray], change: Callable[[Any, Any], Any]) -> None:
+        """`change`: takes what is free and an amount, of one node or many."""
         self.__dict__.update(nodes.__dict__)
         self._nodes = nodes
-        self._less = amounts
+        self._by = amounts
+        self._change = change
         self._left: dict[str, IntArray] = {}
 
     def free(self, resource: str) -> IntArray:
         left = self._left.get(resource)
         if left is None:
-            amount, left = self._less.get(resource), self._nodes.free(resource)
-            self._left[resource] = left = left if amount is None else left - amount
+            self._left[resource] = left = self.free_on(_ALL, resource)
         return left
 
+    def free_on(self, rows: Rows, resource: str) -> IntArray:
+        amount, left = self._by.get(resource), self._nodes.free_on(rows, resource)
+        changed: IntArray = left if amount is None else self._change(left, amount[rows])
+        return changed
+
     def free_at(self, row: int, resource: str) -> int:
-        amount = self._less.get(resource)
-        left = self._nodes.free_at(row, resource)
-        return left if amount is None else left - int(amount[row])
+        amount, left = self._by.get(resource), self._nodes.free_at(row, resource)
+        return left if amount is None else self._change(left, int(amount[row]))
 
 
 def _text(node: Node, where: tuple[str, str]) -> str | None:

@@ -65,7 +65,7 @@ def explain(
             return _scored(found, framework, state, replace(case, nodes=cache.nodes), surveyed)
         return replace(
             found,
-            message=surveyed.diagnosis.message(),
+            message=surveyed.diagnosis.message,
             remedies=[*found.remedies, *remedies(case, surveyed)],
             preemption=preemption(framework, case.pod, cache, surveyed.diagnosis),
         )

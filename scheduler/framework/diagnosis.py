@@ -74,12 +74,13 @@ class Diagnosis:
         """Those whose verdict must change before the pod can have a node: of each node the first that refuses it."""
         return frozenset([self.pre_filter[0]] if self.pre_filter else self.counts)
 
-    @property
+    @cached_property
     def all_plugins(self) -> frozenset[str]:
         """All that refuse a node, the first or not: preemption may overcome the first, and then it is up to the others."""
         refusing = frozenset(plugin for plugin, result in self.refusals if not result.passed.all())
         return frozenset([self.pre_filter[0]]) if self.pre_filter else refusing
 
+    @cached_property
     def message(self) -> str:
         """Such as "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) had untolerated taint {gpu: true}."."""
         if not self.nodes:

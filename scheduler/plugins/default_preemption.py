@@ -74,7 +74,7 @@ class DefaultPreemption:
         budgets = list(self._handle.objects(POD_DISRUPTION_BUDGETS).values())
         found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
         if isinstance(found, Diagnosis):
-            nothing = Status(f"preemption: {found.message()}")
+            nothing = Status(f"preemption: {found.message}")
             self._in_vain = diagnosis, nodes.touched.position, nothing
             return nothing
         return Proposed(self.name, found, lambda candidates: self._make_room(pod, candidates, preemption))
@@ -111,7 +111,7 @@ def _has_room(pod: PodInfo, row: int, nodes: NodeTable, preemption: Preemption) 
     short = [resource for resource, amount in pod.requests.amounts if _room(resource, row, nodes, lower) < amount]
     if not short or not all("/" in resource for resource in short):
         return not short
-    without = nodes.less({resource: -amount for resource, amount in lower.items()})
+    without = nodes.more(lower)
     verdict = preemption.filters(pod).ask(NodeResourcesFit.name, pod, SomeNodes(without, slice(row, row + 1)))
     return verdict is None or bool(verdict.passed[0])
 

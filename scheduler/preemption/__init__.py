@@ -1,7 +1,8 @@
 """Preemption: making room for a pod that fits nowhere, by removing pods of a lower priority.
 
     rules       which pods of a node go, and which node is chosen; pure
-    candidates  the nodes where that may help, found for all of them at once, and tried on the table; found: what comes of it
+    candidates  the nodes where that may help, tried on the table
+    search      what is known of them, kept from one pod to the next that is alike; found: those that are enough
     evictions   removing the victims, beside the next decisions
     handle      what PostFilter plugins make room with
 

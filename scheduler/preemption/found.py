@@ -1,21 +1,20 @@
-"""Candidates of a preemption: hundreds, of which one is taken. Their ranks are arrays, so that the best is found at once."""
+"""Candidates of a preemption: hundreds, of which one is taken."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import overload
 
 from pinnace.fit.table import IntArray
-from scheduler.cache.table import FloatArray
-from scheduler.preemption.rules import Victims
+from scheduler.preemption.rules import Rank, Victims
 
 
 class Found(Sequence[Victims]):
     """In the order in which they were tried. It holds until the next search."""
 
-    def __init__(self, places: IntArray, victims: Mapping[int, Victims], ranks: FloatArray) -> None:
-        """Of each of these places in that order its victims; `ranks`: those of place p are `ranks[:, p]`."""
+    def __init__(self, places: IntArray, victims: Mapping[int, Victims], ranked: Iterable[tuple[Rank, int]]) -> None:
+        """Of each of these places, which ascend, its victims. `ranked`: these places among others, the best first."""
         self._places = places
         self._victims = victims
-        self._ranks = ranks
+        self._ranked = ranked
 
     def __len__(self) -> int:
         return len(self._places)
@@ -32,8 +31,8 @@ class Found(Sequence[Victims]):
     @property
     def best(self) -> Victims:
         """By the rules; there must be one."""
-        best = self._places
-        for rank in self._ranks:
-            values = rank[best]
-            best = best[values == values.min()]
-        return self._victims[int(best[0])]
+        return next(self._victims[place] for _, place in self._ranked if self._has(place))
+
+    def _has(self, place: int) -> bool:
+        at = int(self._places.searchsorted(place))
+        return at < len(self._places) and int(self._places[at]) == place

@@ -99,13 +99,13 @@ class TestOpinion:
         opinion = Opinion(frozenset({"n0", "n1", "n2", "n3"}), [Objections(URL, {"n0": "no", "n1": "no", "n2": "never"})])
         diagnosis = self.diagnosis(opinion, 0)
         assert diagnosis.feasible.tolist() == [False, False, False, True]
-        assert diagnosis.message() == "0/4 nodes are available: 1 full, 1 never, 1 no."
+        assert diagnosis.message == "0/4 nodes are available: 1 full, 1 never, 1 no."
         assert diagnosis.plugins == {"Plugin", URL}
 
     def test_nodes_that_it_is_not_about_are_not_chosen(self) -> None:
         diagnosis = self.diagnosis(Opinion(frozenset({"n0", "gone"}), [Objections(URL, {"gone": "no"})]), 0)
         assert not diagnosis.feasible.any()
-        assert diagnosis.message() == "0/4 nodes are available: 1 full, 3 node(s) came up while extenders were asked."
+        assert diagnosis.message == "0/4 nodes are available: 1 full, 3 node(s) came up while extenders were asked."
 
     def test_knows_where_preemption_cannot_help(self) -> None:
         about: Any = {"n0": "no", "n1": "never"}

@@ -46,7 +46,7 @@ def diagnose(pod: PodBuilder, *nodes: NodeBuilder) -> Diagnosis:
     ],
 )
 def test_message(pod: PodBuilder, nodes: list[NodeBuilder], message: str) -> None:
-    assert diagnose(pod, *nodes).message() == message
+    assert diagnose(pod, *nodes).message == message
 
 
 def test_only_plugins_whose_verdict_counts_are_waited_for() -> None:
@@ -71,5 +71,5 @@ def test_all_verdicts_are_kept() -> None:
 
 def test_a_refusal_by_pre_filter_is_told_once() -> None:
     found = Diagnosis(5, pre_filter=("Quota", "the quota of team red is used up"))
-    assert found.message() == "0/5 nodes are available: the quota of team red is used up."
+    assert found.message == "0/5 nodes are available: the quota of team red is used up."
     assert found.plugins == {"Quota"}

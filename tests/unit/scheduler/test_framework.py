@@ -83,7 +83,7 @@ def test_a_plain_filter() -> None:
     assert judged.feasible.tolist() == [False, True]
     alone = cache_of(make_node("n"), make_node("o")).nodes
     refused = framework(Enabled(OnlyM())).judge({}, POD, alone)
-    assert refused.message() == "0/2 nodes are available: 2 node(s) were not a's favourite."
+    assert refused.message == "0/2 nodes are available: 2 node(s) were not a's favourite."
 
 
 def test_a_plain_score_is_asked_about_feasible_nodes_only() -> None:
@@ -195,7 +195,7 @@ def test_pre_filter_can_refuse_for_all_nodes() -> None:
 )  # fmt: skip
 def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
     with pytest.raises(PluginError) as raised:
-        framework(Enabled(plugin)).judge({}, POD, NODES).message()
+        str(framework(Enabled(plugin)).judge({}, POD, NODES).message)
     assert message in str(raised.value)
 
 

@@ -25,7 +25,7 @@ def test_nothing_is_decided_otherwise(cluster: tuple[list[NodeBuilder], list[Pod
     feasible = decided.feasible
     assert surveyed.feasible.tolist() == feasible.tolist()
     if not feasible.any():
-        assert surveyed.diagnosis.message() == decided.message()
+        assert surveyed.diagnosis.message == decided.message
         return
     total = FRAMEWORK.score(filtered, pod, nodes, feasible)
     found = sum((weight * score for _, weight, score in scores(FRAMEWORK, state, pod, nodes, feasible)), np.zeros(len(nodes)))

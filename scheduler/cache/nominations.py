@@ -58,18 +58,15 @@ class Nominations:
             return ()
         return [each for each in self.on(node) if each.priority >= pod.priority and each.uid != pod.uid]
 
-    def kept_from(self, priority: int, uid: str = "") -> dict[str, IntArray]:
-        """By resource, how much of each node is kept from pods of a priority; from the pod with this uid, less its own."""
+    def kept_from(self, priority: int) -> dict[str, IntArray]:
+        """By resource, how much of each node is kept from pods of a priority."""
+        return self._sums.below(1 - priority, self._pods.values()) if self._pods else {}
+
+    def own_room(self, uid: str, priority: int) -> tuple[int, Requests] | None:
+        """What is kept for this pod itself on a row, of what is kept from its priority. None: nothing."""
         own = self._pods.get(uid)
-        if len(self._pods) == (own is not None):
-            return {}
-        kept = self._sums.below(1 - priority, self._pods.values())
         row = self._rows.get(own.node) if own is not None else None
-        if own is not None and row is not None and own.info.priority >= priority:
-            kept = {resource: array.copy() for resource, array in kept.items()}
-            for resource, amount in own.requests.amounts:
-                kept[resource][row] -= amount
-        return kept
+        return (row, own.requests) if own is not None and row is not None and own.info.priority >= priority else None
 
     def set(self, info: PodInfo, node: str) -> None:
         self.drop(info.uid)

@@ -165,7 +165,9 @@ class NodeTable:
     def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
         """As pods of this priority see it: what is kept for nominated pods is not free. `uid`: of one that may be nominated
         itself. Only amounts are kept so; the rest of what nominated pods would be in the way of is looked at node by node."""
-        return self.less(self.nominated.kept_from(priority, uid))
+        seen = self.less(self.nominated.kept_from(priority))
+        own = self.nominated.own_room(uid, priority)
+        return seen if own is None else _OneFreer(seen, *own)
 
     def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
         """A new node, with what the pods request that are on it already, and the groups that they are of."""
@@ -294,6 +296,24 @@ class _Changed(NodeTable):
     def free_at(self, row: int, resource: str) -> int:
         amount, left = self._by.get(resource), self._nodes.free_at(row, resource)
         return left if amount is None else self._change(left, int(amount[row]))
+
+
+class _OneFreer(NodeTable):
+    """One row has so much more free."""
+
+    def __init__(self, nodes: NodeTable, row: int, requests: Requests) -> None:
+        self.__dict__.update(nodes.__dict__)
+        self._nodes = nodes
+        self._row = row
+        self._more = dict(requests.amounts)
+
+    def free(self, resource: str) -> IntArray:
+        free = self._nodes.free(resource).copy()
+        free[self._row] += self._more.get(resource, 0)
+        return free
+
+    def free_at(self, row: int, resource: str) -> int:
+        return self._nodes.free_at(row, resource) + (self._more.get(resource, 0) if row == self._row else 0)
 
 
 def _text(node: Node, where: tuple[str, str]) -> str | None:

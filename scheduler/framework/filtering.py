@@ -8,6 +8,7 @@ import numpy as np
 
 from pinnace.fit.table import BoolArray
 from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import NodeTable
 from scheduler.framework.interface import FilterPlugin, Plugin, RoomFilterPlugin, Sees
 from scheduler.framework.results import CycleState, FilterResult, PluginError
@@ -59,6 +60,14 @@ class RowFilters:
             among = among & result.passed
         return among
 
+    def pass_row(self, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
+        """Do all of them pass one of the nodes? Raises what plugins raise."""
+        if self.rooms is not None:
+            free = partial(nodes.free_at, row)
+            return not any(each.lacking(pod, free) for each in self.rooms)
+        node = nodes if len(nodes) == 1 else SomeNodes(nodes, slice(row, row + 1))
+        return bool(self.passed({}, pod, node, _ONE)[0])
+
     def results(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Iterator[FilterResult]:
         """What each of them says. Raises what plugins raise."""
         for pre_filter, filterer in self._prepared:
@@ -82,11 +91,7 @@ class OneByOne:
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
         """`node`: the row, as a table of its own. Raises what plugins raise."""
-        if self._by_rows.rooms is not None:
-            free = partial(node.free_at, 0)
-            by_rooms = not any(each.lacking(pod, free) for each in self._by_rows.rooms)
-            return by_rooms and all(passed[row] for passed in self._by_nodes)
-        return all(passed[row] for passed in self._by_nodes) and bool(self._by_rows.passed({}, pod, node, _ONE)[0])
+        return all(passed[row] for passed in self._by_nodes) and self._by_rows.pass_row(pod, 0, node)
 
 
 _ONE: BoolArray = np.ones(1, np.bool_)

@@ -165,8 +165,7 @@ class _Pass:
         """As `Passes.takes`. What sees nodes alone has said of this one what it would say now."""
         if self._pre_filters or self._filters:
             return False
-        seen = SomeNodes(nodes.seen_at(pod.priority, pod.uid), slice(row, row + 1))
-        return bool(self._row_filters.passed({}, pod, seen, self._by_nodes[row : row + 1])[0])
+        return bool(self._by_nodes[row]) and self._row_filters.pass_row(pod, row, nodes.seen_at(pod.priority, pod.uid))
 
     def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
         if not self._pre_filters and not self._filters:

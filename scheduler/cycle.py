@@ -136,36 +136,58 @@ def _pick(
     opinion: Opinion | None,
 ) -> int | Diagnosis:
     """The row of the node that the pod is nominated to, if it fits there, or else of the best; or why there is none.
-
-    What nominated pods need is counted for all nodes at once; whether they are in the way otherwise (ports, affinity, ...) is
-    only looked at on the node that is chosen, and then the next best is. Raises PluginError.
-    """
+    Raises PluginError."""
+    if passes is not None and (known := _reused(state, pod, cache, framework, seed, passes)) is not None:
+        return known
     nodes = cache.nodes
-    nominated = nodes.nominated.node_of(pod.uid)
-    row = nodes.row(nominated)
-    known = row is not None and passes is not None and opinion is None and passes.takes(pod, nodes, framework, row)
-    if row is not None and known and not crowded(pod, row, cache, framework):
-        return row
-    usable = passes if not nominated else None
-    best = usable.best(state, pod, nodes, framework) if usable is not None else None
-    if isinstance(best, Diagnosis):
-        return best
-    if best is not None and not crowded(pod, chosen := one_of(best, pod, seed), cache, framework):
-        return chosen
     state.clear()
     diagnosis = framework.judge(state, pod, nodes.seen_at(pod.priority, pod.uid))
     if opinion is not None:
         diagnosis = opinion.added_to(diagnosis, nodes)
-    feasible = diagnosis.feasible
-    if not np.count_nonzero(feasible):
-        if usable is not None:
-            usable.explain(state, pod, framework, diagnosis)
-        return diagnosis
-    if not len(nodes.nominated):
-        return one_of(_best(state, pod, nodes, framework, feasible, opinion), pod, seed)
-    feasible, refusals = feasible.copy(), list(diagnosis.refusals)
+    if np.count_nonzero(diagnosis.feasible):
+        return _not_crowded(state, pod, cache, framework, seed, diagnosis, opinion)
+    if passes is not None and not nodes.nominated.node_of(pod.uid):
+        passes.explain(state, pod, framework, diagnosis)
+    return diagnosis
+
+
+def _reused(
+    state: CycleState, pod: PodInfo, cache: Cache, framework: Framework, seed: int, passes: Passes
+) -> int | Diagnosis | None:
+    """By what was found out for earlier pods that are alike. None: the framework must be asked."""
+    nodes = cache.nodes
+    nominated = nodes.nominated.node_of(pod.uid)
+    if nominated:
+        row = nodes.row(nominated)
+        fits = row is not None and passes.takes(pod, nodes, framework, row) and not crowded(pod, row, cache, framework)
+        return row if fits else None
+    best = passes.best(state, pod, nodes, framework)
+    if best is None or isinstance(best, Diagnosis):
+        return best
+    row = one_of(best, pod, seed)
+    return None if crowded(pod, row, cache, framework) else row
+
+
+def _not_crowded(
+    state: CycleState,
+    pod: PodInfo,
+    cache: Cache,
+    framework: Framework,
+    seed: int,
+    diagnosis: Diagnosis,
+    opinion: Opinion | None,
+) -> int | Diagnosis:
+    """As `_pick`, of the nodes that are feasible.
+
+    What nominated pods need is counted for all nodes at once; whether they are in the way otherwise (ports, affinity, ...) is
+    only looked at on the node that is chosen, and then the next best is."""
+    nodes = cache.nodes
+    own = nodes.row(nodes.nominated.node_of(pod.uid))
+    feasible, refusals = diagnosis.feasible.copy(), list(diagnosis.refusals)
     while np.count_nonzero(feasible):
-        if row is None or not feasible[row]:
+        if own is not None and feasible[own]:
+            row = own
+        else:
             row = one_of(_best(state, pod, nodes, framework, feasible, opinion), pod, seed)
         refused = crowded(pod, row, cache, framework)
         if not refused:

@@ -40,7 +40,7 @@ _LEAVING = "leaving"
 
 
 class Doomed(NamedTuple):
-    """`why`: for the pod's condition; empty: it needs none, it runs nowhere."""
+    """`why`: for the pod's condition; empty: it needs none, it runs nowhere or has ended by itself."""
 
     pod: Pod
     why: str = ""
@@ -57,11 +57,11 @@ def doomed(
         node = nodes.get(name)
         if name and node is None:
             if now - gone.get(name, now) >= QUARANTINE:
-                found.append(Doomed(pod, "PodGC: node no longer exists"))
+                found.append(_disrupted(pod, "PodGC: node no longer exists"))
         elif deleting and not name:
             found.append(Doomed(pod))
         elif deleting and node is not None and _out_of_service(node):
-            found.append(Doomed(pod, "PodGC: node is out of service"))
+            found.append(_disrupted(pod, "PodGC: node is out of service"))
         elif ended(pod) and not deleting:
             over.append(pod)
     over.sort(key=_turn)
@@ -79,12 +79,15 @@ def leaving(pod: Pod) -> str:
 
 
 def failed(pod: Pod, why: str, now: float) -> Pod:
-    """As it is left behind: ended, by nothing that it did. `now` is Unix time."""
+    """As a pod is left behind that has not ended: by nothing that it did. `now` is Unix time."""
     changed = status_of(pod)
     conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
-    if not ended(pod):
-        changed.status.phase = "Failed"
+    changed.status.phase = "Failed"
     return changed
+
+
+def _disrupted(pod: Pod, why: str) -> Doomed:
+    return Doomed(pod, "" if ended(pod) else why)
 
 
 def _turn(pod: Pod) -> tuple[bool, float, str, str]:

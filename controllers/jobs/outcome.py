@@ -71,8 +71,8 @@ def finish(count: Count, now: float) -> bool:
         return False
     end = _ENDS[sentence.type]
     say(status, end, "True", Verdict(sentence.reason, sentence.message), now)
-    if end == COMPLETE:
-        status.completionTime.CopyFrom(to_time(now))
+    if end == COMPLETE:  # not before it began: another controller's clock may have been ahead
+        status.completionTime.CopyFrom(to_time(max(now, to_seconds(status.startTime))))
     return True
 
 

@@ -3,8 +3,7 @@
     (runs) --> SuccessCriteriaMet --> Complete          What is True of these stays True.
        '-----> FailureTarget -------> Failed
 
-Unlike in Kubernetes a job that ends may have begun later than that, by the clocks of two controllers; and the successes of an
-Indexed job may always become fewer, as it can shrink.
+Unlike in Kubernetes the successes of an Indexed job may always become fewer, as it can shrink.
 
 Source: pkg/apis/batch/validation and pkg/registry/batch/job of Kubernetes 1.36.
 """
@@ -16,7 +15,7 @@ from apiserver.registry.validation.violations import MAX_SHOWN, duplicate, forbi
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.naturals import natural
 from pinnace.api.status import Violation
-from pinnace.api.times import format_rfc3339
+from pinnace.api.times import format_rfc3339, to_seconds
 
 INDEXED = "Indexed"
 _COMPLETE, _FAILED = "Complete", "Failed"
@@ -102,12 +101,20 @@ def _validate_times(new: Job, before: JobStatus, out: list[Violation]) -> None:
         and status.completionTime != before.completionTime
     ):
         out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be mutated"))
+    if (status.startTime, status.completionTime) != (before.startTime, before.completionTime) and _ends_early(status):
+        out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be set before startTime"))
     if new.spec.suspend or not before.HasField("startTime"):
         return
     if not status.HasField("startTime"):
         out.append(required(_START, "startTime cannot be removed for unsuspended job"))
     elif status.startTime != before.startTime:
         out.append(invalid(_START, format_rfc3339(status.startTime), "startTime cannot be changed for unsuspended job"))
+
+
+def _ends_early(status: JobStatus) -> bool:
+    if not (status.HasField("startTime") and status.HasField("completionTime")):
+        return False
+    return to_seconds(status.completionTime) < to_seconds(status.startTime)
 
 
 def _validate_indexes(job: Job, out: list[Violation]) -> None:

@@ -97,6 +97,15 @@ def test_a_job_is_complete_when_enough_have_succeeded_and_are_counted() -> None:
     assert (job.status.succeeded, job.status.completionTime.seconds) == (2, NOW + 5)
 
 
+def test_a_job_is_not_complete_before_it_began() -> None:
+    """The controller that began it may have had another clock."""
+    job = make_job("j")
+    look(job, [], NOW + 60)
+    look(job, pods(job, "Succeeded"), NOW)
+    look(job, [], NOW + 5)
+    assert job.status.completionTime == job.status.startTime
+
+
 @pytest.mark.parametrize(
     ("spec", "phases", "restarts", "late", "reason"),
     [

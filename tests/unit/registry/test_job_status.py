@@ -106,6 +106,12 @@ def test_status(status: Data, expected: list[str]) -> None:
             for kind in ("Failed", "FailureTarget", "SuccessCriteriaMet")
         ),
         (DONE, DONE | {"completionTime": LATER}, f'completionTime: Invalid value: "{LATER}": completionTime cannot be mutated'),
+        (
+            {"startTime": LATER},
+            DONE | {"startTime": LATER},
+            f'completionTime: Invalid value: "{NOON}": completionTime cannot be set before startTime',
+        ),
+        (DONE | {"startTime": LATER}, DONE | {"startTime": LATER, "failed": 1}, None),
         ({"startTime": NOON}, {}, "startTime: Required value: startTime cannot be removed for unsuspended job"),
         (
             {"startTime": NOON},

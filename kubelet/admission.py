@@ -1,27 +1,42 @@
 """What a pod takes of its node, from when it is admitted until it is gone: room, addresses, volumes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from kubelet import lifecycle
 from kubelet.eviction import barred
 from kubelet.lifecycle import PodState
+from kubelet.preemption import is_critical, not_enough, preempted
 from kubelet.record import Record
 from kubelet.runtime import Instant, Runtime, Unsupported
-from kubelet.secondlook import SecondLook
+from kubelet.secondlook import AGAIN, SecondLook
+from kubelet.virtualnode import VirtualNode
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import Volumes
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.podstatus import EVICTED
 from pinnace.fit import Refusal
 
+UNEXPECTED = "UnexpectedAdmissionError"
+
 
 class Admission:
-    """`nodes_known`: see SecondLook."""
+    """`nodes_known`: see SecondLook. `staying`: the pods of a node that are not about to end; `preempt`: ends one of them for a
+    critical pod, by its uid."""
 
-    def __init__(self, nodes: VirtualNodes, runtime: Runtime, volumes: Volumes, nodes_known: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        nodes: VirtualNodes,
+        runtime: Runtime,
+        volumes: Volumes,
+        nodes_known: Callable[[], int],
+        staying: Callable[[str], Sequence[Pod]],
+        preempt: Callable[[str], None],
+    ) -> None:
         self._nodes = nodes
         self._runtime = runtime
         self._volumes = volumes
+        self._staying = staying
+        self._preempt = preempt
         self._second_look = SecondLook(nodes_known)
 
     def admit(self, record: Record, now: Instant) -> PodState | float:
@@ -35,7 +50,8 @@ class Admission:
         if isinstance(admitted, Refusal):
             wanted = record.want.grace is None
             again = self._second_look.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
-            return again or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
+            room = self._make_room(record, node, now) if wanted and again is None and is_critical(pod) else None
+            return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
         self._second_look.over(pod.spec.nodeName, uid)
         try:
             if pod.spec.volumes:
@@ -43,9 +59,23 @@ class Admission:
             self._runtime.prepare(pod, admitted)
         except Unsupported as error:
             self.vacate(record)
-            return lifecycle.refuse("UnexpectedAdmissionError", f"Pod was rejected: {error}", now)
+            return lifecycle.refuse(UNEXPECTED, f"Pod was rejected: {error}", now)
         record.addresses = admitted
         return lifecycle.accept(record.template.plan, now)
+
+    def _make_room(self, record: Record, node: VirtualNode, now: Instant) -> PodState | float | None:
+        """Has others end for a critical pod, which is asked for again until they have. None: room would not help it."""
+        pod = record.pod
+        staying = self._staying(pod.spec.nodeName)
+        lacking = node.lacking(record.template, set(node.tenants) - {each.metadata.uid for each in staying})
+        if lacking is None:
+            return None
+        victims = preempted(pod, staying, lacking)
+        if victims is None:
+            return self._refuse(pod.metadata.uid, UNEXPECTED, not_enough(lacking), now)
+        for each in victims:
+            self._preempt(each.metadata.uid)
+        return now.monotonic + AGAIN
 
     def readmit(self, record: Record) -> None:
         """One that an earlier process had accepted: it counts, and keeps its address."""

@@ -37,6 +37,7 @@ from kubelet.delayqueue import DelayQueue
 from kubelet.eviction import Kind
 from kubelet.faults import crashes, rebooted
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
+from kubelet.preemption import PREEMPTED, PREEMPTING
 from kubelet.record import Record
 from kubelet.reports import PodWriter, Reports
 from kubelet.runtime import ContainerView, Instant, Runtime, read
@@ -91,7 +92,7 @@ class Pods:
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
         self._queue = DelayQueue(clock)
         self._trips = Trips(self._event, self._queue, clock)
-        self._admission = Admission(self._nodes, runtime, volumes or FakeVolumes(), nodes_known)
+        self._admission = Admission(self._nodes, runtime, volumes or FakeVolumes(), nodes_known, self.tenants, self._preempt)
         self.consuming: set[str] = set()
         """Nodes that have, or had, pods that declare what they use."""
         runtime.listen(self._queue.add)
@@ -186,6 +187,14 @@ class Pods:
         if record.state is not None:
             record.state = lifecycle.evict(record.state, EVICTED, message, read(self._clock), disrupts=disrupts)
             self._event(record.pod, "Warning", EVICTED, message)
+            self._queue.add(uid)
+
+    def _preempt(self, uid: str) -> None:
+        record = self._records[uid]
+        if record.state is not None:
+            grace = record.template.plan.grace
+            record.state = lifecycle.evict(record.state, PREEMPTING, PREEMPTED, read(self._clock), grace=grace)
+            self._event(record.pod, "Warning", PREEMPTING, PREEMPTED)
             self._queue.add(uid)
 
     def handle(self, deltas: Sequence[Delta[Pod]]) -> None:

@@ -1,6 +1,7 @@
 """One node of a fleet: the room that it has, and the addresses that it gives out. No I/O."""
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
@@ -50,20 +51,40 @@ class VirtualNode:
         return self._tenants.keys()
 
     def admit(self, uid: str, template: Template) -> Addresses | Refusal:
-        """Counts a pod and gives it addresses, or says why it cannot run here. Extended resources that the node knows nothing
-        of are somebody else's to count, as in Kubernetes: a scheduler extender's. Of taints only those count that would send
-        it away again. A pod for which no address is left is refused, too: nobody would find it."""
-        for refusal in self._room.refusals(template.requests):
-            if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource):
-                return refusal
-        if template.choosy is not None and not matches(template.choosy, self._node):
-            return Refusal(predicate=Predicate.NODE_AFFINITY)
-        if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
-            return Refusal(predicate=Predicate.TAINT_TOLERATION)
+        """Counts a pod and gives it addresses, or says why it cannot run here. A pod for which no address is left is refused,
+        too: nobody would find it."""
+        if refusals := self._refusals(template):
+            return refusals[0]
         address = self._new_address(template)
         if not address:
             return Refusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
         return self._settle(uid, template, address)
+
+    def lacking(self, template: Template, leaving: Iterable[str]) -> Mapping[str, int] | None:
+        """What is missing for a pod when the tenants that are leaving, by uid, have gone. None: room would not help it."""
+        refusals = self._refusals(template)
+        if not refusals or not all(each.resource for each in refusals):
+            return None
+        freed = Counter[str]()
+        for uid in leaving:
+            requests, _ = self._tenants[uid]
+            freed.update(dict(requests.amounts))
+        short = {each.resource: each.requested + each.used - each.capacity - freed[each.resource] for each in refusals}
+        return {resource: amount for resource, amount in short.items() if amount > 0}
+
+    def _refusals(self, template: Template) -> list[Refusal]:
+        """Extended resources that the node knows nothing of are somebody else's to count, as in Kubernetes: a scheduler
+        extender's. Of taints only those count that would send the pod away again."""
+        found = [
+            refusal
+            for refusal in self._room.refusals(template.requests)
+            if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource)
+        ]
+        if template.choosy is not None and not matches(template.choosy, self._node):
+            found.append(Refusal(predicate=Predicate.NODE_AFFINITY))
+        if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
+            found.append(Refusal(predicate=Predicate.TAINT_TOLERATION))
+        return found
 
     def readmit(self, uid: str, template: Template, address: str) -> Addresses:
         """Counts a pod that had been admitted before, whether it fits or not. It keeps the address that it had, if any; it has

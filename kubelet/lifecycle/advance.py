@@ -89,12 +89,11 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     return Step(state, None, (*turn.actions, Remove()) if deleting else tuple(turn.actions))
 
 
-def evict(state: PodState, reason: str, message: str, now: Instant, *, disrupts: bool) -> PodState:
-    """The state of a pod that its node ends, without a grace; of one that is over, or ends already, the same state. `disrupts`:
-    see Ending."""
+def evict(state: PodState, reason: str, message: str, now: Instant, *, grace: float = 0.0, disrupts: bool = True) -> PodState:
+    """The state of a pod that its node ends; of one that is over, or ends already, the same state. `disrupts`: see Ending."""
     if state.phase.final or state.ending is not None:
         return state
-    return state._replace(ending=Ending(now, 0.0, reason, message, disrupts))
+    return state._replace(ending=Ending(now, grace, reason, message, disrupts))
 
 
 def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:

@@ -1,0 +1,108 @@
+"""Who ends for a critical pod on a full node."""
+
+import pytest
+
+from kubelet.eviction import CRITICAL
+from kubelet.preemption import PREEMPTING, preempted
+from pinnace.api import conditions
+from tests.builders import PodBuilder, make_node, make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+MI = 1 << 20
+
+
+def burstable(name: str, size: int) -> PodBuilder:
+    """Requests so many millicores and MiB."""
+    return make_pod(name).container(size_of(size))
+
+
+def guaranteed(name: str, size: int) -> PodBuilder:
+    return make_pod(name).container(size_of(size), size_of(size))
+
+
+def size_of(size: int) -> dict[str, str]:
+    return {"cpu": f"{size}m", "memory": f"{size}Mi"}
+
+
+BEST_EFFORT, SMALL, LARGE = make_pod("best-effort"), burstable("small", 100), burstable("large", 300)
+SURE, SURE_LARGE = guaranteed("sure", 100), guaranteed("sure-large", 300)
+CLUSTER, NODE = burstable("cluster", 100).priority(CRITICAL), burstable("node", 100).priority(CRITICAL + 1000)
+
+
+@pytest.mark.parametrize(
+    ("pod", "others", "cpu", "memory", "pods", "expected"),
+    [
+        (CLUSTER, [], 0, 0, 0, []),
+        (CLUSTER, [], 0, 0, 1, None),
+        (CLUSTER, [SMALL], 100, 100, 1, ["small"]),
+        (CLUSTER, [SMALL], 200, 200, 2, None),
+        (CLUSTER, [BEST_EFFORT], 0, 1, 0, None),
+        (CLUSTER, [SMALL, BEST_EFFORT], 0, 0, 1, ["best-effort"]),
+        (CLUSTER, [SMALL, SURE], 0, 0, 1, ["small"]),
+        (CLUSTER, [BEST_EFFORT, LARGE, SMALL], 100, 100, 0, ["small"]),
+        (CLUSTER, [BEST_EFFORT, SMALL, LARGE], 150, 150, 0, ["large"]),
+        (CLUSTER, [BEST_EFFORT, SMALL, LARGE, SURE, SURE_LARGE], 350, 350, 0, ["large", "small"]),
+        (CLUSTER, [BEST_EFFORT, SMALL, LARGE, SURE, SURE_LARGE], 0, 550, 0, ["large", "sure-large"]),
+        (NODE, [CLUSTER], 100, 0, 0, ["cluster"]),
+        (CLUSTER, [NODE], 100, 0, 0, None),
+        (CLUSTER, [burstable("equal", 100).priority(CRITICAL)], 100, 0, 0, None),
+    ],
+)
+def test_as_few_and_as_unimportant_ones_as_it_takes(
+    pod: PodBuilder, others: list[PodBuilder], cpu: int, memory: int, pods: int, expected: list[str] | None
+) -> None:
+    """The cases are those of Kubernetes' TestGetPodsToPreempt."""
+    wanted = {"cpu": cpu, "memory": memory * MI, "pods": pods}
+    lacking = {resource: amount for resource, amount in wanted.items() if amount}
+    found = preempted(pod.build(), [each.build() for each in others], lacking)
+    assert (found if found is None else sorted(each.metadata.name for each in found)) == expected
+
+
+async def test_a_critical_pod_runs_on_a_full_node_when_others_have_ended_for_it(api: FakeApi) -> None:
+    api.create(make_pod("keeps").req(cpu="1"))
+    api.create(make_pod("goes").req(cpu="3").declare(stop_seconds="5"))
+    await api.clock.advance(0.0)
+    api.create(make_pod("critical").req(cpu="3").priority(CRITICAL))
+    await api.clock.advance(4.9)
+    assert (api.phases("goes"), api.phases("critical")) == (["Running"], [])
+    await api.clock.advance(1.0)
+    assert (api.phases("keeps"), api.phases("goes"), api.phases("critical")) == (
+        ["Running"], ["Running", "Failed"], ["Running"],
+    )  # fmt: skip
+    status = api.pod("goes").status
+    assert status.reason == PREEMPTING and conditions.is_true(status.conditions, "DisruptionTarget")
+    assert api.events == [("goes", PREEMPTING), ("goes", "Killing")]
+
+
+async def test_nobody_ends_in_vain_for_a_critical_pod(api: FakeApi) -> None:
+    """Where all that may end would not be enough, or room is not what is lacking."""
+    await api.start_fleet(make_node("n").capacity(cpu=4, pods=10).build())
+    api.create(make_pod("small").req(cpu="3"))
+    api.create(make_pod("large").req(cpu="5").priority(CRITICAL))
+    api.create(make_pod("elsewhere").req(cpu="3").node_selector("zone", "a").priority(CRITICAL))
+    api.create(make_pod("common").req(cpu="3").priority(CRITICAL - 1))
+    await api.clock.advance(60.0)
+    assert api.phases("small") == ["Running"]
+    refused = {name: api.pod(name).status.reason for name in ("large", "elsewhere", "common")}
+    assert refused == {"large": "UnexpectedAdmissionError", "elsewhere": "OutOfcpu", "common": "OutOfcpu"}
+    assert "reclaim resources: [(res: cpu, q: 4000), ]" in api.pod("large").status.message
+
+
+async def test_pods_that_end_anyway_are_waited_for(api: FakeApi) -> None:
+    api.create(make_pod("ends").req(cpu="2").declare(stop_seconds="5"))
+    api.create(make_pod("stays").req(cpu="2"))
+    await api.clock.advance(0.0)
+    api.delete("ends")
+    api.create(make_pod("critical").req(cpu="2").priority(CRITICAL))
+    await api.clock.advance(6.0)
+    assert (api.phases("stays"), api.phases("critical")) == (["Running"], ["Running"])
+
+
+async def test_a_critical_pod_that_is_deleted_while_it_waits_goes(api: FakeApi) -> None:
+    api.create(make_pod("goes").req(cpu="3").declare(stop_seconds="20"))
+    await api.clock.advance(0.0)
+    api.create(make_pod("critical").req(cpu="3").priority(CRITICAL))
+    await api.clock.advance(1.0)
+    api.delete("critical")
+    await api.clock.advance(0.0)
+    assert api.phases("critical") == ["Failed", "deleted"]

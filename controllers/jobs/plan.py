@@ -85,11 +85,12 @@ def _has_failed(pod: Pod) -> bool:
 
 
 def _ended_at(pod: Pod) -> float:
-    """As the last container tells it, or else the last change of a condition."""
-    states = [each.state for each in pod.status.containerStatuses]
-    if ends := [to_seconds(state.terminated.finishedAt) for state in states if state.HasField("terminated")]:
-        return max(ends)
-    return max((to_seconds(each.lastTransitionTime) for each in pod.status.conditions), default=0.0)
+    """As the last of its containers tells it, sidecars included, or the last change of a condition. Of one that its node has
+    refused nobody may have told anything: it ended when it was made."""
+    status = pod.status
+    ends = [each.state.terminated.finishedAt for each in (*status.initContainerStatuses, *status.containerStatuses)]
+    changes = [each.lastTransitionTime for each in status.conditions]
+    return max(map(to_seconds, (pod.metadata.creationTimestamp, *ends, *changes)))
 
 
 def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:

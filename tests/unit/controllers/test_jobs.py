@@ -65,6 +65,19 @@ def test_a_pod_that_fails_is_replaced_after_a_pause_that_doubles() -> None:
     assert backoff(many, NOW) == LONGEST_BACKOFF
 
 
+def test_it_pauses_for_each_pod_that_fails_however_little_is_told_of_it() -> None:
+    """A node may have refused it, or it ended before its container was started; or a sidecar ended last."""
+    job = make_job("j")
+    refused = pod(job, "refused", "Failed")
+    refused.metadata.creationTimestamp.seconds = int(NOW)
+    late = pod(job, "late", "Failed")
+    late.status.containerStatuses.add(name="c0").state.terminated.exitCode = 137
+    late.status.conditions.add(type="Ready", status="False").lastTransitionTime.seconds = int(NOW)
+    with_sidecar = pod(job, "with-sidecar", "Failed", ended=NOW - 20)
+    with_sidecar.status.initContainerStatuses.add(name="s").state.terminated.finishedAt.seconds = int(NOW)
+    assert [backoff([each], NOW) for each in (refused, late, with_sidecar)] == [10.0] * 3
+
+
 @pytest.mark.parametrize(("policy", "create"), [("TerminatingOrFailed", 1), ("Failed", 0)])
 def test_a_pod_that_is_being_deleted_is_replaced_at_once_or_when_it_has_ended(policy: str, create: int) -> None:
     job = make_job("j", podReplacementPolicy=policy)

@@ -49,7 +49,7 @@ def render(
         status.podIP = addresses.pod
         status.podIPs.add(ip=addresses.pod)
     _clear(status, state.accepted)
-    if state.ending is not None and state.ending.disrupts:
+    if state.phase.final and state.ending is not None and state.ending.disrupts:
         message, since = state.ending.message, state.ending.since.unix
         conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
     if state.ready.holds and (running := containerstatus.plainly(template.plan, state, containers)) is not None:

@@ -164,16 +164,24 @@ def test_a_pod_that_has_ended_has_no_place_for_containers_any_more() -> None:
 
 
 def evicted() -> PodState:
-    return evict(state(Phase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
+    """That has ended, three seconds later."""
+    evicting = evict(state(Phase.RUNNING), EVICTED, "low on memory", NOW, disrupts=True)
+    return evicting._replace(phase=Phase.FAILED, ended=NOW.after(3.0))
 
 
 def test_an_evicted_pod_says_since_when_it_is_disrupted() -> None:
     """Not since it was accepted, nor since its last container has ended."""
     pod = make_pod("a").req(cpu="1").req(cpu="1").build()
-    for each in (evicted(), evicted()._replace(phase=Phase.FAILED, ended=NOW.after(3.0))):
-        target = condition(status(pod, each), "DisruptionTarget")
-        assert (target.status, target.reason, target.message) == ("True", "TerminationByKubelet", "low on memory")
-        assert target.lastTransitionTime.seconds == 5_000
+    target = condition(status(pod, evicted()), "DisruptionTarget")
+    assert (target.status, target.reason, target.message) == ("True", "TerminationByKubelet", "low on memory")
+    assert target.lastTransitionTime.seconds == 5_000
+
+
+def test_a_pod_that_its_node_ends_is_disrupted_when_it_has_ended() -> None:
+    """A kubelet that is started anew meanwhile leaves it running, and nobody would take that back."""
+    pod = make_pod("a").req(cpu="1").build()
+    ending = evicted()._replace(phase=Phase.RUNNING, ended=None)
+    assert not [each for each in status(pod, ending).conditions if each.type == "DisruptionTarget"]
 
 
 def test_an_evicted_pod_that_was_disrupted_already_gets_another_reason_only() -> None:

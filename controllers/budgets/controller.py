@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controllers.budgets.status import Scale, needs_scale, status_of
+from controllers.budgets.status import Scale, needs_scale, remark, status_of
 from controllers.controller import Shared, Watch, controller_of, itself, key_of
 from controllers.expectations import Expectations
 from controllers.places import namespace_of
@@ -30,6 +30,7 @@ class DisruptionController:
     def __init__(self, shared: Shared) -> None:
         informers = shared.informers
         self._client = shared.client.of(POD_DISRUPTION_BUDGETS)
+        self._events = shared.events
         self._clock = shared.clock
         self._budgets = informers.store(POD_DISRUPTION_BUDGETS)
         self._budgets_in = informers.index(POD_DISRUPTION_BUDGETS, namespace_of)
@@ -55,7 +56,8 @@ class DisruptionController:
             return None
         pods = self._pods.select(budget.metadata.namespace, selector_of(budget).matches)
         scale = self._scale(pods) if needs_scale(budget) else Scale(0)
-        status, again = status_of(budget, list(self._facts.of(pods)), scale, self._clock.time())
+        facts = list(self._facts.of(pods))
+        status, again = status_of(budget, facts, scale, self._clock.time())
         if status != budget.status:
             changed = PodDisruptionBudget(metadata=budget.metadata, spec=budget.spec, status=status)
             try:
@@ -63,14 +65,17 @@ class DisruptionController:
             except NotFound:
                 return None
             self._expectations.wrote(key, POD_DISRUPTION_BUDGETS, stored.metadata.resourceVersion)
+            if (said := remark(facts, scale)) is not None:
+                self._events.event(budget, *said)
         return again
 
     def _scale(self, pods: Iterable[Pod]) -> Scale:
         """Pods without a controller do not count, as in Kubernetes."""
         sizes: dict[str, int] = {}
-        seen = set[str]()
+        seen, unmanaged = set[str](), False
         for pod in pods:
             reference = controller_of(pod)
+            unmanaged = unmanaged or reference is None
             if reference is None or reference.uid in seen:
                 continue
             seen.add(reference.uid)
@@ -85,7 +90,7 @@ class DisruptionController:
                 deployment = None  # a later one of its name
             owner: ReplicaSet | Deployment = deployment if deployment is not None else replica_set
             sizes[owner.metadata.uid] = owner.spec.replicas
-        return Scale(sum(sizes.values()))
+        return Scale(sum(sizes.values()), unmanaged=unmanaged)
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """The budgets that select it now or did."""

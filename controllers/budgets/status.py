@@ -14,14 +14,20 @@ from pinnace.api.times import to_seconds, to_time
 UNCONFIRMED = 120.0
 """Seconds for which a pod whose eviction was granted counts as gone; then the disruption is given back."""
 _ALLOWED = "DisruptionAllowed"
+_UNMANAGED = (
+    "Some of the pods have no controller, and are not expected: the status cannot be calculated correctly. To account for them "
+    "set .spec.minAvailable to an integer."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Of all controllers of the pods together. `unknown`: why it is not known; empty: it is."""
+    """Of all controllers of the pods together. `unknown`: why it is not known; empty: it is. `unmanaged`: a pod has none, and
+    does not count."""
 
     total: int
     unknown: str = ""
+    unmanaged: bool = False
 
 
 def needs_scale(budget: PodDisruptionBudget) -> bool:
@@ -52,6 +58,16 @@ def status_of(
     enough = status.disruptionsAllowed > 0
     _say(status, "True" if enough else "False", "SufficientPods" if enough else "InsufficientPods", "", now)
     return status, again
+
+
+def remark(pods: Sequence[Facts], scale: Scale) -> tuple[str, str, str] | None:
+    """Why a budget may allow less than its author expects, as an event: type, reason, message."""
+    if not pods:
+        return "Normal", "NoPods", "No matching pods found"
+    if scale.unknown:
+        message = f"Failed to calculate the number of expected pods: {scale.unknown}"
+        return "Warning", "CalculateExpectedPodCountFailed", message
+    return ("Warning", "UnmanagedPods", _UNMANAGED) if scale.unmanaged else None
 
 
 def disrupted(granted: Mapping[str, Time], pods: Iterable[Facts], now: float) -> tuple[dict[str, float], float | None]:

@@ -1,7 +1,7 @@
 """What a disruption budget allows."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -102,15 +102,20 @@ def test_what_cannot_be_counted_is_not_given_away() -> None:
 # --- how many there should be
 
 
-async def synced(replica_set: ReplicaSet, pods: list[Pod], **bounds: int | str) -> PodDisruptionBudgetStatus:
-    """The status that the controller writes, in a cluster of a deployment of 8 and this replica set."""
+class Synced(NamedTuple):
+    status: PodDisruptionBudgetStatus
+    events: list[str]
+
+
+async def synced(replica_set: ReplicaSet, pods: list[Pod], **bounds: int | str) -> Synced:
+    """What the controller writes, in a cluster of a deployment of 8 and this replica set."""
     deployment = make_deployment("web", replicas=8)
     stores: dict[Any, dict[str, Any]] = {
         POD_DISRUPTION_BUDGETS: {"default/b": budget(**bounds)},
         REPLICA_SETS: {"default/web": replica_set},
         DEPLOYMENTS: {"default/web": deployment},
     }
-    written: list[PodDisruptionBudget] = []
+    written, told = list[PodDisruptionBudget](), list[str]()
 
     async def update_status(obj: PodDisruptionBudget) -> PodDisruptionBudget:
         written.append(obj)
@@ -123,20 +128,30 @@ async def synced(replica_set: ReplicaSet, pods: list[Pod], **bounds: int | str) 
         facts=FactBook(),
     )
     client = SimpleNamespace(of=lambda resource: SimpleNamespace(update_status=update_status))
-    shared: Any = SimpleNamespace(informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW))
+    events = SimpleNamespace(event=lambda obj, type_, reason, message: told.append(reason))
+    shared: Any = SimpleNamespace(informers=informers, client=client, clock=SimpleNamespace(time=lambda: NOW), events=events)
     await DisruptionController(shared).sync("default/b")
-    return written[0].status
+    return Synced(written[0].status, told)
 
 
 async def test_the_pods_of_a_deployment_are_as_many_as_it_wants_even_in_a_rollout() -> None:
     owned = make_replica_set("web", replicas=10)
     owned.metadata.ownerReferences.add(kind="Deployment", name="web", uid="uid-web", controller=True)
     pods = [*healthy(5), make_pod("alone").label("app", "web").build()]
-    assert counts(await synced(owned, pods, maxUnavailable=4)) == (8, 4, 5, 1)
-    assert counts(await synced(WEB, pods, maxUnavailable=4)) == (10, 6, 5, 0)
+    assert counts((await synced(owned, pods, maxUnavailable=4)).status) == (8, 4, 5, 1)
+    assert counts((await synced(WEB, pods, maxUnavailable=4)).status) == (10, 6, 5, 0)
 
 
 async def test_pods_of_what_has_no_scale_cannot_be_counted() -> None:
     pod = make_pod("p").label("app", "web").owner("Job", "j", "uid-j").build()
-    status = await synced(WEB, [pod], maxUnavailable=1)
+    status, events = await synced(WEB, [pod], maxUnavailable=1)
     assert status.conditions[0].message == "found no scale of Job default/j, the controller of pod p"
+    assert events == ["CalculateExpectedPodCountFailed"]
+
+
+async def test_why_a_budget_may_allow_less_than_is_expected_is_told() -> None:
+    alone = make_pod("alone").label("app", "web").build()
+    assert (await synced(WEB, [], minAvailable=1)).events == ["NoPods"]
+    assert (await synced(WEB, [*healthy(5), alone], maxUnavailable=1)).events == ["UnmanagedPods"]
+    assert (await synced(WEB, [alone], minAvailable=1)).events == []
+    assert (await synced(WEB, healthy(5), maxUnavailable=1)).events == []

@@ -2,13 +2,18 @@
 
     event() --> pending, like ones counted together --every FLUSH_INTERVAL, or when many--> Events.Record
 
-Alike are events of the same object, type, reason and message. `event` never blocks and never raises. What does not fit, or
-cannot be sent, is dropped and counted (metric `pinnace_client_events_dropped_total`): events explain, nothing relies on them.
+Alike are events of the same object, type, reason and message. Those that differ only in their messages are similar: when there
+are MANY of them, the others are one event, which counts them and has the latest message. So an object has a bounded number of
+events, whatever becomes of it. `event` never blocks and never raises. What does not fit, or cannot be sent, is dropped and
+counted (metric `pinnace_client_events_dropped_total`): events explain, nothing relies on them.
+
+Source of what is similar: tools/record/events_cache.go of client-go
 """
 
 import asyncio
 import hashlib
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -34,6 +39,13 @@ MAX_NAME = 236
 MAX_MESSAGE = 1024
 """Characters of a message that the API takes."""
 _CUT = " ..."
+MANY = 10
+"""Different messages of similar events; with so many the last one is combined, as in Kubernetes."""
+SIMILAR_FOR = 600.0
+"""Seconds since the last of them for which they are remembered..."""
+MAX_SIMILAR = 4096
+"""...and for how many objects, types and reasons: those that had an event last."""
+COMBINED = "(combined from similar events): "
 _API_VERSIONS = {resource.kind: resource.api_version for resource in ALL}
 DROPPED = Counter("pinnace_client_events_dropped", "Events that were not recorded, by reason.", ["reason"])
 
@@ -53,11 +65,36 @@ class Alike(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Occurrences; times are Unix time."""
+    """Occurrences; times are Unix time. `message`: of the last one."""
 
     count: int
     first: float
     last: float
+    message: str
+
+
+class Similar:
+    """How many different messages similar events have had."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[str, ...], tuple[float, tuple[int, ...]]] = OrderedDict()
+        """By all but the message: Unix time of the last one, and the messages' hashes."""
+
+    def many(self, alike: Alike, now: float) -> bool:
+        """Is this one to be combined with others?"""
+        group, message = alike[:-1], hash(alike.message)
+        last, messages = self._seen.get(group, (now, ()))
+        if now - last > SIMILAR_FOR:
+            messages = ()
+        many = False
+        if message not in messages:
+            many = len(messages) + 1 >= MANY
+            messages = messages if many else (*messages, message)
+        self._seen[group] = now, messages
+        self._seen.move_to_end(group)
+        if len(self._seen) > MAX_SIMILAR:
+            self._seen.popitem(last=False)
+        return many
 
 
 class Recorder:
@@ -69,6 +106,7 @@ class Recorder:
         self._component = component
         self._clock = clock
         self._instance = instance
+        self._similar = Similar()
         self._pending: dict[Alike, Tally] = {}
         self._full = asyncio.Event()
 
@@ -84,11 +122,11 @@ class Recorder:
     def report(self, component: str, obj: Object, type_: str, reason: str, message: str) -> None:
         metadata = obj.metadata
         kind = type(obj).__name__
-        if len(message) > MAX_MESSAGE:
-            message = message[: MAX_MESSAGE - len(_CUT)] + _CUT
+        message, now = _cut(message), self._clock.time()
         alike = Alike(component, kind, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
-        now = self._clock.time()
-        self._count(alike, Tally(1, now, now))
+        if self._similar.many(alike, now):
+            alike, message = alike._replace(message=COMBINED), _cut(COMBINED + message)
+        self._count(alike, Tally(1, now, now, message))
 
     async def run(self) -> None:
         """Sends until cancelled."""
@@ -129,7 +167,8 @@ class Recorder:
         if known is not None:
             known.count += tally.count
             known.first = min(known.first, tally.first)
-            known.last = max(known.last, tally.last)
+            if tally.last >= known.last:
+                known.last, known.message = tally.last, tally.message
         elif len(self._pending) >= MAX_PENDING:
             DROPPED.labels("Full").inc(tally.count)
         else:
@@ -144,7 +183,7 @@ class Recorder:
     def _message(self, alike: Alike, tally: Tally) -> Event:
         event = Event(reportingComponent=alike.component, reportingInstance=self._instance)
         event.source.component, event.source.host = alike.component, self._instance
-        event.reason, event.message, event.type, event.count = alike.reason, alike.message, alike.type, tally.count
+        event.reason, event.message, event.type, event.count = alike.reason, tally.message, alike.type, tally.count
         event.firstTimestamp.seconds, event.lastTimestamp.seconds = int(tally.first), int(tally.last)
         event.eventTime.CopyFrom(to_micro_time(tally.first))
         metadata, involved = event.metadata, event.involvedObject
@@ -165,6 +204,10 @@ class Reporter:
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
         """As Recorder.event."""
         self.recorder.report(self.component, obj, type_, reason, message)
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - len(_CUT)] + _CUT
 
 
 def event_name(name: str, identity: Iterable[str]) -> str:

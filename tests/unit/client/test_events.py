@@ -106,6 +106,42 @@ async def test_like_events_are_counted(server: FakeServer, recorder: Recorder, c
     assert (second.count, second.metadata.name != first.metadata.name) == (1, True)
 
 
+async def test_an_object_has_few_events_of_one_reason_whatever_they_say(
+    server: FakeServer, recorder: Recorder, clock: FakeClock
+) -> None:
+    """A Job of a hundred thousand pods would have as many otherwise, each of them an object for an hour."""
+    sink = Sink(server)
+    for number in range(1000):
+        recorder.event(POD, "Normal", "SuccessfulCreate", f"Created pod: job-{number}")
+    recorder.event(POD, "Normal", "SuccessfulCreate", "Created pod: job-0")
+    recorder.event(POD, "Normal", "Completed", "Job completed")
+    recorder.event(make_pod("b").build(), "Normal", "SuccessfulCreate", "Created pod: job-1000")
+    await recorder.flush()
+    *single, combined, _, _ = sink.received
+    assert [(each.message, each.count) for each in single] == [
+        ("Created pod: job-0", 2),
+        *((f"Created pod: job-{number}", 1) for number in range(1, 9)),
+    ]
+    assert (combined.message, combined.count) == ("(combined from similar events): Created pod: job-999", 991)
+    await clock.advance(1)
+    recorder.event(POD, "Normal", "SuccessfulCreate", "Created pod: job-1001")
+    await recorder.flush()
+    assert sink.received[-1].metadata.name == combined.metadata.name, "it goes on counting"
+    assert sink.received[-1].message.endswith("job-1001")
+
+
+async def test_similar_events_are_combined_only_as_long_as_they_come(
+    server: FakeServer, recorder: Recorder, clock: FakeClock
+) -> None:
+    sink = Sink(server)
+    for number in range(20):
+        recorder.event(POD, "Normal", "ScalingReplicaSet", f"Scaled up to {number}")
+    await clock.advance(events.SIMILAR_FOR + 1)
+    recorder.event(POD, "Normal", "ScalingReplicaSet", "Scaled up to 20")
+    await recorder.flush()
+    assert sink.received[-1].message == "Scaled up to 20"
+
+
 @pytest.mark.parametrize("letter", ["a", "ä"])
 async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, recorder: Recorder, letter: str) -> None:
     """20 nodes with as many taints are enough, and then nobody would know why the pod waits."""
@@ -130,7 +166,7 @@ async def test_events_of_nodes_go_to_the_default_namespace(server: FakeServer, r
 async def test_many_events_go_in_several_requests(server: FakeServer, recorder: Recorder) -> None:
     sink = Sink(server)
     for number in range(events.FLUSH_SIZE + 1):
-        recorder.event(POD, "Normal", "Pulled", f"image {number}")
+        recorder.event(make_pod(f"pod-{number}").build(), "Normal", "Scheduled", "assigned to n1")
     await recorder.flush()
     assert sink.batches == [events.FLUSH_SIZE, 1]
 

@@ -3,11 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from pinnace.api.apps_v1_pb2 import ReplicaSet
+from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Event, Namespace
 from pinnace.api.fields import FIELDS
-from pinnace.api.resources import ALL, EVENTS, NAMESPACES, NODES, PODS, Resource
+from pinnace.api.resources import ALL, EVENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, Resource
 from tests.builders import make_node, make_pod
 
+_EMPTY = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.replicas": "0", "status.successful": "0"}
 PROTO = Path(__file__).parents[3] / "proto" / "pinnace" / "api"
 
 
@@ -22,17 +25,23 @@ def test_the_api_documents_just_these_fields(resource: Resource) -> None:  # typ
 @pytest.mark.parametrize("resource", ALL, ids=lambda resource: resource.plural)
 def test_every_field_can_be_read_from_an_empty_object(resource: Resource) -> None:  # type: ignore[type-arg]
     for name, read in FIELDS[resource.plural].items():
-        assert read(resource.message()) == ("false" if name == "spec.unschedulable" else "")
+        assert read(resource.message()) == _EMPTY.get(name, "")
 
 
 def test_pods() -> None:
-    pod = make_pod("a", "ns").node("n").phase("Running").scheduler("mine").build()
+    pod = make_pod("a", "ns").node("n").phase("Running").scheduler("mine").restart_policy("Never").nominated("m").build()
+    pod.spec.hostNetwork, pod.spec.serviceAccountName, pod.status.podIP = True, "robot", "10.0.0.7"
     assert {name: read(pod) for name, read in FIELDS[PODS.plural].items()} == {
         "metadata.name": "a",
         "metadata.namespace": "ns",
+        "spec.hostNetwork": "true",
         "spec.nodeName": "n",
+        "spec.restartPolicy": "Never",
         "spec.schedulerName": "mine",
+        "spec.serviceAccountName": "robot",
+        "status.nominatedNodeName": "m",
         "status.phase": "Running",
+        "status.podIP": "10.0.0.7",
     }
 
 
@@ -47,15 +56,30 @@ def test_namespaces() -> None:
 
 
 def test_events() -> None:
-    event = Event(reason="Started", type="Normal")
-    event.involvedObject.kind, event.involvedObject.name = "Pod", "a"
-    event.involvedObject.namespace, event.involvedObject.uid = "ns", "u"
+    event = Event(reason="Started", type="Normal", reportingComponent="kubelet")
+    involved = event.involvedObject
+    involved.apiVersion, involved.kind, involved.name, involved.namespace, involved.uid = "v1", "Pod", "a", "ns", "u"
+    involved.fieldPath, involved.resourceVersion = "spec.containers{app}", "7"
     read = {name: read(event) for name, read in FIELDS[EVENTS.plural].items() if not name.startswith("metadata")}
     assert read == {
+        "involvedObject.apiVersion": "v1",
+        "involvedObject.fieldPath": "spec.containers{app}",
         "involvedObject.kind": "Pod",
         "involvedObject.name": "a",
         "involvedObject.namespace": "ns",
+        "involvedObject.resourceVersion": "7",
         "involvedObject.uid": "u",
         "reason": "Started",
+        "reportingComponent": "kubelet",
+        "source": "kubelet",
         "type": "Normal",
     }
+    event.source.component = "default-scheduler"
+    assert FIELDS[EVENTS.plural]["source"](event) == "default-scheduler"
+
+
+def test_workloads() -> None:
+    replica_set, job = ReplicaSet(), Job()
+    replica_set.status.replicas, job.status.succeeded = 3, 2
+    assert FIELDS[REPLICA_SETS.plural]["status.replicas"](replica_set) == "3"
+    assert FIELDS[JOBS.plural]["status.successful"](job) == "2"

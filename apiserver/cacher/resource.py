@@ -41,6 +41,7 @@ class ResourceCache(Generic[T]):
         clock: Clock,
         catching_up: CatchingUp,
     ) -> None:
+        self._resource = resource
         self._store = Store(resource)
         self._ring = ring
         self._progress = progress
@@ -80,6 +81,11 @@ class ResourceCache(Generic[T]):
     def unreadable(self) -> Set[str]:
         """The keys of what is stored and cannot be read; nothing else here knows of it."""
         return self._store.unreadable
+
+    def count(self, namespace: str) -> int:
+        """Objects of a namespace; of all, if that is empty or the resource has none."""
+        prefix = self._resource.prefix
+        return self._store.count(f"{prefix}{namespace}/" if namespace and self._resource.namespaced else prefix, "")
 
     def get(self, key: str) -> Entry[T] | None:
         return self._store.entries.get(key)

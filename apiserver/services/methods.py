@@ -30,7 +30,7 @@ from apiserver.flow.account import LARGE
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import level_of
 from apiserver.flow.seat import Exempt, Seat, sit
-from apiserver.flow.width import KnowsSizes, width_of
+from apiserver.flow.width import width_of
 from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
 from apiserver.services.errors import to_refusal
@@ -106,7 +106,7 @@ class Method:
         action = self.permission.actions(self._message())[0]
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
         self._level_of = level_of(action, pulse=self.client_streaming)
-        self._width_of = width_of(descriptor, service.stored_size) if isinstance(service, KnowsSizes) else width_of(descriptor)
+        self._width_of = width_of(descriptor, service)
         self._meter = metrics.Requests(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)
         if self._function is None:

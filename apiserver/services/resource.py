@@ -64,6 +64,10 @@ class ResourceService(Generic[T]):
         entry = self._cache.get(self._key(request))
         return len(entry.value) if entry is not None else 0
 
+    def stored_count(self, request: Any) -> int:
+        """Objects of the namespace that the request names, or of all, as far as the cache knows."""
+        return self._cache.count(request.namespace)
+
     async def create(self, request: Any, context: Any) -> bytes:
         return single(await self._create([request.object], request, context)).encoded
 

@@ -26,6 +26,11 @@ class TablesService:
         self._services = {resource.plural: service for resource, service in services.items()}
         self._clock = clock
 
+    def stored_count(self, request: ListTableRequest) -> int:
+        """As ResourceService's."""
+        service = self._services.get(request.resource)
+        return service.stored_count(request) if service is not None else 0
+
     async def list(self, request: ListTableRequest, context: Any) -> Table:
         """A page, of at most MAX_BATCH rows."""
         service = self._services.get(request.resource)

@@ -52,6 +52,12 @@ async def world_of(count: int) -> World:
     return world
 
 
+async def test_what_there_is_is_counted_by_namespace() -> None:
+    world = await world_of(5)
+    async with running(Cacher(world.storage)) as cacher:
+        assert [cacher.of(PODS).count(namespace) for namespace in ("", "default", "other", "oth", "none")] == [5, 3, 2, 0, 0]
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1, 3, 12, 13, 100])
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_the_pages_together_are_the_state(case: Case, limit: int) -> None:

@@ -1,12 +1,16 @@
 """Which level a call is of, and how wide it is."""
 
+from collections.abc import Mapping
+
 import pytest
 from google.protobuf import message_factory
 
 from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
 from apiserver.flow.levels import level_of
-from apiserver.flow.width import WIDEST_PATCH, width_of
+from apiserver.flow.width import WIDEST_PATCH, KnowsCounts, width_of
+from apiserver.services.resource import ResourceService
+from apiserver.services.tables import TablesService
 from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
@@ -70,6 +74,20 @@ def test_a_table_is_wider_than_the_list_that_it_shows() -> None:
     assert [width(table) for table in tables] == [5, 35]
 
 
+def test_a_list_is_no_wider_than_what_there_is() -> None:
+    """Else the few namespaces of a cluster are as dear as a thousand pods."""
+    assert issubclass(ResourceService, KnowsCounts) and issubclass(TablesService, KnowsCounts)
+    there = {"": 1234, "few": 7, "many": 250, "none": 0}
+    lists, tables = (width_of(SERVICES[each].methods_by_name["List"], Counts(there)) for each in ("Pods", "Tables"))
+    assert [lists(ListRequest(namespace=namespace)) for namespace in there] == [10, 1, 3, 1]
+    assert lists(ListRequest(namespace="many", options=ListOptions(limit=100))) == 1
+    past = ListOptions(resourceVersion="7", resourceVersionMatch="Exact")
+    assert lists(ListRequest(namespace="none", options=past)) == 30, "nobody knows how many there were"
+    assert [tables(ListTableRequest(namespace=namespace)) for namespace in there] == [50, 5, 15, 5]
+    deletes = width_of(SERVICES["Pods"].methods_by_name["DeleteCollection"], Counts(there))
+    assert [deletes(DeleteCollectionRequest(namespace=namespace)) for namespace in there] == [51, 1, 13, 1]
+
+
 def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:
     width = width_of(SERVICES["Pods"].methods_by_name["DeleteCollection"])
     requests = [DeleteCollectionRequest(options=ListOptions(limit=limit)) for limit in (0, 20, 10**9, -1, -(2**60))]
@@ -79,7 +97,7 @@ def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:
 def test_a_patch_is_as_wide_as_the_object_that_it_changes() -> None:
     """However little it says."""
     sizes = {"none": 0, "usual": 3_000, "large": 276_000, "largest": 2**21}
-    width = width_of(SERVICES["Pods"].methods_by_name["Patch"], lambda request: sizes[request.name])
+    width = width_of(SERVICES["Pods"].methods_by_name["Patch"], Sizes(sizes))
     assert [width(PatchRequest(name=name, patch=b"{}")) for name in sizes] == [1, 1, WIDEST_PATCH, WIDEST_PATCH]
     assert width(PatchRequest(name="none", patch=b" " * 40_960)) == 11
 
@@ -87,6 +105,22 @@ def test_a_patch_is_as_wide_as_the_object_that_it_changes() -> None:
 def test_what_is_about_one_object_is_one_wide() -> None:
     for method in ("Create", "Get", "Update", "Delete", "Watch"):
         assert width_of(SERVICES["Pods"].methods_by_name[method])(None) == 1
+
+
+class Sizes:
+    def __init__(self, by_name: Mapping[str, int]) -> None:
+        self._by_name = by_name
+
+    def stored_size(self, request: PatchRequest) -> int:
+        return self._by_name[request.name]
+
+
+class Counts:
+    def __init__(self, by_namespace: Mapping[str, int]) -> None:
+        self._by_namespace = by_namespace
+
+    def stored_count(self, request: ListRequest | ListTableRequest | DeleteCollectionRequest) -> int:
+        return self._by_namespace[request.namespace]
 
 
 def batch_of(items: int) -> CreatePodBatchRequest:

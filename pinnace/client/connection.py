@@ -34,6 +34,7 @@ from pinnace.client.errors import (
     Timeout,
     Unauthenticated,
     Unavailable,
+    asked_to_wait,
     fenced,
     from_rpc,
     outcome_unknown,
@@ -281,5 +282,4 @@ class _Wait:
 
     def __call__(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        asked = error.retry_after if isinstance(error, ApiError) else None
-        return max(asked or 0.0, self._backoff.next())
+        return max(asked_to_wait(error), self._backoff.next())

@@ -194,6 +194,11 @@ def _untold(error: grpc.aio.AioRpcError) -> ApiError:
     return from_refusal(Refusal(Code(number), "", message, retry_after=0.0 if message.startswith(_NO_CONNECTION) else None))
 
 
+def asked_to_wait(error: BaseException | None) -> float:
+    """Seconds after which the server wants to be asked again, at the earliest."""
+    return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
+
+
 def unavailable(message: str) -> Unavailable:
     """Nothing was sent."""
     return Unavailable(Refusal(Code.UNAVAILABLE, "", message))

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from pinnace.api.resources import Object
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
-from pinnace.client.errors import ApiError, Expired, HistoryChanged
+from pinnace.client.errors import ApiError, Expired, HistoryChanged, asked_to_wait
 from pinnace.client.lives import OtherHistory
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.backoff import Backoff
@@ -100,6 +100,7 @@ class Informer(Generic[T]):
             retry_on=(ApiError,),
             backoff=Backoff(initial=0.02, maximum=2.0),
             clock=self._clock,
+            asked=asked_to_wait,
         )
 
     async def wait_synced(self, timeout: float) -> None:

@@ -28,10 +28,12 @@ async def supervise(
     backoff: Backoff | None = None,
     clock: Clock = SYSTEM_CLOCK,
     healthy_after: float = 5.0,
+    asked: Callable[[Exception], float] = lambda error: 0.0,
 ) -> None:
     """Runs `attempt` again and again, until cancelled. It is expected to run long; returning is not a failure.
 
-    An attempt that lasted `healthy_after` seconds resets the backoff.
+    An attempt that lasted `healthy_after` seconds resets the backoff. `asked`: seconds for which a failure asks to wait, at
+    least.
     """
     backoff = backoff or Backoff()
     account = _Account(name, clock)
@@ -44,7 +46,7 @@ async def supervise(
             except retry_on as error:
                 if clock.monotonic() - started >= healthy_after:
                     backoff.reset()
-                delay = backoff.next()
+                delay = max(backoff.next(), asked(error))
                 account.failed(describe(error), delay)
                 await clock.sleep(delay)
             else:

@@ -15,6 +15,7 @@ from pinnace.client.informer import Delta, Informer
 from pinnace.client.lives import OtherHistory
 from pinnace.client.resource import ResourceClient
 from tests.builders import make_node, make_pod
+from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import End, FakeServer, Step, WatchScript, events, unavailable
 
@@ -98,6 +99,33 @@ async def test_bookmarks_move_the_revision(serve: Serve, connect: Connect) -> No
     async with informing(connect(server)) as (informer, log):
         await informer.wait_for(9, PATIENCE)
         assert log.calls == []
+
+
+class Alarm(FakeClock):
+    """Tells for how long somebody sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: asyncio.Queue[float] = asyncio.Queue()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.put_nowait(seconds)
+        await super().sleep(seconds)
+
+
+async def test_who_is_sent_away_comes_back_when_he_was_told_to(serve: Serve, connect: Connect) -> None:
+    """Servers let those whom they refuse come back one after the other: to refuse is work, too."""
+    server, clock = await serve(), Alarm()
+    script(server, [unavailable(retry_after=7.0)], [events(7)])
+    informer: Informer[Pod] = Informer(ResourceClient(connect(server), PODS), clock=clock)
+    running = asyncio.ensure_future(informer.run())
+    async with asyncio.timeout(PATIENCE):
+        while (seconds := await clock.slept.get()) != 7.0:
+            assert seconds > 7.0, "before it comes back, nothing else is waited for but the log's silence"
+    await clock.advance(7.0)
+    await informer.wait_synced(PATIENCE)
+    running.cancel()
+    await asyncio.wait((running,))
 
 
 async def test_waiting_has_a_deadline(serve: Serve, connect: Connect) -> None:

@@ -9,7 +9,7 @@ whatever the failurePolicy: that our queue is full is no failure of the webhook.
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -37,8 +37,12 @@ _OPERATIONS = {
 }
 
 
+Amend = Callable[[Any], Any]
+"""A new object from an old one. Raises Rejected."""
+
+
 class WebhookError(Exception):
-    """It could not be asked, or did not answer; the message says why."""
+    """It could not be asked, or did not answer anything that can be read; the message says why."""
 
 
 class Transport(Protocol):
@@ -92,6 +96,7 @@ class Webhook:
             raise Rejected(Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=RETRY_AFTER))
         try:
             answer = await self._answer(change)
+            amend = self._amending(change, answer)
         except WebhookError as error:
             ignored, seconds = configuration.ignore_failures, self._clock.monotonic() - began
             self._meter.failed(name, self._kind, operation, ignored, seconds)
@@ -102,7 +107,7 @@ class Webhook:
         self._meter.answered(name, self._kind, operation, answer.allowed, self._clock.monotonic() - began)
         if not answer.allowed:
             raise Rejected(self._denial(answer))
-        return self._patched(change, answer) if answer.patch else change.obj
+        return self._amended(change, amend) if answer.patch else change.obj
 
     async def close(self) -> None:
         for call in self._calls:
@@ -167,12 +172,21 @@ class Webhook:
         message = f"{denied}: {explanation}" if explanation else f"{denied} without explanation"
         return Refusal(said.code, said.reason or "AdmissionDenied", message, said.violations)
 
-    def _patched(self, change: Change, answer: pb.AdmissionResponse) -> Any:
-        if not self.configuration.mutating or change.obj is None:
-            raise self._misbehaved("it may not patch this")
+    def _amending(self, change: Change, answer: pb.AdmissionResponse) -> Amend | None:
+        """What its patch does; None: there is none, or it may not patch this. Raises WebhookError when it cannot be read."""
+        if not answer.allowed or not answer.patch or not self.configuration.mutating or change.obj is None:
+            return None
         request = PatchRequest(name=change.obj.metadata.name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
         try:
-            return patching(change.resource, request)(change.obj)
+            return patching(change.resource, request)
+        except Rejected as rejected:
+            raise WebhookError(rejected.refusal.message) from None
+
+    def _amended(self, change: Change, amend: Amend | None) -> Any:
+        if amend is None:
+            raise self._misbehaved("it may not patch this")
+        try:
+            return amend(change.obj)
         except Rejected as rejected:
             raise self._misbehaved(rejected.refusal.message) from None
 

@@ -148,8 +148,16 @@ async def test_failures_that_are_ignored() -> None:
     away, transport = webhook(allow(), mutating=True, ignore_failures=True)
     transport.problem = "nobody there"
     silent, _ = webhook(lambda item: AdmissionResponse(uid="another"), name="b.example.com", ignore_failures=True)
-    async with serving(away, silent) as server:
+    confused, _ = webhook(allow("]"), name="c.example.com", mutating=True, ignore_failures=True)
+    async with serving(away, silent, confused) as server:
         assert (await server.create(pod().new())).metadata.name == "a"
+
+
+async def test_a_patch_that_does_not_fit_is_no_failure_to_be_ignored() -> None:
+    patch = '[{"op": "remove", "path": "/metadata/labels/absent"}]'
+    hook, _ = webhook(allow(patch, patchType=PatchRequest.JSON), mutating=True, ignore_failures=True)
+    async with serving(hook) as server:
+        assert "absent" in str(await refused(server.create(pod().new())))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 A flow is one user's calls. The flows of a level share its seats by virtual time: each has a clock that its calls advance by
 their width when they begin, and next is a call of the flow whose clock is behind the others'. No clock stays behind that of the
-level, which is where the call that began last found its flow's; so nobody saves up turns by being idle.
+level, which is where the call that began last found its flow's; so nobody saves up turns by being idle. Of clocks that are
+equal, as those are that the level's has overtaken, next is the one whose call began longest ago.
 
 A flow may not take everything: for each four seats that it holds it leaves one free (a dynamic threshold). One that is alone
 has four fifths of the seats, two have four ninths each, and so on; who comes next finds a seat at once, however much the others
@@ -72,6 +73,8 @@ class Flow(Generic[CallT]):
         if self.clock > level.clock:
             level.clock = self.clock
         self.clock = level.clock + width
+        if self.waiting:
+            level.queued[self] = level.queued.pop(self)
 
     def end(self, width: int) -> None:
         self.held -= width
@@ -98,8 +101,8 @@ class Flow(Generic[CallT]):
 
 class Level(Generic[CallT]):
     """`seats`: its own. `held`: those that its calls have, which may be more: others lend it theirs. `calls`: how many have
-    some now; `begun`: ever. `waiting`: how many have none; `queued`: the flows that these are of. `room`: for what is told and
-    not taken, of all levels."""
+    some now; `begun`: ever. `waiting`: how many have none; `queued`: the flows that these are of, at the end whose call began
+    last. `room`: for what is told and not taken, of all levels."""
 
     def __init__(self, name: str, seats: int, room: Room) -> None:
         self.name = name

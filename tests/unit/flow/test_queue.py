@@ -1,5 +1,6 @@
 """Whose turn it is, and what a flow may hold."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from apiserver.flow.account import Room
@@ -96,6 +97,27 @@ def test_turns_are_shared_by_width() -> None:
     wait(of.flow("slim"), 100)
     order = serve(of, 66)
     assert (order.count("wide"), order.count("slim")) == (6, 60)
+
+
+def test_of_those_who_want_the_same_all_get_it_whatever_passes_them() -> None:
+    """All calls end at once, again and again; the wide ones may begin where the others must wait for more to be free."""
+    of: Level[Call] = Level("workload", 12, Room())
+    wait(of.flow("wide"), 1000, width=7)
+    for number in range(4):
+        wait(of.flow(f"user-{number}"), 1000, width=2)
+    begun = Counter[str]()
+    for _ in range(100):
+        running = list[tuple[Flow[Call], Call]]()
+        while (flow := of.next(free(of))) is not None:
+            call = flow.first()
+            flow.drop(call)
+            flow.begin(call.width)
+            running.append((flow, call))
+        for flow, call in running:
+            flow.end(call.width)
+        begun.update(flow.user for flow, _ in running)
+    shares = [begun[f"user-{number}"] for number in range(4)]
+    assert max(shares) - min(shares) <= 2, begun
 
 
 def test_a_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:

@@ -50,7 +50,7 @@ simulate-bugs: setup ## Plant bugs in the code, one at a time: each must be foun
 soak: setup ## Roll the API servers 20 times; lose etcd's quorum for 30 s, ten times (ten minutes)
 	@PINNACE_ROLLS=20 PINNACE_QUORUM_LOSS=30 PINNACE_REPEAT=5 $(BIN)/pytest -s tests/integration/test_rolling.py tests/integration/test_etcd_trouble.py
 
-security-table: setup ## Write who may call what into docs/security.md
+security-table: setup ## Write who may call what into docs/permissions.md
 	@$(BIN)/python -m tests.unit.auth.matrix
 
 check: setup ## Check form, types, import rules and generated code

@@ -41,6 +41,20 @@ def test_a_document_names_what_is_there(document: Path) -> None:
     assert not [place for place in places if not PATHS & {place, f"{place}.py", f"{place.rpartition('/')[0]}.py"}]
 
 
+@pytest.mark.parametrize("document", [path for path in ALL if path.suffix == ".md"], ids=str)
+def test_a_link_to_a_section_finds_it(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", (ROOT / document).read_text())
+    targets = [(ROOT / document.parent / page if page else ROOT / document, section) for page, section in links]
+    assert not [(page, section) for page, section in targets if page.suffix == ".md" and section not in sections(page)]
+
+
+def sections(document: Path) -> set[str]:
+    """Their anchors, as GitHub makes them of the headings."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "]", title)).lower().replace(" ", "-") for title in titles}
+
+
 def test_tables_have_all() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
     assert set(listed) == {p.replace("/", ".") for p in PACKAGES if re.fullmatch(rf"pinnace/\w+|(?!pinnace$)({PARTS})", p)}

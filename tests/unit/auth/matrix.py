@@ -3,7 +3,7 @@
 The calls go through the same door as gRPC's (apiserver.services.methods), before a storage in memory. What comes behind the
 door does not matter: only a refusal for lack of permission counts.
 
-    python -m tests.unit.auth.matrix        writes the table into docs/security.md
+    python -m tests.unit.auth.matrix        writes the table into docs/permissions.md
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from pinnace.api.wellknown import FLEET_LABEL
 from tests.builders import make_node, make_pod
 from tests.credentials import Shown
 
-DOCUMENT = Path(__file__).parents[3] / "docs/security.md"
+DOCUMENT = Path(__file__).parents[3] / "docs/permissions.md"
 BEGIN, END = "<!-- permissions: made by `make security-table` -->", "<!-- end of permissions -->"
 PATIENCE = 10.0
 OWN, OTHER = "mine", "theirs"

@@ -1,6 +1,13 @@
 """The tables of `get`: what the columns of each resource are, as kubectl has them. Pure: objects and a time in, cells out.
 
 The API server prints with them for whoever asks for a table, and the command line what it has as objects anyway.
+
+A file for each kind has its cells. What they share:
+
+    columns.py     the columns of a resource, and those that every one can have around them
+    ages.py        durations as kubectl prints them
+    templates.py   templates of pods and selectors as cells
+    volumes.py     what volumes and claims have in common
 """
 
 from collections.abc import Mapping

@@ -14,6 +14,20 @@ a node are `helped_by` POD_FREED can removing pods make room.
 A plugin is a class with a `name` and the methods of one or more extension points (`interface`). The native form answers for
 all nodes at once, with arrays. For a first plugin, or one that is easier to say about one node at a time, derive from
 `PerNodeFilter` or `PerNodeScore`. See examples/plugins/.
+
+    interface/         what a plugin may do, at each extension point; points.py: these by name, in their order
+    results.py         what it answers; handle.py: what it may use; shown.py: the same, but nothing can be changed
+    per_node.py        the plain form of a plugin, made native
+    loader.py          finding, making and checking plugins, all at the start
+    profile.py         who takes part where, and whether that can work; profiles.py: several, which sort the queue alike
+
+    runtime.py         running the plugins of a profile: a fault of one fails one attempt, and nothing else
+    filtering.py       asking filters about all nodes, or about some rows; faults.py: those who fail, in the log
+    diagnosis.py       why a pod has no place, in kube-scheduler's sentence
+    reuse.py           pods that are alike: what may have changed since the last is asked, and the outcome is the same
+    refusal.py         why no node takes them, for as long as it is true
+    binding_cycle.py   from the choice to the bind; whoever is given up is unreserved
+    waiting.py         who waits in Permit: an entry, no task
 """
 
 from pinnace.fit.table import BoolArray, IntArray

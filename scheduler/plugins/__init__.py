@@ -1,4 +1,16 @@
-"""The built-in plugins, one idea a file. Names, reasons and default weights are those of kube-scheduler."""
+"""The built-in plugins, one idea a file: DEFAULTS and OPTIONAL name them. Names, reasons and default weights are those of
+kube-scheduler. The other files are what plugins are made of:
+
+    arguments.py            what is wrong with a plugin's arguments, by path; aliases.py: names from before there were plugins
+    listers.py              what they read of other objects than pods and nodes
+    added_affinity.py       the affinity that NodeAffinity's arguments give every pod
+    scoring_strategy.py     how NodeResourcesFit likes nodes
+    tolerations.py          the taints that keep a pod away
+    topology.py             sums over the nodes that share a label's value
+    spread_constraints.py   topology spread constraints, parsed: the pod's own, or the default ones
+    claims.py               what all volume plugins ask of a pod's claims
+    volume_matching.py      which free volume fulfils which claim; volume_writes.py: what binds the two, and may be repeated
+"""
 
 from collections.abc import Mapping
 

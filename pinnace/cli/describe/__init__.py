@@ -1,4 +1,13 @@
-"""The texts of `describe`, as kubectl lays them out. Pure, but for `gathering`: objects and a time in, lines out."""
+"""The texts of `describe`, as kubectl lays them out. Pure, but for `gathering`: objects and a time in, lines out.
+
+A file for each kind has its text. What they share:
+
+    gathering.py    what is known of objects elsewhere, asked for once; what the caller may not see is told in its place
+    generic.py      kinds without a text of their own
+    common.py       head, owner, annotations, events
+    containers.py   containers, of a pod or a template; templates.py: the template itself; volumes.py: where data come from
+    text.py         labels and values, aligned
+"""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,15 @@
-"""What would help against a refusal, and what exactly is wrong with one node: by plugin, one idea a file."""
+"""What would help against a refusal, and what exactly is wrong with one node: by plugin, one idea a file.
+
+advisor.py         what an advisor answers
+general.py         for plugins of which nothing more is known than what they say
+resources.py       how much is missing, and where least
+node_affinity.py   which requirement keeps the pod off
+pod_affinity.py    which pods are in the way, or missing
+spread.py          which constraint, and how many are there
+taints.py          what keeps pods off on purpose
+ports.py           who has the port
+claims.py          claims that are not there, or that nobody binds
+"""
 
 from collections.abc import Mapping
 

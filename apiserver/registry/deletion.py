@@ -3,16 +3,14 @@
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
-The step to deleting is a new generation: it changes what is wanted of the object. Of a pod that others end the same write says
-why (its condition DisruptionTarget); one that is removed has no time for it.
+The step to deleting is a new generation: it changes what is wanted of the object. How long it may take, what it waits for
+and what it says of itself meanwhile is its kind's (`apiserver.registry.strategy`); one that is removed has no time for that.
 
 What is to become of an object's dependents is written into its finalizers; the garbage collector, one of the controllers, sees
 to them and takes its finalizer away. What it does not keep (`resources.COLLECTED`) has no such finalizer: it goes as if nobody
-had asked for one. A namespace has a finalizer in its spec as well: it stays until nothing is in it.
+had asked for one.
 
-Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination,
-https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/,
-https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions and
+Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/ and
 https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-deletion
 """
 
@@ -22,30 +20,24 @@ from typing import Any, TypeVar
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Final, Put, Sign, Version
-from pinnace.api import conditions, defaults
-from pinnace.api.core_v1_pb2 import Namespace, Pod
+from apiserver.registry.strategy import Strategy
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.podstatus import ended
 from pinnace.api.resources import COLLECTED, Object, Resource
 from pinnace.api.times import to_seconds, to_time
 from pinnace.api.verbs_pb2 import Disruption
-from pinnace.api.wellknown import DISRUPTION_TARGET, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
-NEGATIVE_GRACE = 1
-"""What Kubernetes makes of a grace period below 0."""
 LEAST_GRACE = 1
 """Seconds that are left of a grace that has been made so short that it is over: whoever runs the pod counts them from when he
 hears of it."""
-MAX_GRACE = 2**31 - 1
-"""Seconds, 68 years; longer is not given: its end must be an instant that can be written."""
 
 _FINALIZERS = {"Orphan": ORPHAN_FINALIZER, "Foreground": FOREGROUND_FINALIZER, "Background": ""}
 """By propagation policy."""
 
 
 def delete_step(
-    resource: Resource[T],
+    strategy: Strategy[T],
     name: str,
     options: DeleteOptions,
     version: Version[T] | None,
@@ -54,14 +46,15 @@ def delete_step(
     emptied: bool = False,
     why: Disruption | None = None,
 ) -> Final[T]:
-    """The next state of an object that is to be deleted; `now` in Unix seconds. `emptied`: nothing is in it, if it is a
-    namespace. `why`: others end it, if it is a pod."""
+    """The next state of an object that is to be deleted; `now` in Unix seconds. `emptied`: nothing is in it any
+    more. `why`: others end it. Raises Rejected."""
+    resource = strategy.resource
     if version is None:
         raise Rejected(errors.not_found(resource, name))
     old = version.obj
     _check(resource, name, options, version)
-    grace, finalizers = _grace(old, options), _finalizers(resource, old.metadata.finalizers, options)
-    if not grace and not finalizers and (emptied or not holds_others(old)):
+    grace, finalizers = strategy.grace_period(old, options), _finalizers(resource, old.metadata.finalizers, options)
+    if not grace and not finalizers and (emptied or not strategy.holds_others(old)):
         return Sign.REMOVE
     metadata = old.metadata
     deleting = metadata.HasField("deletionTimestamp") and (
@@ -79,10 +72,7 @@ def delete_step(
         new.metadata.deletionGracePeriodSeconds = grace
         if not metadata.HasField("deletionTimestamp"):
             new.metadata.generation += 1
-    if isinstance(new, Namespace):
-        new.status.phase = "Terminating"
-    if why is not None and isinstance(new, Pod):
-        conditions.say(new.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
+    strategy.prepare_delete(new, why, now)
     return Put(new)
 
 
@@ -92,11 +82,6 @@ def _deleted_at(obj: Object, now: float) -> float:
     if not metadata.HasField("deletionTimestamp"):
         return now
     return to_seconds(metadata.deletionTimestamp) - metadata.deletionGracePeriodSeconds
-
-
-def holds_others(obj: Object) -> bool:
-    """May there be objects in it that must go before?"""
-    return isinstance(obj, Namespace) and bool(obj.spec.finalizers)
 
 
 def copy(resource: Resource[T], obj: T) -> T:
@@ -128,18 +113,3 @@ def _finalizers(resource: Resource[Any], present: Iterable[str], options: Delete
         return list(present)
     kept = [each for each in present if each not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
     return [*kept, wanted] if wanted and collected else kept
-
-
-def _grace(obj: Object, options: DeleteOptions) -> int:
-    """Seconds that the object may take to end, MAX_GRACE at most. Only a pod that a kubelet may be running needs any; who
-    deletes it again and does not say how many leaves those that it has."""
-    if not isinstance(obj, Pod) or not obj.spec.nodeName or ended(obj):
-        return 0
-    if options.HasField("gracePeriodSeconds"):
-        grace = options.gracePeriodSeconds
-        return min(grace if grace >= 0 else NEGATIVE_GRACE, MAX_GRACE)
-    if obj.metadata.HasField("deletionGracePeriodSeconds"):
-        return obj.metadata.deletionGracePeriodSeconds
-    if obj.spec.HasField("terminationGracePeriodSeconds"):
-        return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
-    return defaults.GRACE_SECONDS

@@ -18,6 +18,7 @@ from apiserver.registry import errors
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Next, Put, Version
+from apiserver.registry.strategy import Strategy
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
@@ -95,7 +96,7 @@ def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], 
     return Mutation(POD_DISRUPTION_BUDGETS.key(budget.metadata.namespace, name), name, step)
 
 
-def deleting(pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> Mutation[Pod]:
+def deleting(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> Mutation[Pod]:
     """Deletes this very pod. `spared`: its budget need not be asked because of what it is; if it has become something else,
     that is a conflict."""
     metadata = pod.metadata
@@ -106,7 +107,7 @@ def deleting(pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> M
                 raise Rejected(errors.uid_mismatch(PODS, metadata.name, metadata.uid, version.obj.metadata.uid))
             if spared and version.obj.status != pod.status:
                 raise Rejected(errors.contended(PODS, metadata.name))
-        return delete_step(PODS, metadata.name, options, version, now, why=_BY_EVICTION)
+        return delete_step(pods, metadata.name, options, version, now, why=_BY_EVICTION)
 
     return Mutation(PODS.key(metadata.namespace, metadata.name), metadata.name, step)
 

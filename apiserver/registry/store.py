@@ -13,7 +13,7 @@ from apiserver.cacher.errors import CacheError
 from apiserver.registry import errors
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
 from apiserver.registry.creation import Creation, keep_identity
-from apiserver.registry.deletion import copy, delete_step, holds_others
+from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
@@ -23,16 +23,7 @@ from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.storage.interface import StorageError
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.resources import (
-    CSI_NODES,
-    DEFAULT_NAMESPACE,
-    LEASES,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    UNSAID,
-    Object,
-    Resource,
-)
+from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
@@ -42,8 +33,6 @@ T = TypeVar("T", bound=Object)
 ATTEMPTS = 8
 """How often a name is made up for an object before it is told that all of them were taken, as in Kubernetes; and how often one
 is admitted anew because what it was admitted for has changed."""
-CONDITIONAL = (LEASES, POD_DISRUPTION_BUDGETS, CSI_NODES)
-"""Whose updates must say which version they change, as in Kubernetes; of others, the latest write wins."""
 
 
 class Store(Generic[T]):
@@ -143,7 +132,7 @@ class Store(Generic[T]):
                     return outcomes
 
     async def delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> list[Outcome]:
-        """`emptied`: nothing is in these, if they are namespaces."""
+        """`emptied`: nothing is in these any more."""
         by = Request(user, all_or_none(request.options for request in requests))
         await self._prepare_dry_run(by)
         return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
@@ -179,7 +168,7 @@ class Store(Generic[T]):
         name = wanted.name
         if not name:
             return errors.invalid(self.resource, "", [Violation("metadata.name", "Required value")])
-        if wanted.resourceVersion in UNSAID and self.resource in CONDITIONAL:
+        if wanted.resourceVersion in UNSAID and not self.strategy.allow_unconditional_update:
             return errors.invalid(
                 self.resource,
                 name,
@@ -273,7 +262,7 @@ class Store(Generic[T]):
         if new == old:
             return Sign.KEEP
         new.metadata.resourceVersion = ""
-        if _released(new):
+        if self._released(new):
             return Sign.REMOVE
         if operation is Operation.UPDATE and getattr(new, "spec", None) != getattr(old, "spec", None):
             new.metadata.generation = old.metadata.generation + 1
@@ -281,17 +270,24 @@ class Store(Generic[T]):
             warn(each for each in self.strategy.warnings(new) if each not in before)
         return Put(new)
 
+    def _released(self, obj: T) -> bool:
+        """Was the last finalizer just removed from an object that only waited for that?"""
+        metadata = obj.metadata
+        if metadata.finalizers or self.strategy.holds_others(obj):
+            return False
+        return metadata.HasField("deletionTimestamp") and metadata.deletionGracePeriodSeconds == 0
+
     def _deletion(self, request: DeleteRequest, by: Request, emptied: bool) -> Mutation[T] | Refusal:
         name = request.name
         why = request.disruption if request.HasField("disruption") else None
-        if why is not None and self.resource is not PODS:
+        if why is not None and not self.strategy.can_be_disrupted:
             return errors.bad_request(f"disruption: said of pods, not of {self.resource.plural}")
 
         def step(version: Version[T] | None) -> Next[T]:
             if version is not None:
                 self._admission.validate(by, Operation.DELETE, self.resource, None, version.obj)
             now = self._clock.time()
-            final = delete_step(self.resource, name, request.options, version, now, emptied=emptied, why=why)
+            final = delete_step(self.strategy, name, request.options, version, now, emptied=emptied, why=why)
             if version is None or not self._webhooks.concerned(by, Operation.DELETE, self.resource):
                 return final
             change = Change(by, Operation.DELETE, self.resource, None, version.obj)
@@ -324,11 +320,3 @@ def single(outcomes: Sequence[Outcome]) -> Stored:
 
 def _is_taken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.ALREADY_EXISTS
-
-
-def _released(obj: Object) -> bool:
-    """Was the last finalizer just removed from an object that only waited for that?"""
-    metadata = obj.metadata
-    if metadata.finalizers or holds_others(obj):
-        return False
-    return metadata.HasField("deletionTimestamp") and metadata.deletionGracePeriodSeconds == 0

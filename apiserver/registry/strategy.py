@@ -3,7 +3,7 @@
 The generic part of create, update and delete is `apiserver.registry.store`, the same for all resources. It calls a Strategy,
 which does what is the same for most of them; each kind is a subclass, in `apiserver.registry.strategies` (the shape of
 Kubernetes' registry strategies). A kind overrides `set_defaults` and the checks, and a `prepare` method where more than the
-defaults is particular to it.
+defaults is particular to it; and, where its objects end otherwise than most, the methods about deletes.
 """
 
 import re
@@ -14,8 +14,10 @@ from typing import Any, Generic, TypeVar
 from apiserver.registry.validation.metadata import NameCheck, validate_metadata, validate_metadata_update
 from apiserver.registry.validation.violations import forbidden
 from pinnace.api import names
+from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import Object, Resource
 from pinnace.api.status import Violation
+from pinnace.api.verbs_pb2 import Disruption
 
 T = TypeVar("T", bound=Object)
 _INDEX = re.compile(r"\[[0-9]+\]")
@@ -34,6 +36,10 @@ class Strategy(Generic[T]):
     """
 
     check_name: NameCheck = staticmethod(names.dns_subdomain)
+    allow_unconditional_update = True
+    """May an update leave out which version it changes, upon which the latest write wins?"""
+    can_be_disrupted = False
+    """May a delete say why others end the object (`DeleteRequest.disruption`)?"""
 
     def __init__(self, resource: Resource[T]) -> None:
         self.resource = resource
@@ -100,6 +106,17 @@ class Strategy(Generic[T]):
     def validate_status_update(self, obj: T, old: T) -> list[Violation]:
         """Everything that is wrong with the step to the new status, and what it makes wrong, after `prepare_status_update`."""
         return [forbidden("status", "this resource has no status to update")]
+
+    def grace_period(self, obj: T, options: DeleteOptions) -> int:
+        """Seconds that an object may take to end when it is deleted with these options (Kubernetes' CheckGracefulDelete)."""
+        return 0
+
+    def holds_others(self, obj: T) -> bool:
+        """May there be objects in it that must go before?"""
+        return False
+
+    def prepare_delete(self, obj: T, why: Disruption | None, now: float) -> None:
+        """What an object says of itself while it is being deleted. `why`: others end it; `now` in Unix seconds."""
 
 
 class StatusStrategy(Strategy[T]):

@@ -100,7 +100,8 @@ class Evictions:
         if entry is None:
             return errors.not_found(PODS, name)
         try:
-            delete_step(PODS, name, item.deleteOptions, Version(entry.obj, entry.mod_revision, entry.value), now)
+            version = Version(entry.obj, entry.mod_revision, entry.value)
+            delete_step(self._pods.strategy, name, item.deleteOptions, version, now)
             budget = search.budget_of(entry) if is_guarded(entry.obj) else None
         except Rejected as rejected:
             return rejected.refusal
@@ -126,4 +127,4 @@ class Evictions:
 
     def _deletion(self, wish: _Wish, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
         refusal = refusals.get(PODS.key_of(wish.pod)) if wish.budget is not None else None
-        return refusal or deleting(wish.pod, wish.options, spared=wish.spared, now=now)
+        return refusal or deleting(self._pods.strategy, wish.pod, wish.options, spared=wish.spared, now=now)

@@ -10,7 +10,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 
-from apiserver.registry.store import CONDITIONAL
+from apiserver.registry.strategies import STRATEGIES
 from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.core_v1_pb2 import Binding
@@ -24,6 +24,8 @@ from pinnace.api.verbs_pb2 import DeleteRequest
 from tests.fuzz.values import NAMES
 
 _FILE = Path(__file__).parent / "sound.yaml"
+_CONDITIONAL = {each.resource.service for each in STRATEGIES.values() if not each.allow_unconditional_update}
+"""Services whose updates must say which version they change."""
 
 
 def methods() -> Mapping[str, MethodDescriptor]:
@@ -76,7 +78,7 @@ def request(method: MethodDescriptor, rng: random.Random) -> Message:
                 _rename(getattr(made, field.name).add(), sample, rng)
         else:
             _rename(getattr(made, field.name), sample, rng)
-    if method.name.startswith("Update") and any(method.containing_service.full_name == each.service for each in CONDITIONAL):
+    if method.name.startswith("Update") and method.containing_service.full_name in _CONDITIONAL:
         made.object.metadata.resourceVersion = "1"
     return made
 

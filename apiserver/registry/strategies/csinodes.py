@@ -16,6 +16,8 @@ MAX_NODE_ID = 192
 
 
 class CSINodeStrategy(Strategy[CSINode]):
+    allow_unconditional_update = False
+
     def check(self, obj: CSINode, out: list[Violation]) -> None:
         _validate_drivers(obj.spec.drivers, out)
 

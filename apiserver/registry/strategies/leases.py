@@ -7,6 +7,8 @@ from pinnace.api.status import Violation
 
 
 class LeaseStrategy(Strategy[Lease]):
+    allow_unconditional_update = False
+
     def check(self, obj: Lease, out: list[Violation]) -> None:
         spec = obj.spec
         if spec.HasField("leaseDurationSeconds") and spec.leaseDurationSeconds <= 0:

@@ -6,6 +6,7 @@ from apiserver.registry.validation.labels import validate_key
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.status import Violation
+from pinnace.api.verbs_pb2 import Disruption
 
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -32,3 +33,9 @@ class NamespaceStrategy(Strategy[Namespace]):
     def check_new(self, obj: Namespace, out: list[Violation]) -> None:
         for index, finalizer in enumerate(obj.spec.finalizers):
             validate_key(finalizer, f"spec.finalizers[{index}]", out)
+
+    def holds_others(self, obj: Namespace) -> bool:
+        return bool(obj.spec.finalizers)
+
+    def prepare_delete(self, obj: Namespace, why: Disruption | None, now: float) -> None:
+        obj.status.phase = "Terminating"

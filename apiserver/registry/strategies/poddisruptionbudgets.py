@@ -17,6 +17,8 @@ _CONDITIONS = ("True", "False", "Unknown")
 
 
 class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
+    allow_unconditional_update = False
+
     def check(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
         spec = obj.spec
         if spec.HasField("minAvailable") and spec.HasField("maxUnavailable"):

@@ -2,6 +2,10 @@
 
 What a pod says of the leader that bound it is the binding's to write (apiserver.registry.binding): whoever audits the cluster
 goes by it. In what a client sends it is passed over, not refused: it may well be a copy of a pod that was bound.
+
+A pod that a kubelet may be running has a grace to end in. If others end it, its condition DisruptionTarget says why.
+Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination and
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 """
 
 from collections.abc import Iterable
@@ -16,17 +20,27 @@ from apiserver.registry.validation.pod_update import validate_spec_update
 from apiserver.registry.validation.pod_warnings import spec_warnings
 from apiserver.registry.validation.pods import validate_new_spec, validate_spec
 from apiserver.registry.validation.volumes import validate_generated_claims
+from pinnace.api import conditions, defaults
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
+from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.podstatus import ended
 from pinnace.api.qos import qos_class
 from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
-from pinnace.api.wellknown import FENCE_ANNOTATION
+from pinnace.api.verbs_pb2 import Disruption
+from pinnace.api.wellknown import DISRUPTION_TARGET, FENCE_ANNOTATION
 
+NEGATIVE_GRACE = 1
+"""What Kubernetes makes of a grace period below 0."""
+MAX_GRACE = 2**31 - 1
+"""Seconds, 68 years; longer is not given: its end must be an instant that can be written."""
 MAX_COMPLETE = 16 << 10
 """Bytes of a completed pod that is remembered."""
 
 
 class PodStrategy(StatusStrategy[Pod]):
+    can_be_disrupted = True
+
     def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
         """`tolerations`: those that every pod gets; None: the usual ones."""
         super().__init__(PODS)
@@ -89,6 +103,23 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def warnings(self, obj: Pod) -> Iterable[str]:
         return self._warned(obj.spec)
+
+    def grace_period(self, obj: Pod, options: DeleteOptions) -> int:
+        """MAX_GRACE at most. Who deletes a pod again and does not say how many seconds leaves those that it has."""
+        if not obj.spec.nodeName or ended(obj):
+            return 0
+        if options.HasField("gracePeriodSeconds"):
+            grace = options.gracePeriodSeconds
+            return min(grace if grace >= 0 else NEGATIVE_GRACE, MAX_GRACE)
+        if obj.metadata.HasField("deletionGracePeriodSeconds"):
+            return obj.metadata.deletionGracePeriodSeconds
+        if obj.spec.HasField("terminationGracePeriodSeconds"):
+            return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
+        return defaults.GRACE_SECONDS
+
+    def prepare_delete(self, obj: Pod, why: Disruption | None, now: float) -> None:
+        if why is not None:
+            conditions.say(obj.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
 
     def _complete(self, spec: PodSpec) -> bytes:
         """A new pod of this spec: with all defaults, and the status that it is born with. Encoded: a message

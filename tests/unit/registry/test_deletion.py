@@ -2,24 +2,27 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.deletion import MAX_GRACE, delete_step
+from apiserver.registry.deletion import delete_step
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Put, Sign, Version
+from apiserver.registry.strategies import STRATEGIES
+from apiserver.registry.strategies.pods import MAX_GRACE
 from controllers.garbage.collector import WATCHED
 from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
-from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
+from pinnace.api.resources import ALL, Resource
 from pinnace.api.status import Code
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import Disruption
 from tests.builders import PodBuilder, make_pod
 
 NOW = 1_700_000_000.0
+POD_STRATEGY, NAMESPACE_STRATEGY = STRATEGIES["pods"], STRATEGIES["namespaces"]
 
 
 def step(builder: PodBuilder, options: DeleteOptions | None = None) -> Put[Pod] | Sign:
     pod = builder.version(7).build()
-    return delete_step(PODS, pod.metadata.name, options or DeleteOptions(), Version(pod, 7, b""), NOW)
+    return delete_step(POD_STRATEGY, pod.metadata.name, options or DeleteOptions(), Version(pod, 7, b""), NOW)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +54,9 @@ def test_grace_defaults_to_thirty_seconds_and_only_shrinks() -> None:
     first = step(make_pod("a").node("n"))
     assert isinstance(first, Put) and first.obj.metadata.deletionGracePeriodSeconds == 30
     version = Version(first.obj, 8, b"")
-    longer = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=60), version, NOW + 1)
+    longer = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=60), version, NOW + 1)
     assert longer is Sign.KEEP
-    shorter = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=1), version, NOW + 1)
+    shorter = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=1), version, NOW + 1)
     assert isinstance(shorter, Put) and shorter.obj.metadata.deletionGracePeriodSeconds == 1
 
 
@@ -62,9 +65,9 @@ def test_who_does_not_say_a_grace_leaves_the_one_that_was_given() -> None:
     for given in (600, 5):
         first = step(make_pod("a").node("n").phase("Running"), DeleteOptions(gracePeriodSeconds=given))
         assert isinstance(first, Put)
-        assert delete_step(PODS, "a", DeleteOptions(), Version(first.obj, 8, b""), NOW + 1) is Sign.KEEP
+        assert delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(first.obj, 8, b""), NOW + 1) is Sign.KEEP
         orphaning = DeleteOptions(propagationPolicy="Orphan")
-        again = delete_step(PODS, "a", orphaning, Version(first.obj, 8, b""), NOW + 1)
+        again = delete_step(POD_STRATEGY, "a", orphaning, Version(first.obj, 8, b""), NOW + 1)
         assert isinstance(again, Put) and again.obj.metadata.deletionGracePeriodSeconds == given
 
 
@@ -73,7 +76,7 @@ def test_a_shorter_grace_counts_from_the_first_delete(grace: int) -> None:
     """It ends earlier, not later."""
     first = step(make_pod("a").node("n"))
     assert isinstance(first, Put)
-    again = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=grace), Version(first.obj, 8, b""), NOW + 20)
+    again = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=grace), Version(first.obj, 8, b""), NOW + 20)
     assert isinstance(again, Put)
     assert to_seconds(again.obj.metadata.deletionTimestamp) == NOW + grace
     assert again.obj.metadata.deletionGracePeriodSeconds == grace
@@ -84,13 +87,13 @@ def test_of_a_grace_that_is_over_already_one_second_is_left(grace: int) -> None:
     """Whoever runs the pod counts what he is told from when he hears of it, and still sees to its end."""
     first = step(make_pod("a").node("n"))
     assert isinstance(first, Put)
-    again = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=grace), Version(first.obj, 8, b""), NOW + 20)
+    again = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=grace), Version(first.obj, 8, b""), NOW + 20)
     assert isinstance(again, Put)
     assert to_seconds(again.obj.metadata.deletionTimestamp) == NOW + 20
     assert again.obj.metadata.deletionGracePeriodSeconds == 1
     held = first.obj
     held.metadata.finalizers.append("example.com/mine")
-    at_once = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=0), Version(held, 8, b""), NOW + 20)
+    at_once = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=0), Version(held, 8, b""), NOW + 20)
     assert isinstance(at_once, Put)
     assert to_seconds(at_once.obj.metadata.deletionTimestamp) == NOW + 20
     assert at_once.obj.metadata.deletionGracePeriodSeconds == 0
@@ -99,7 +102,7 @@ def test_of_a_grace_that_is_over_already_one_second_is_left(grace: int) -> None:
 def test_why_others_end_a_pod_is_in_the_write_that_ends_it() -> None:
     pod = make_pod("a").node("n").phase("Running").build()
     why = Disruption(reason="PreemptionByScheduler", message="for another")
-    result = delete_step(PODS, "a", DeleteOptions(), Version(pod, 7, b""), NOW, why=why)
+    result = delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(pod, 7, b""), NOW, why=why)
     assert isinstance(result, Put) and result.obj.metadata.HasField("deletionTimestamp")
     (condition,) = result.obj.status.conditions
     assert (condition.type, condition.status, condition.reason, condition.message) == (
@@ -107,7 +110,7 @@ def test_why_others_end_a_pod_is_in_the_write_that_ends_it() -> None:
     )  # fmt: skip
     assert to_seconds(condition.lastTransitionTime) == NOW
     again = Disruption(reason="DeletionByTaintManager", message="")
-    soon = delete_step(PODS, "a", DeleteOptions(gracePeriodSeconds=1), Version(result.obj, 8, b""), NOW + 5, why=again)
+    soon = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=1), Version(result.obj, 8, b""), NOW + 5, why=again)
     assert isinstance(soon, Put)
     (condition,) = soon.obj.status.conditions
     assert (condition.reason, to_seconds(condition.lastTransitionTime)) == ("DeletionByTaintManager", NOW)
@@ -116,9 +119,9 @@ def test_why_others_end_a_pod_is_in_the_write_that_ends_it() -> None:
 def test_finalizers_hold_an_object_back() -> None:
     pod = make_pod("a").build()
     pod.metadata.finalizers.append("example.com/wait")
-    result = delete_step(PODS, "a", DeleteOptions(), Version(pod, 1, b""), NOW)
+    result = delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(pod, 1, b""), NOW)
     assert isinstance(result, Put) and result.obj.metadata.HasField("deletionTimestamp")
-    assert delete_step(PODS, "a", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
+    assert delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
 
 
 def test_the_first_delete_is_a_new_generation() -> None:
@@ -127,10 +130,10 @@ def test_the_first_delete_is_a_new_generation() -> None:
     held.metadata.finalizers.append("example.com/wait")
     for pod in (held, make_pod("graceful").node("n").phase("Running").build()):
         pod.metadata.generation = 4
-        first = delete_step(PODS, "a", DeleteOptions(), Version(pod, 1, b""), NOW)
+        first = delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(pod, 1, b""), NOW)
         assert isinstance(first, Put) and first.obj.metadata.generation == 5
         again = DeleteOptions(gracePeriodSeconds=1, propagationPolicy="Orphan")
-        second = delete_step(PODS, "a", again, Version(first.obj, 2, b""), NOW)
+        second = delete_step(POD_STRATEGY, "a", again, Version(first.obj, 2, b""), NOW)
         assert isinstance(second, Put) and second.obj.metadata.generation == 5
 
 
@@ -146,7 +149,7 @@ def test_preconditions(preconditions: Preconditions, reason: str) -> None:
 
 def test_absent() -> None:
     with pytest.raises(Rejected, match='pods "a" not found'):
-        delete_step(PODS, "a", DeleteOptions(), None, NOW)
+        delete_step(POD_STRATEGY, "a", DeleteOptions(), None, NOW)
 
 
 @pytest.mark.parametrize("said_by", ["the delete", "the pod"])
@@ -156,7 +159,7 @@ def test_no_grace_ends_later_than_an_instant_can_say(said_by: str) -> None:
         pod.spec.terminationGracePeriodSeconds = 2**63 - 1
     else:
         options.gracePeriodSeconds = 2**63 - 1
-    result = delete_step(PODS, "a", options, Version(pod, 7, b""), NOW)
+    result = delete_step(POD_STRATEGY, "a", options, Version(pod, 7, b""), NOW)
     assert isinstance(result, Put)
     assert result.obj.metadata.deletionGracePeriodSeconds == MAX_GRACE
     assert to_seconds(result.obj.metadata.deletionTimestamp) == NOW + MAX_GRACE
@@ -180,33 +183,33 @@ def test_what_becomes_of_dependents_is_written_into_the_finalizers(
     pod = builder.build()
     pod.metadata.finalizers.extend(present)
     options = DeleteOptions(propagationPolicy=policy) if policy else DeleteOptions()
-    result = delete_step(PODS, "a", options, Version(pod, 1, b""), NOW)
+    result = delete_step(POD_STRATEGY, "a", options, Version(pod, 1, b""), NOW)
     assert isinstance(result, Put) and list(result.obj.metadata.finalizers) == expected
-    assert delete_step(PODS, "a", options, Version(result.obj, 2, b""), NOW) is Sign.KEEP
+    assert delete_step(POD_STRATEGY, "a", options, Version(result.obj, 2, b""), NOW) is Sign.KEEP
 
 
 def test_who_deletes_again_may_change_his_mind_about_dependents() -> None:
     pod = make_pod("a").build()
-    first = delete_step(PODS, "a", DeleteOptions(propagationPolicy="Foreground"), Version(pod, 1, b""), NOW)
+    first = delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Foreground"), Version(pod, 1, b""), NOW)
     assert isinstance(first, Put)
     again = Version(first.obj, 2, b"")
-    second = delete_step(PODS, "a", DeleteOptions(propagationPolicy="Orphan"), again, NOW + 9)
+    second = delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Orphan"), again, NOW + 9)
     assert isinstance(second, Put) and list(second.obj.metadata.finalizers) == ["orphan"]
     assert to_seconds(second.obj.metadata.deletionTimestamp) == NOW
-    assert delete_step(PODS, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9) is Sign.REMOVE
+    assert delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9) is Sign.REMOVE
 
 
 @pytest.mark.parametrize("resource", [each for each in ALL if each.plural not in WATCHED], ids=lambda each: each.plural)
 @pytest.mark.parametrize("policy", ["Orphan", "Foreground", "Background", ""])
 def test_nothing_waits_for_a_garbage_collector_that_does_not_see_to_it(resource: Resource[Any], policy: str) -> None:
     options = DeleteOptions(propagationPolicy=policy)
-    obj = resource.message(metadata=ObjectMeta(name="a"))
-    assert delete_step(resource, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE
+    strategy, obj = STRATEGIES[resource.plural], resource.message(metadata=ObjectMeta(name="a"))
+    assert delete_step(strategy, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE
     obj.metadata.finalizers.extend(["orphan", "foregroundDeletion"])
     obj.metadata.deletionTimestamp.seconds = 1
-    assert delete_step(resource, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE, "nor what waited for it before"
+    assert delete_step(strategy, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE, "nor what waited for it before"
     obj.metadata.finalizers.append("mine")
-    result = delete_step(resource, "a", options, Version(obj, 1, b""), NOW)
+    result = delete_step(strategy, "a", options, Version(obj, 1, b""), NOW)
     assert isinstance(result, Put) and list(result.obj.metadata.finalizers) == ["mine"]
 
 
@@ -217,8 +220,8 @@ def test_a_policy_that_nobody_knows_is_refused() -> None:
 
 def test_a_namespace_ends_only_when_it_is_empty() -> None:
     namespace = Namespace(metadata=ObjectMeta(name="n"), spec=NamespaceSpec(finalizers=["kubernetes"]))
-    result = delete_step(NAMESPACES, "n", DeleteOptions(), Version(namespace, 1, b""), NOW)
+    result = delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(namespace, 1, b""), NOW)
     assert isinstance(result, Put) and result.obj.status.phase == "Terminating"
     assert result.obj.metadata.HasField("deletionTimestamp")
-    assert delete_step(NAMESPACES, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
-    assert delete_step(NAMESPACES, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW, emptied=True) is Sign.REMOVE
+    assert delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
+    assert delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW, emptied=True) is Sign.REMOVE

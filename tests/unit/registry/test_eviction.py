@@ -5,6 +5,7 @@ import pytest
 from apiserver.registry.errors import Rejected
 from apiserver.registry.eviction import deleting
 from apiserver.registry.mutation import Put, Version
+from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from tests.builders import PodBuilder, make_pod
@@ -17,7 +18,8 @@ def ready() -> PodBuilder:
 
 
 def deleted(judged: PodBuilder, found: PodBuilder, *, spared: bool) -> Pod:
-    result = deleting(judged.build(), DeleteOptions(), spared=spared, now=NOW).step(Version(found.build(), 7, b""))
+    mutation = deleting(STRATEGIES["pods"], judged.build(), DeleteOptions(), spared=spared, now=NOW)
+    result = mutation.step(Version(found.build(), 7, b""))
     assert isinstance(result, Put)
     return result.obj
 

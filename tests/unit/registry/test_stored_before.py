@@ -11,7 +11,6 @@ from apiserver.assembly import Assembly
 from apiserver.cacher.selection import Selection
 from apiserver.registry.errors import Rejected
 from apiserver.registry.extent import MAX_PARTS
-from apiserver.registry.store import CONDITIONAL
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategy import StatusStrategy, added
 from apiserver.storage.interface import Committed, Write
@@ -211,7 +210,7 @@ async def write(assembly: Assembly, resource: Resource[Any], method: str, obj: A
     """Reads, changes and writes it, whoever else does: quotas are counted meanwhile."""
     request: Any = assembly.methods[f"/{resource.service}/{method}"].parse(b"")
     request.object.CopyFrom(await get(assembly, resource, obj))
-    if resource not in CONDITIONAL:
+    if STRATEGIES[resource.plural].allow_unconditional_update:
         request.object.metadata.resourceVersion = ""
     change(request.object)
     return await call(assembly, resource, method, request)

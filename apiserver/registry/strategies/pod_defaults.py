@@ -30,10 +30,11 @@ def set_defaults(spec: PodSpec) -> None:
         spec.enableServiceLinks = True
     if not spec.HasField("preemptionPolicy"):
         spec.preemptionPolicy = "PreemptLowerPriority"
-    for container in spec.containers:
-        _default_requests(container)
-    for container in spec.initContainers:
-        _default_requests(container)
+    for containers in (spec.containers, spec.initContainers):
+        for container in containers:
+            _default_requests(container)
+            if spec.hostNetwork:
+                _default_host_ports(container)
 
 
 def set_template_defaults(spec: PodSpec) -> None:
@@ -50,15 +51,14 @@ def set_template_defaults(spec: PodSpec) -> None:
         spec.securityContext.SetInParent()
     for volume in spec.volumes:
         _default_volume(volume)
-    host_network = spec.hostNetwork
     for container in spec.containers:
-        _default_container(container, host_network)
+        _default_container(container)
     if init_containers := spec.initContainers:
         for container in init_containers:
-            _default_container(container, host_network)
+            _default_container(container)
 
 
-def _default_container(container: Container, host_network: bool) -> None:
+def _default_container(container: Container) -> None:
     if not container.imagePullPolicy:
         container.imagePullPolicy = _pull_policy(container.image[:_MAX_IMAGE])
     if not container.terminationMessagePath:
@@ -68,8 +68,6 @@ def _default_container(container: Container, host_network: bool) -> None:
     for port in container.ports:
         if not port.protocol:
             port.protocol = "TCP"
-        if host_network and not port.hostPort:
-            port.hostPort = port.containerPort
     for variable in container.env:
         if variable.HasField("valueFrom") and variable.valueFrom.HasField("fieldRef"):
             reference = variable.valueFrom.fieldRef
@@ -84,6 +82,12 @@ def _default_requests(container: Container) -> None:
         for name in limits:
             if name not in requests:
                 requests[name].CopyFrom(limits[name])
+
+
+def _default_host_ports(container: Container) -> None:
+    """Of a pod alone: a template that left the host network would keep them, and its pods one node each."""
+    for port in container.ports:
+        port.hostPort = port.hostPort or port.containerPort
 
 
 def _default_hooks(container: Container) -> None:

@@ -132,7 +132,7 @@ def _validate_ports(
             if taking in host_ports:
                 out.append(duplicate(f"{where}.hostPort", taking))
             host_ports.add(taking)
-        if host_network and host_port != container_port:
+        if host_network and host_port not in (0, container_port):
             out.append(invalid(f"{where}.hostPort", host_port, "must match `containerPort` when `hostNetwork` is true"))
 
 

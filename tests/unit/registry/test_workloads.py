@@ -53,10 +53,29 @@ class TestWhatDeploymentsAndReplicaSetsShare:
         assert obj.spec.replicas == 1
 
     @replicated
+    def test_a_template_that_leaves_the_hosts_network_leaves_its_ports(self, resource: Resource[Any]) -> None:
+        ports = [{"containerPort": 80, "protocol": "TCP"}]
+        obj = stored(
+            resource, workload(resource, template=template(containers=[CONTAINER | {"ports": ports}], hostNetwork=True))
+        )
+        assert to_dict(obj)["spec"]["template"]["spec"]["containers"][0]["ports"] == ports
+
+    @replicated
     @pytest.mark.parametrize(
         ("spec", "expected"),
         [
             ({"replicas": 0}, []),
+            (
+                {
+                    "template": template(
+                        containers=[CONTAINER | {"ports": [{"containerPort": 80, "hostPort": 81}]}], hostNetwork=True
+                    )
+                },
+                [
+                    "spec.template.spec.containers[0].ports[0].hostPort: Invalid value: 81: "
+                    "must match `containerPort` when `hostNetwork` is true"
+                ],
+            ),
             ({"replicas": -1}, ["spec.replicas: Invalid value: -1: must be greater than or equal to 0"]),
             ({"minReadySeconds": -1}, ["spec.minReadySeconds: Invalid value: -1: must be greater than or equal to 0"]),
             ({"selector": None}, ["spec.selector: Required value"]),

@@ -9,7 +9,7 @@ from typing import Literal
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.addresses import validate_ip, validate_port, validate_port_or_name
 from apiserver.registry.validation.labels import validate_labels
-from apiserver.registry.validation.service_traffic import validate_traffic
+from apiserver.registry.validation.service_traffic import externally_accessible, validate_traffic
 from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, too_many, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
@@ -37,7 +37,6 @@ _WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
 _WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 _OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
     (_WITH_ADDRESS, ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")),
-    (_WITH_NODE_PORTS, ("externalTrafficPolicy",)),
     (("LoadBalancer",), ("allocateLoadBalancerNodePorts", "loadBalancerClass")),
 )
 """What only services of these types may say."""
@@ -59,7 +58,7 @@ class ServiceStrategy(StatusStrategy[Service]):
             if not port.HasField("targetPort") or port.targetPort == IntOrString():
                 port.targetPort.intVal = port.port
                 port.targetPort.SetInParent()
-        if spec.type in _WITH_NODE_PORTS and not spec.externalTrafficPolicy:
+        if externally_accessible(spec) and not spec.externalTrafficPolicy:
             spec.externalTrafficPolicy = "Cluster"
         if spec.type != "ExternalName" and not spec.HasField("internalTrafficPolicy"):
             spec.internalTrafficPolicy = "Cluster"
@@ -114,6 +113,8 @@ def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
     """What the old type needed, and the new one must not say: who changes only the type need not take it away, as in Kubernetes
     (pkg/registry/core/service, dropTypeDependentFields)."""
     dropped = [field for kind, fields in _OF_TYPES if old.type in kind and spec.type not in kind for field in fields]
+    if externally_accessible(old) and not externally_accessible(spec):
+        dropped.append("externalTrafficPolicy")
     for field in dropped:
         if getattr(spec, field) == getattr(old, field):
             spec.ClearField(field)

@@ -19,6 +19,11 @@ _DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
 _BALANCED_ONLY = "may only be used when `type` is 'LoadBalancer'"
 
 
+def externally_accessible(spec: ServiceSpec) -> bool:
+    """Does traffic come to it from outside of the cluster?"""
+    return spec.type in ("NodePort", "LoadBalancer") or (spec.type == "ClusterIP" and bool(spec.externalIPs))
+
+
 def validate_traffic(spec: ServiceSpec, out: list[Violation]) -> None:
     _validate_node_ports(spec.type, spec.ports, out)
     _validate_balancer(spec, out)
@@ -62,8 +67,7 @@ def _validate_policies(spec: ServiceSpec, out: list[Violation]) -> None:
     if spec.HasField("internalTrafficPolicy") and spec.internalTrafficPolicy not in _POLICIES:
         out.append(unsupported("spec.internalTrafficPolicy", spec.internalTrafficPolicy, _POLICIES))
     if external := spec.externalTrafficPolicy:
-        reachable = spec.type in ("NodePort", "LoadBalancer") or (spec.type == "ClusterIP" and spec.externalIPs)
-        if not reachable:
+        if not externally_accessible(spec):
             out.append(invalid("spec.externalTrafficPolicy", external, "may only be set for externally-accessible services"))
         elif external not in _POLICIES:
             out.append(unsupported("spec.externalTrafficPolicy", external, _POLICIES))

@@ -168,6 +168,19 @@ class TestServices:
         assert created(SERVICES, plain) == []
         assert new.spec == plain.spec
 
+    def test_traffic_to_external_addresses_has_a_policy_as_long_as_there_are_some(self) -> None:
+        old = service(type="NodePort", externalIPs=["192.0.2.1"], externalTrafficPolicy="Local")
+        assert created(SERVICES, old) == []
+        inside = service(externalIPs=["192.0.2.1"], externalTrafficPolicy="Local")
+        assert changed(SERVICES, inside, old) == []
+        assert inside.spec.externalTrafficPolicy == "Local"
+        silent = service(externalIPs=["192.0.2.1"])
+        assert changed(SERVICES, silent, old) == []
+        assert silent.spec.externalTrafficPolicy == "Cluster"
+        alone = service(externalTrafficPolicy="Cluster")
+        assert changed(SERVICES, alone, silent) == []
+        assert not alone.spec.externalTrafficPolicy
+
     @pytest.mark.parametrize("address", ["None", "10.0.0.1"])
     def test_who_makes_it_an_alias_need_not_take_away_the_address(self, address: str) -> None:
         old = service(clusterIP=address, clusterIPs=[address], ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")

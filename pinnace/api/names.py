@@ -19,6 +19,8 @@ MAX_PORT_NAME = 15
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_SEARCH_LABEL = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SEARCH = rf"{_SEARCH_LABEL}(\.{_SEARCH_LABEL})*"
 _KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
 _CONFIG_KEY = r"[-._a-zA-Z0-9]+"
@@ -26,6 +28,7 @@ _HEADER = r"[-A-Za-z0-9]+"
 
 _match_label = re.compile(_LABEL).fullmatch
 _match_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_match_search = re.compile(_SEARCH).fullmatch
 _match_key = re.compile(_KEY).fullmatch
 _match_value = re.compile(_VALUE).fullmatch
 _match_config_key = re.compile(_CONFIG_KEY).fullmatch
@@ -36,6 +39,7 @@ _match_env = re.compile(r"[ -<>-~]+").fullmatch
 _RULE = "must start and end with an alphanumeric character"
 _LABEL_RULE = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_RULE}"
 _SUBDOMAIN_RULE = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_RULE}"
+_SEARCH_RULE = _SUBDOMAIN_RULE.replace("characters, '-'", "characters, '_', '-'")
 _KEY_RULE = f"must consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
 _VALUE_RULE = f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and {_RULE}"
 
@@ -47,6 +51,7 @@ def _pattern(rule: str, pattern: str, *examples: str) -> str:
 
 _NO_LABEL = (_pattern(_LABEL_RULE, _LABEL, "my-name", "123-abc"),)
 _NO_SUBDOMAIN = (_pattern(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"),)
+_NO_SEARCH = (_pattern(_SEARCH_RULE, _SEARCH, "example.com"),)
 _NO_KEY = _pattern(_KEY_RULE, _KEY, "MyName", "my.name", "123-abc")
 _NO_VALUE = (_pattern(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
 
@@ -67,6 +72,14 @@ def domain(text: str) -> tuple[str, ...]:
     if len(segments) < 2:
         return ("should be a domain with at least two segments separated by dots",)
     return next(filter(None, map(dns_label, segments)), OK)
+
+
+def search_domain(text: str) -> tuple[str, ...]:
+    """Where a pod's resolver looks names up: "svc.example.com", "_tcp.example.com", or "." for the root."""
+    name = text.removesuffix(".")
+    if len(name) > MAX_SUBDOMAIN:
+        return (f"must be no more than {MAX_SUBDOMAIN} characters",)
+    return OK if text == "." or _match_search(name) else _NO_SEARCH
 
 
 def dns_label(text: str) -> tuple[str, ...]:

@@ -134,6 +134,8 @@ def _validate_dns(config: PodDNSConfig, path: str, out: list[Violation]) -> None
     if length > _MAX_SEARCH_LENGTH:
         detail = f"must not have more than {_MAX_SEARCH_LENGTH} characters (including spaces) in the search list"
         out.append(invalid(f"{path}.searches", length, detail))
+    for index, search in enumerate(config.searches[:_MAX_SEARCHES]):
+        out.extend(invalid(f"{path}.searches[{index}]", search, problem) for problem in names.search_domain(search))
     for index, option in enumerate(config.options):
         if not option.name:
             out.append(required(f"{path}.options[{index}]", "must not be empty"))

@@ -7,7 +7,7 @@ import pytest
 
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.manifest import load
-from pinnace.api.names import _NO_LABEL, _NO_SUBDOMAIN
+from pinnace.api.names import _NO_LABEL, _NO_SEARCH, _NO_SUBDOMAIN
 from pinnace.api.resources import PODS
 from tests.unit.registry.objects import created, pod
 
@@ -161,3 +161,15 @@ def test_validation_changes_nothing() -> None:
     before = obj.SerializeToString(deterministic=True)
     STRATEGIES["pods"].validate(obj)
     assert obj.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize("search", [".", "example.com.", "_tcp.example.com", "a_b.example.com"])
+def test_searches_are_domains(search: str) -> None:
+    assert created(PODS, pod(dnsConfig={"searches": [search]})) == []
+
+
+@pytest.mark.parametrize("search", ["", "_", "Example.com", "example.com-", "example..com", "a b"])
+def test_searches_are_nothing_else(search: str) -> None:
+    assert created(PODS, pod(dnsConfig={"searches": [search]})) == [
+        f'spec.dnsConfig.searches[0]: Invalid value: "{search}": {_NO_SEARCH[0]}'
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.addresses import validate_ip, validate_port, validate_port_or_name
+from apiserver.registry.validation.addresses import validate_external_ip, validate_ip, validate_port, validate_port_or_name
 from apiserver.registry.validation.labels import validate_labels
 from apiserver.registry.validation.service_traffic import externally_accessible, validate_traffic
 from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, too_many, unsupported
@@ -92,7 +92,7 @@ class ServiceStrategy(StatusStrategy[Service]):
                 path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
                 out.append(invalid(path, seconds, between(1, _MAX_AFFINITY_SECONDS)))
         for index, address in enumerate(spec.externalIPs):
-            validate_ip(address, f"spec.externalIPs[{index}]", out)
+            validate_external_ip(address, f"spec.externalIPs[{index}]", out)
         validate_traffic(spec, out)
 
     def check_change(self, new: Service, old: Service, out: list[Violation]) -> None:

@@ -19,6 +19,8 @@ MAX_NETWORK = MAX_IP + len("/128")
 _NETWORK = re.compile(r"[0-9A-Fa-f:.]+/[0-9]+")
 """What ipaddress takes beside it, others do not: masks, addresses without a length, and zones."""
 
+_LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
+
 
 def validate_ip(text: str, path: str, out: list[Violation]) -> None:
     if len(text) > MAX_IP or not _is_ip(text):
@@ -33,6 +35,25 @@ def _is_ip(text: str) -> bool:
             socket.inet_pton(family, text)
             return True
     return False
+
+
+def validate_external_ip(text: str, path: str, out: list[Violation]) -> None:
+    """An address by which others can reach something: none that means another machine to everybody."""
+    found: list[Violation] = []
+    validate_ip(text, path, found)
+    out.extend(found)
+    if found:
+        return
+    address = ipaddress.ip_address(text)
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_unspecified:
+        out.append(invalid(path, text, f"may not be unspecified ({text})"))
+    if address.is_loopback:
+        out.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
+    if address.is_link_local:
+        out.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
+    if any(address in network for network in _LINK_LOCAL_MULTICAST):
+        out.append(invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
 
 
 def validate_network(text: str, path: str, out: list[Violation]) -> int:

@@ -6,7 +6,7 @@ addresses and families belong together.
 
 from collections.abc import Sequence
 
-from apiserver.registry.validation.addresses import validate_network
+from apiserver.registry.validation.addresses import validate_network, validate_port
 from apiserver.registry.validation.labels import validate_key
 from apiserver.registry.validation.violations import duplicate, forbidden, invalid, unsupported
 from pinnace.api.core_v1_pb2 import ServicePort, ServiceSpec
@@ -41,6 +41,7 @@ def _validate_node_ports(kind: str, ports: Sequence[ServicePort], out: list[Viol
             continue
         if kind == "ClusterIP":
             out.append(forbidden(f"{path}.nodePort", "may not be used when `type` is 'ClusterIP'"))
+        validate_port(port.nodePort, f"{path}.nodePort", out)
         if (port.protocol, port.nodePort) in seen:
             out.append(duplicate(f"{path}.nodePort", port.nodePort))
         seen.add((port.protocol, port.nodePort))
@@ -58,6 +59,8 @@ def _validate_balancer(spec: ServiceSpec, out: list[Violation]) -> None:
         if not balanced:
             out.append(forbidden("spec.loadBalancerClass", _BALANCED_ONLY))
         validate_key(spec.loadBalancerClass, "spec.loadBalancerClass", out)
+    if spec.healthCheckNodePort:
+        validate_port(spec.healthCheckNodePort, "spec.healthCheckNodePort", out)
     if spec.healthCheckNodePort and not (balanced and spec.externalTrafficPolicy == "Local"):
         detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         out.append(invalid("spec.healthCheckNodePort", spec.healthCheckNodePort, detail))

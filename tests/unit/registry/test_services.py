@@ -168,6 +168,21 @@ class TestServices:
         assert created(SERVICES, plain) == []
         assert new.spec == plain.spec
 
+    @pytest.mark.parametrize(
+        "address", ["0.0.0.0", "::", "127.0.0.1", "::ffff:127.0.0.1", "::1", "169.254.1.1", "fe80::1", "224.0.0.1", "ff02::1"]
+    )
+    def test_nobody_comes_by_an_address_that_is_everybodys_own(self, address: str) -> None:
+        (found,) = created(SERVICES, service(externalIPs=["192.0.2.1", "2001:db8::1", address]))
+        assert found.startswith(f'spec.externalIPs[2]: Invalid value: "{address}": may not be ')
+
+    @pytest.mark.parametrize("number", [-1, 65536])
+    def test_ports_of_nodes_are_ports(self, number: int) -> None:
+        balanced: Data = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
+        assert created(SERVICES, service(**balanced, ports=[{"port": 80, "nodePort": number}], healthCheckNodePort=number)) == [
+            f"spec.{field}: Invalid value: {number}: must be between 1 and 65535, inclusive"
+            for field in ("ports[0].nodePort", "healthCheckNodePort")
+        ]
+
     def test_traffic_to_external_addresses_has_a_policy_as_long_as_there_are_some(self) -> None:
         old = service(type="NodePort", externalIPs=["192.0.2.1"], externalTrafficPolicy="Local")
         assert created(SERVICES, old) == []

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from controllers.informers import Informers
 from pinnace.api.meta_v1_pb2 import OwnerReference
-from pinnace.api.resources import Object, Resource
+from pinnace.api.resources import Object, Resource, store_key
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.client.events import Recorder, Reporter
@@ -93,15 +93,9 @@ class Shared:
         return replace(self, component=component)
 
 
-def key_of(obj: Object) -> str:
-    """ "namespace/name", or "name" where there are no namespaces: the informers' keys."""
-    metadata = obj.metadata
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-
-
 def itself(delta: Delta[T]) -> Iterable[str]:
     """A Watch's `keys`: the object that has changed."""
-    return (key_of(delta.obj),)
+    return (store_key(delta.obj),)
 
 
 def its_controller(owner: Resource[Any]) -> Callable[[Delta[Any]], Iterable[str]]:

@@ -25,7 +25,7 @@ class Informers:
         self._labelled: dict[tuple[Resource[Any], Callable[[Any], bool]], Labelled[Any]] = {}
 
     def store(self, resource: Resource[T]) -> Mapping[str, T]:
-        """All objects of a kind, by controller.key_of. They belong to the informer: do not change them."""
+        """All objects of a kind, by store_key. They belong to the informer: do not change them."""
         return self._of(resource).store
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:

@@ -6,10 +6,10 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from controllers.controller import Keys, key_of
+from controllers.controller import Keys
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.quantity import amounts
-from pinnace.api.resources import Object
+from pinnace.api.resources import Object, store_key
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
@@ -23,7 +23,7 @@ def those_that_lack(neighbours: Index[T], lacks: Callable[[T], bool]) -> Keys[Re
     def keys(delta: Delta[ResourceQuota]) -> Iterable[str]:
         if not grants_more(delta):
             return ()
-        return [key_of(each) for each in neighbours.under(delta.obj.metadata.namespace).values() if lacks(each)]
+        return [store_key(each) for each in neighbours.under(delta.obj.metadata.namespace).values() if lacks(each)]
 
     return keys
 

@@ -19,7 +19,7 @@ import click
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
 from pinnace.api.jsonrecords import to_json
-from pinnace.api.resources import NODES, PODS, Resource, T
+from pinnace.api.resources import NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, load
@@ -118,7 +118,7 @@ def explanation(
     ConfigurationError."""
     listed = Listed(stores)
     frameworks = config.build(configuration, listed)
-    key, name, bound = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.spec.schedulerName, pod.spec.nodeName
+    key, name, bound = store_key(pod), pod.spec.schedulerName, pod.spec.nodeName
     gone = bool(bound) and bound not in stores[NODES]
     framework = frameworks.get(name)
     if framework is None:
@@ -163,15 +163,10 @@ async def _list(client: Client, needs: Sequence[Resource[Any]]) -> dict[Resource
     async def one(resource: Resource[Any]) -> dict[str, Any]:
         fields = NOT_ENDED if resource is PODS else ""
         listed = await client.of(resource).list(fields=fields, page_size=PAGE)
-        return {_key(resource, obj): obj for obj in listed.items}
+        return {store_key(obj): obj for obj in listed.items}
 
     resources: list[Resource[Any]] = list(dict.fromkeys((PODS, NODES, *needs)))
     return dict(zip(resources, await asyncio.gather(*map(one, resources)), strict=True))
-
-
-def _key(resource: Resource[Any], obj: Any) -> str:
-    metadata = obj.metadata
-    return f"{metadata.namespace}/{metadata.name}" if resource.namespaced else str(metadata.name)
 
 
 if __name__ == "__main__":

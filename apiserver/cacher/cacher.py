@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import PACE
-from apiserver.cacher.feed import ROOT, Feed
+from apiserver.cacher.feed import Feed
 from apiserver.cacher.freshness import Freshness
 from apiserver.cacher.markers import Markers
 from apiserver.cacher.marks import Marks, Proof
@@ -41,7 +41,7 @@ from apiserver.cacher.raw import Callback, RawKeys
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
-from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, Object, Resource
+from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, ROOT, Object, Resource, prefix_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T", bound=Object)
@@ -169,7 +169,7 @@ class Cacher:
         sorted_out: dict[str, list[KeyValue]] = {prefix: [] for prefix in self._caches}
         others: list[KeyValue] = []
         for item in items:
-            sorted_out.get(_prefix(item.key), others).append(item)
+            sorted_out.get(prefix_of(item.key), others).append(item)
         markers = _markers(others)
         for prefix, cache in self._caches.items():
             if prefix in self.late:
@@ -200,7 +200,7 @@ class Cacher:
                     self._tell(touched, applied, elected)
                     return Changes(changes.revision, changes.changes[number:])
                 applied = change.mod_revision
-            prefix = _prefix(change.key)
+            prefix = prefix_of(change.key)
             cache = caches.get(prefix)
             if cache is not None:
                 cache.apply(change)
@@ -247,11 +247,6 @@ class Cacher:
 
 def _markers(items: Iterable[KeyValue]) -> list[KeyValue]:
     return [item for item in items if item.key.startswith(COMMITS_PREFIX)]
-
-
-def _prefix(key: str) -> str:
-    """The first two segments of a key: "/registry/pods/"; "" when it has fewer."""
-    return key[: key.find("/", len(ROOT)) + 1]
 
 
 def _is_election(change: Change) -> bool:

@@ -27,7 +27,7 @@ from typing import Protocol
 from apiserver.cacher.batches import batches
 from apiserver.cacher.store import END
 from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
-from pinnace.api.resources import COMMITS_PREFIX
+from pinnace.api.resources import COMMITS_PREFIX, ROOT
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.race import race
@@ -35,7 +35,6 @@ from pinnace.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)
 
-ROOT = "/registry/"
 HISTORY = 1000
 """Revisions before now at which the load is made, if they are not compacted."""
 HISTORY_RESTORED = 1

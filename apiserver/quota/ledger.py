@@ -18,7 +18,7 @@ from typing import Any
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
-from apiserver.quota.states import State, States, namespace_of
+from apiserver.quota.states import State, States
 from apiserver.quota.tally import Tally
 from apiserver.quota.usage import COUNTED, Use, use_of
 from apiserver.storage.committer import Denied, Outcome, Settled
@@ -26,7 +26,7 @@ from apiserver.storage.interface import MAX_BYTES, MAX_OPERATIONS, Committed, Gu
 from apiserver.storage.lane import MARKER_BYTES, NOT_DONE, Answer, Lane
 from apiserver.storage.outcomes import States as Found
 from apiserver.storage.outcomes import failure_of
-from pinnace.api.resources import Resource
+from pinnace.api.resources import Resource, namespace_of, prefix_of
 from pinnace.runtime.clock import Clock
 
 GROWTH = 8
@@ -174,7 +174,7 @@ class Ledger:
 
 
 def _resource_of(write: Write) -> Resource[Any]:
-    return _BY_PREFIX[write.key[: write.key.index("/", len("/registry/")) + 1]]
+    return _BY_PREFIX[prefix_of(write.key)]
 
 
 def _denied(write: Write, why: str) -> Denied:

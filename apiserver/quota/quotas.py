@@ -8,13 +8,13 @@ from typing import Any
 from apiserver.cacher.cacher import Cacher
 from apiserver.quota.ledger import Ledger
 from apiserver.quota.recount import Recount
-from apiserver.quota.states import States, namespace_of
+from apiserver.quota.states import States
 from apiserver.quota.tally import Tally
 from apiserver.quota.usage import COUNTED, GROWING
 from apiserver.registry.mutation import Commits
 from apiserver.storage.committer import Committer, Outcome
 from apiserver.storage.interface import Storage, Write
-from pinnace.api.resources import Resource
+from pinnace.api.resources import Resource, namespace_of
 from pinnace.runtime.clock import Clock
 
 

@@ -16,7 +16,7 @@ from apiserver.cacher.selection import Selection
 from apiserver.quota.bounds import Bounds
 from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import ResourceQuota
-from pinnace.api.resources import RESOURCE_QUOTAS
+from pinnace.api.resources import RESOURCE_QUOTAS, namespace_of
 
 
 class State(NamedTuple):
@@ -84,11 +84,6 @@ class States:
         if known is None or known.revision != entry.mod_revision:
             known = self._read[key] = _state(key, entry.mod_revision, entry.value)
         return known
-
-
-def namespace_of(key: str) -> str:
-    """Of the key of a namespaced object, "/registry/<plural>/<namespace>/<name>"."""
-    return key.split("/", 4)[3]
 
 
 def _state(key: str, revision: int, value: bytes) -> State:

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.budgets.status import Scale, needs_scale, remark, status_of
-from controllers.controller import Shared, Watch, controller_of, itself, key_of
+from controllers.controller import Shared, Watch, controller_of, itself
 from controllers.expectations import Expectations
 from controllers.places import namespace_of
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
+from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, store_key
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
@@ -107,4 +107,4 @@ class DisruptionController:
         for budget in self._budgets_in.under(namespace).values():
             selector = selector_of(budget)
             if any(map(selector.matches, labels)):
-                yield key_of(budget)
+                yield store_key(budget)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.claiming import Claimer
-from controllers.controller import Shared, Unfinished, Watch, controller_of, its_controller, itself, key_of
+from controllers.controller import Shared, Unfinished, Watch, controller_of, its_controller, itself
 from controllers.deployments.plan import Plan, plan
 from controllers.deployments.revisions import split
 from controllers.deployments.status import PROGRESSING, deadline, has_deadline, say
@@ -14,7 +14,7 @@ from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.podstatus import ended
-from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, store_key
 from pinnace.api.rollouts import REVISION_ANNOTATION, bare
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
@@ -166,7 +166,7 @@ class DeploymentController:
             for each in self._deployments.values():
                 selected = from_message(each.spec.selector).matches(metadata.labels)
                 if each.metadata.namespace == metadata.namespace and selected:
-                    yield key_of(each)
+                    yield store_key(each)
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """One that has gone or ended may be the last that a Recreate waits for."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from controllers.controller import Shared, Watch, itself, key_of
+from controllers.controller import Shared, Watch, itself
 from controllers.endpointslices.endpoints import grouped
 from controllers.endpointslices.slices import MANAGED_BY_LABEL, MANAGER, changes
 from controllers.expectations import Expectations
@@ -11,7 +11,7 @@ from controllers.places import namespace_of
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
-from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
+from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, store_key
 from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
@@ -93,7 +93,7 @@ class EndpointSliceController:
         """The services that select it now or did."""
         for service in self._services_in.under(delta.obj.metadata.namespace).values():
             if any(selects(service, pod.metadata.labels) for pod in (delta.obj, delta.old) if pod is not None):
-                yield key_of(service)
+                yield store_key(service)
 
 
 def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from controllers.controller import Shared, Watch, key_of
+from controllers.controller import Shared, Watch
 from controllers.garbage.dependents import Dependents, Place
 from controllers.garbage.fate import Delete, Keep, Owner, Release, deleting, fate, waits_for, without_owners
 from controllers.workqueue import MAX_BACKOFF
 from controllers.writes import Batcher
 from pinnace.api.meta_v1_pb2 import OwnerReference
-from pinnace.api.resources import COLLECTED, PODS, Object, Resource, by_kind
+from pinnace.api.resources import COLLECTED, PODS, Object, Resource, by_kind, store_key
 from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.client.errors import NotFound, timed_out
@@ -206,7 +206,7 @@ class GarbageCollector:
         if delta.kind == DELETED:
             keys |= self._of_dependents(metadata.uid)
             if keys:
-                self._remember(Named(resource.plural, key_of(delta.obj), metadata.uid))
+                self._remember(Named(resource.plural, store_key(delta.obj), metadata.uid))
         else:
             if deleting(metadata, ORPHAN_FINALIZER) or _has_other_owners(delta):
                 keys.add(_key(resource, delta.obj))
@@ -247,7 +247,7 @@ def _place(resource: Resource[Any], owner: OwnerReference, namespace: str) -> st
 
 
 def _key(resource: Resource[Any], obj: Object) -> str:
-    return f"{resource.plural} {key_of(obj)}"
+    return f"{resource.plural} {store_key(obj)}"
 
 
 def _copy(resource: Resource[Any], obj: Object) -> Any:

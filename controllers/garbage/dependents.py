@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pinnace.api.resources import Resource
+from pinnace.api.resources import Resource, store_key
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.informer import Delta
 
@@ -28,8 +28,7 @@ class Dependents:
             if delta.old is not None:
                 self._drop(delta.old.metadata)
             if delta.kind != DELETED:
-                metadata = delta.obj.metadata
-                key = f"{metadata.namespace}/{metadata.name}" if resource.namespaced else metadata.name
+                metadata, key = delta.obj.metadata, store_key(delta.obj)
                 for reference in metadata.ownerReferences:
                     self._of.setdefault(reference.uid, {})[metadata.uid] = Place(resource, key)
 

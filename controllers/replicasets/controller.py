@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.claiming import Claimer
-from controllers.controller import Shared, Unfinished, Watch, controller_of, its_controller, itself, key_of
+from controllers.controller import Shared, Unfinished, Watch, controller_of, its_controller, itself
 from controllers.expectations import Expectations
 from controllers.ownership import keeper, kept_by
 from controllers.places import namespace_of
@@ -16,7 +16,7 @@ from controllers.replicasets.status import Trouble, available_in, status_of
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from pinnace.api.resources import PODS, REPLICA_SETS, RESOURCE_QUOTAS, store_key
 from pinnace.api.selectors import from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
@@ -99,4 +99,4 @@ class ReplicaSetController:
         if delta.kind != DELETED and controller_of(delta.obj) is None:
             for each in self._neighbours.under(metadata.namespace).values():
                 if from_message(each.spec.selector).matches(metadata.labels):
-                    yield key_of(each)
+                    yield store_key(each)

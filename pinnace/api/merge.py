@@ -131,7 +131,7 @@ class _Apply(Merge):
         if name in SETS:
             kept = [(at, item) for at, item in enumerate(live) if item not in desired and item not in last]
             return in_order(kept, [(live.index(item) if item in live else None, item) for item in desired])
-        was, now, wanted = (_by_key(name, items) for items in (last, live, desired))
+        was, now, wanted = (by_key(name, items) for items in (last, live, desired))
         if was is None or now is None or wanted is None:
             return None
         places = {key: at for at, key in enumerate(now)}
@@ -162,8 +162,8 @@ def in_order(kept: Sequence[tuple[int, Any]], named: Sequence[tuple[int | None, 
     return [*merged, *(item for _, item in rest)]
 
 
-def _by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:
-    """None when the items cannot be told apart."""
+def by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:
+    """The items of the list `name` by what tells them apart; None: nothing does, or two are the same."""
     found = {key: item for item in items if (key := key_of(name, item)) is not None}
     return found if len(found) == len(items) else None
 

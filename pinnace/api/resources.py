@@ -55,6 +55,9 @@ class Object(Protocol):
     def ByteSize(self) -> int: ...  # noqa: N802
 
 
+ROOT = "/registry/"
+"""Keys in etcd of all that is state of the cluster begin with this."""
+
 T = TypeVar("T", bound=Object)
 T_co = TypeVar("T_co", bound=Object, covariant=True)
 
@@ -96,14 +99,32 @@ class Resource(Generic[T_co]):
     @property
     def prefix(self) -> str:
         """Keys of all objects of this resource in etcd begin with this."""
-        return f"/registry/{self.plural}/"
+        return f"{ROOT}{self.plural}/"
 
     def key(self, namespace: str, name: str) -> str:
         """The etcd key of one object. `namespace` is ignored for cluster-scoped resources."""
-        return f"/registry/{self.plural}/{namespace}/{name}" if self.namespaced else f"/registry/{self.plural}/{name}"
+        return f"{ROOT}{self.plural}/{namespace}/{name}" if self.namespaced else f"{ROOT}{self.plural}/{name}"
 
     def key_of(self, obj: Object) -> str:
         return self.key(obj.metadata.namespace, obj.metadata.name)
+
+
+def prefix_of(key: str) -> str:
+    """Of a key in etcd, or a prefix: "/registry/pods/" of "/registry/pods/default/a", which is the resource's `prefix`; "" when
+    it has fewer segments."""
+    return key[: key.find("/", len(ROOT)) + 1]
+
+
+def namespace_of(key: str) -> str:
+    """Of the key in etcd of a namespaced object: "default" of "/registry/pods/default/a"."""
+    return key.split("/", 4)[3]
+
+
+def store_key(obj: Object) -> str:
+    """ "namespace/name", or "name" where there are no namespaces: the key of an object in an informer's store."""
+    metadata = obj.metadata
+    namespace = metadata.namespace
+    return f"{namespace}/{metadata.name}" if namespace else metadata.name
 
 
 PODS = Resource(
@@ -240,21 +261,21 @@ def names(resource: Resource[Any]) -> Iterator[str]:
     yield from (resource.plural, resource.kind.lower(), *resource.short_names)
 
 
-ELECTIONS_PREFIX = "/registry/elections/"
+ELECTIONS_PREFIX = f"{ROOT}elections/"
 
 
 def election_key(name: str) -> str:
     return ELECTIONS_PREFIX + name
 
 
-NOMINATIONS_PREFIX = "/registry/nominations/"
+NOMINATIONS_PREFIX = f"{ROOT}nominations/"
 
 
 def nomination_key(election: str) -> str:
     return NOMINATIONS_PREFIX + election
 
 
-TERMS_PREFIX = "/registry/terms/"
+TERMS_PREFIX = f"{ROOT}terms/"
 
 
 def terms_prefix(election: str) -> str:
@@ -267,7 +288,7 @@ def term_key(election: str, token: int) -> str:
     return f"{terms_prefix(election)}{token:020d}"
 
 
-RESTORES_KEY = "/registry/restores"
+RESTORES_KEY = f"{ROOT}restores"
 """An id for each restore that this history has seen (apiserver.services.restores)."""
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pinnace.api.resources import PODS
+from pinnace.api.resources import PODS, prefix_of
 from pinnace.check.facts import PodFacts
 from pinnace.check.history import Stored, Word
 from pinnace.check.index import History
@@ -50,7 +50,7 @@ class Expected:
         if self._resources is None:
             self._resources = self._by_resource()
         if not selection.selector:
-            return self._resources.get(_resource(selection.prefix), ())
+            return self._resources.get(prefix_of(selection.prefix), ())
         if self._nodes is None:
             self._nodes = _by_node(self._resources.get(PODS.prefix, ()))
         return self._nodes.get(selection.selector.removeprefix(BY_NODE), ())
@@ -59,7 +59,7 @@ class Expected:
         sorted_: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
         present: dict[str, Stored] = {}
         for stored in self._history.stored:
-            sorted_[_resource(stored.key)].append((stored, present.get(stored.key)))
+            sorted_[prefix_of(stored.key)].append((stored, present.get(stored.key)))
             if stored.digest:
                 present[stored.key] = stored
             else:
@@ -87,7 +87,3 @@ def _event(selection: Selection, now: Stored, before: Stored | None) -> Event | 
     if was and before is not None:
         return Event("deleted", now.revision, now.key, before.digest, now.at)
     return None
-
-
-def _resource(key: str) -> str:
-    return key[: key.find("/", len("/registry/")) + 1]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -13,13 +12,13 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.podstatus import ENDED
-from pinnace.api.resources import ALL, ELECTIONS_PREFIX, LEASES, NODES, PODS, Object
+from pinnace.api.resources import ALL, ELECTIONS_PREFIX, LEASES, NODES, PODS, Object, prefix_of
 from pinnace.fit import allocatable, pod_requests
 
 Amounts = tuple[tuple[str, int], ...]
 """(resource, amount): millicores of cpu, bytes, or a count; see pinnace.fit."""
 
-_MESSAGES: dict[str, type[Any]] = {resource.plural: resource.message for resource in ALL}
+_MESSAGES: dict[str, type[Any]] = {resource.prefix: resource.message for resource in ALL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def digest_of(key: str, value: bytes | None) -> str:
     """The `digest` of an object as etcd has it; of its bytes, when the key is no API object's. "" for no value: deleted."""
     if not value:
         return ""
-    message = _MESSAGES.get(_plural(key))
+    message = _MESSAGES.get(prefix_of(key))
     return digest(message.FromString(value)) if message else _hash(value)
 
 
@@ -145,10 +144,3 @@ def node_facts(node: Node) -> NodeFacts:
 
 def _hash(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
-
-
-@lru_cache(maxsize=65536)
-def _plural(key: str) -> str:
-    """The resource of a key: "/registry/pods/default/a" is of "pods"."""
-    parts = key.split("/", 3)
-    return parts[2] if len(parts) == 4 else ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sortedcontainers import SortedDict
 
+from pinnace.api.resources import prefix_of
 from pinnace.check.history import Stored
 from pinnace.check.index import History
 
@@ -16,7 +17,7 @@ class State:
         self._resources: dict[str, SortedDict] = {}
 
     def apply(self, stored: Stored) -> None:
-        resource = self._resources.get(place := _resource(stored.key))
+        resource = self._resources.get(place := prefix_of(stored.key))
         if resource is None:
             resource = self._resources[place] = SortedDict()
         if stored.digest:
@@ -26,7 +27,7 @@ class State:
 
     def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[Stored]:
         """The keys that begin with `prefix`, in order: those after `after`, and not after `upto` ("": to the end)."""
-        resource = self._resources.get(_resource(prefix))
+        resource = self._resources.get(prefix_of(prefix))
         if resource is None:
             return
         end = upto or prefix + "\U0010ffff"
@@ -54,8 +55,3 @@ def visit(history: History, looks: Iterable[Look]) -> None:
             state.apply(change)
             change = next(changes, None)
         look.see(state)
-
-
-def _resource(key: str) -> str:
-    """ "/registry/pods/default/a" is of "/registry/pods/"."""
-    return key[: key.find("/", len("/registry/")) + 1]

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from pinnace.api.resources import Object
+from pinnace.api.resources import Object, store_key
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.client.errors import ApiError, Expired, HistoryChanged, asked_to_wait
 from pinnace.client.lives import OtherHistory
@@ -153,7 +153,7 @@ class Informer(Generic[T]):
                         self._history = batch.history
                         self._tell(self._apply(batch.events), batch.resource_version)
                         continue
-                    initial.update((self._key(obj), obj) for _, obj in batch.events)
+                    initial.update((store_key(obj), obj) for _, obj in batch.events)
                     if batch.resource_version:
                         self._history = batch.history
                         self._replace(initial, batch.resource_version)
@@ -172,11 +172,9 @@ class Informer(Generic[T]):
 
     def _apply(self, events: Sequence[tuple[WatchEventType, T]]) -> list[Delta[T]]:
         objects = self._objects
-        namespaced = self._client.resource.namespaced
         deltas = []
         for kind, obj in events:
-            metadata = obj.metadata
-            key = f"{metadata.namespace}/{metadata.name}" if namespaced else metadata.name
+            key = store_key(obj)
             if kind == DELETED:
                 old = objects.pop(key, None)
             else:
@@ -193,10 +191,6 @@ class Informer(Generic[T]):
         for wanted, waiter in self._waiters:
             if wanted <= revision and not waiter.done():
                 waiter.set_result(None)
-
-    def _key(self, obj: T) -> str:
-        metadata = obj.metadata
-        return f"{metadata.namespace}/{metadata.name}" if self._client.resource.namespaced else metadata.name
 
 
 def complaint(informers: Iterable[Informer[Any]]) -> str | None:

@@ -62,10 +62,6 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
     return bool(claim.spec.volumeName) and completed
 
 
-def key_of(claim: PersistentVolumeClaim) -> str:
-    return f"{claim.metadata.namespace}/{claim.metadata.name}"
-
-
 def claims_of(pod: PodInfo) -> tuple[str, ...]:
     return pod.volumes.claims if pod.volumes is not None else ()
 

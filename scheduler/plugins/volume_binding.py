@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
-from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
+from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES, store_key
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.storageclass import class_of
 from pinnace.client.client import Client
@@ -41,7 +41,7 @@ from scheduler.framework import (
     Verdicts,
 )
 from scheduler.plugins import volume_writes
-from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, is_bound, key_of, may_be_claim_of
+from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
 from scheduler.plugins.listers import Objects
 from scheduler.plugins.volume_matching import NONE, Candidate, Catalogue, in_order, match, reachable
 from scheduler.plugins.volume_writes import SELECTED_NODE
@@ -156,10 +156,10 @@ class VolumeBinding:
         for claim, candidates, chosen in zip(found.waiting, found.candidates, found.chosen, strict=True):
             rank = NONE if row is None else int(chosen[row])
             if rank == NONE:
-                self._nodes[key_of(claim)] = node
+                self._nodes[store_key(claim)] = node
                 provision.append(claim)
             else:
-                self._taken[candidates[rank].name] = key_of(claim)
+                self._taken[candidates[rank].name] = store_key(claim)
                 bind.append((claim, candidates[rank].volume))
         state[_WORK] = _Work(bind, provision)
         return None
@@ -170,7 +170,7 @@ class VolumeBinding:
             for _, volume in work.bind:
                 self._taken.pop(volume.metadata.name, None)
             for claim in work.provision:
-                self._nodes.pop(key_of(claim), None)
+                self._nodes.pop(store_key(claim), None)
 
     def pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
         return None if _WORK in state else SKIP
@@ -188,7 +188,7 @@ class VolumeBinding:
     async def _made(self, claims: Iterable[PersistentVolumeClaim], pod: PodInfo, node: str) -> Status | None:
         """Waits for the provisioner. It gives up by taking the node's name back."""
         for claim in claims:
-            key, chosen = key_of(claim), False
+            key, chosen = store_key(claim), False
             while True:
                 if self._is_gone(pod):
                     return Status(f'pod "{pod.key}" does not exist any more')
@@ -245,7 +245,7 @@ class VolumeBinding:
 
     def _chosen_node(self, claim: PersistentVolumeClaim) -> str:
         """The node for which the claim's volume is being made; empty: it is not."""
-        return claim.metadata.annotations.get(SELECTED_NODE) or self._nodes.get(key_of(claim), "")
+        return claim.metadata.annotations.get(SELECTED_NODE) or self._nodes.get(store_key(claim), "")
 
     def _can_make(self, claim: PersistentVolumeClaim, nodes: NodeTable) -> BoolArray:
         """The nodes for which the class's provisioner can make a volume."""

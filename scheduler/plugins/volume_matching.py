@@ -15,10 +15,10 @@ from sortedcontainers import SortedDict
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.quantity import parse
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.resources import store_key
 from pinnace.api.selectors import from_message
 from pinnace.api.storageclass import class_of
 from scheduler.framework import BoolArray, IntArray, NodeTable
-from scheduler.plugins.claims import key_of
 from scheduler.plugins.node_affinity import selected
 
 NONE = -1
@@ -84,7 +84,7 @@ class Catalogue:
     def candidates(self, claim: PersistentVolumeClaim, taken: Mapping[str, str]) -> list[Candidate]:
         """The volumes that fulfil the claim, in the order in which they are tried; without those `taken` by others (by name:
         the claim's key)."""
-        asked, key, mode = _size(claim.spec.resources.requests), key_of(claim), claim.spec.volumeMode or FILESYSTEM
+        asked, key, mode = _size(claim.spec.resources.requests), store_key(claim), claim.spec.volumeMode or FILESYSTEM
         storage_class, access = class_of(claim), frozenset(claim.spec.accessModes)
         attributes = claim.spec.volumeAttributesClassName
         for kept in self._kept.get(key, {}).values():

@@ -5,7 +5,7 @@ from typing import Any
 
 from pinnace.api.codec import to_dict
 from pinnace.api.manifest import ManifestError, load
-from pinnace.api.merge import Key, key_of
+from pinnace.api.merge import by_key
 from pinnace.api.resources import Object, Resource
 from pinnace.api.unmodelled import revised
 from pinnace.cli.objects.written import completed, written
@@ -85,7 +85,7 @@ def merged(base: Any, mine: Any, theirs: Any, name: str = "") -> Any:
     if all(isinstance(each, dict) for each in (base, mine, theirs)):
         return _merged(base, mine, theirs)
     if all(isinstance(each, list) for each in (base, mine, theirs)):
-        items = [_by_key(name, each) for each in (base, mine, theirs)]
+        items = [by_key(name, each) for each in (base, mine, theirs)]
         if all(each is not None for each in items):
             return list(_merged(*items).values())
     raise Clash
@@ -101,9 +101,3 @@ def _merged(base: Any, mine: Any, theirs: Any) -> dict[Any, Any]:
         if value is not _GONE:
             found[key] = value
     return found
-
-
-def _by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:
-    """None: nothing tells them apart."""
-    found = {key: item for item in items if (key := key_of(name, item)) is not None}
-    return found if len(found) == len(items) else None

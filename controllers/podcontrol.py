@@ -6,9 +6,11 @@ with a single pod.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, TypeVar
+
+from google.protobuf.message import Message
 
 from controllers.controller import Shared
 from controllers.expectations import Expectations
@@ -17,10 +19,10 @@ from controllers.writes import BATCH
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
 from pinnace.api.portions import portions
 from pinnace.api.resources import PODS, Object, Resource
-from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, from_status
-from pinnace.client.resource import Outcomes, delete_request
+from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
+from pinnace.client.resource import Outcomes, Send, delete_request
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Message)
 
 TOLD = 25
 """Events of one batch; client-go lets through as many of an object at once."""
@@ -63,7 +65,7 @@ class PodControl:
         self._refused.discard(key)
         for batch in chain(portions(pods[:first], BATCH), portions(pods[first:], BATCH)):
             outcomes = await self._send(key, self._client.create_batch, batch)
-            errors = [from_status(each.error) for each in outcomes if each.HasField("error")]
+            errors = list(filter(None, map(error_of, outcomes)))
             made = [each.name for each in outcomes if not each.HasField("error")]
             for name in made[:TOLD]:
                 self._events.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
@@ -82,7 +84,7 @@ class PodControl:
             batch = pods[start : start + BATCH]
             requests = [delete_request(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid) for pod in batch]
             outcomes = await self._send(key, self._client.delete_batch, requests)
-            errors = [from_status(each.error) if each.HasField("error") else None for each in outcomes]
+            errors = list(map(error_of, outcomes))
             gone = [pod for pod, error in zip(batch, errors, strict=True) if error is None]
             for pod in gone[:TOLD]:
                 self._events.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
@@ -91,7 +93,7 @@ class PodControl:
                 return error
         return None
 
-    async def _send(self, key: str, send: Callable[[Sequence[T]], Awaitable[Outcomes]], items: Sequence[T]) -> Outcomes:
+    async def _send(self, key: str, send: Send[T], items: Sequence[T]) -> Outcomes:
         try:
             outcomes = await send(items)
         except OutcomeUnknown:
@@ -99,8 +101,8 @@ class PodControl:
             raise
         errors = list[ApiError]()
         for each in outcomes:
-            if each.HasField("error"):
-                errors.append(from_status(each.error))
+            if (error := error_of(each)) is not None:
+                errors.append(error)
             else:
                 self._expectations.wrote(key, PODS, each.resourceVersion)
         if any(isinstance(error, OutcomeUnknown) for error in errors):

@@ -1,22 +1,20 @@
 """Writes of many objects: in batches that a server takes, and each outcome looked at."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
 from controllers.controller import Unfinished
 from pinnace.api.portions import portions
-from pinnace.client.errors import ApiError, Fenced, Unavailable, from_status
-from pinnace.client.resource import Outcomes
+from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of
+from pinnace.client.resource import Send
 
 T = TypeVar("T", bound=Message)
 
 BATCH = 500
 """Items of one call, at most."""
-
-Send = Callable[[Sequence[T]], Awaitable[Outcomes]]
 
 
 async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]:
@@ -32,7 +30,7 @@ async def in_batches(send: Send[T], items: Sequence[T]) -> list[ApiError | None]
         except ApiError as error:
             errors += [error] * len(batch)
         else:
-            errors += (from_status(each.error) if each.HasField("error") else None for each in outcomes)
+            errors += map(error_of, outcomes)
     return errors
 
 
@@ -84,7 +82,7 @@ class Batcher(Generic[T]):
         for (_, done), outcome in zip(batch, outcomes, strict=True):
             if done.done():
                 continue
-            if outcome.HasField("error"):
-                done.set_exception(from_status(outcome.error))
+            if (refusal := error_of(outcome)) is not None:
+                done.set_exception(refusal)
             else:
                 done.set_result(outcome.resourceVersion)

@@ -15,7 +15,7 @@ from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.portions import portions
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, from_status
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, error_of
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -110,8 +110,8 @@ async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]]
         raise
     except ApiError as error:
         return {node.metadata.name: error for node in chunk}
-    both = zip(chunk, items, strict=True)
-    return {node.metadata.name: from_status(item.error) for node, item in both if item.HasField("error")}
+    both = zip(chunk, map(error_of, items), strict=True)
+    return {node.metadata.name: error for node, error in both if error is not None}
 
 
 async def _each(calls: Mapping[str, Coroutine[Any, Any, None]]) -> Refusals:

@@ -20,12 +20,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import ApiError, NotFound, from_status
+from pinnace.client.errors import ApiError, NotFound
+from pinnace.client.resource import errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler import metrics
 from scheduler.binding_cycles import BindingCycles
@@ -129,13 +131,8 @@ class Binder:
 
     async def _send(self, batch: list[Decision]) -> None:
         token = batch[0].token
-        answers: list[ApiError | None]
-        try:
-            bindings = [_binding(decision) for decision in batch]
-            items = await self._pods.bind_batch(bindings, Fence(election=self._election, token=token))
-            answers = [from_status(item.error) if item.HasField("error") else None for item in items]
-        except ApiError as error:
-            answers = [error] * len(batch)
+        bind = partial(self._pods.bind_batch, fence=Fence(election=self._election, token=token))
+        answers = await errors_of(bind, [_binding(decision) for decision in batch])
         fenced = False
         for decision, answer in zip(batch, answers, strict=True):
             fenced |= self._settle(decision, verdict(answer), str(answer))

@@ -18,7 +18,8 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import status_of
 from pinnace.api.portions import portions
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.client.errors import ApiError, Conflict, Fenced, Unavailable, from_status
+from pinnace.client.errors import Conflict, Fenced, Unavailable
+from pinnace.client.resource import errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.pod_info import PodInfo
 
@@ -98,12 +99,7 @@ class Reporter:
             await self._send(portion)
 
     async def _send(self, changes: Sequence[_Change]) -> None:
-        answers: list[ApiError | None]
-        try:
-            items = await self._statuses.update_status_batch([pod for _, _, pod in changes])
-            answers = [from_status(item.error) if item.HasField("error") else None for item in items]
-        except ApiError as error:
-            answers = [error] * len(changes)
+        answers = await errors_of(self._statuses.update_status_batch, [pod for _, _, pod in changes])
         for (key, each, _), answer in zip(changes, answers, strict=True):
             if isinstance(answer, Conflict | Unavailable):
                 self._wanted.setdefault(key, each)

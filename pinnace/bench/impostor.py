@@ -5,7 +5,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.client import Client
-from pinnace.client.errors import Fenced, from_status
+from pinnace.client.errors import Fenced, error_of
 
 NAME = "impostor"
 NOBODY = "nobody"
@@ -26,4 +26,4 @@ async def is_fenced(client: Client, deposed: Election, node: str) -> bool:
         (item,) = await client.pods.bind_batch([binding], Fence(election=deposed.name, token=deposed.token))
     finally:
         await client.pods.delete(NAME, "default", grace=0, uid=created.metadata.uid)
-    return item.HasField("error") and isinstance(from_status(item.error), Fenced)
+    return isinstance(error_of(item), Fenced)

@@ -26,7 +26,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.chaos.workers import LABEL, LOAD, NOBODY, pod
 from pinnace.client.client import Client
-from pinnace.client.errors import ApiError, Conflict, Fenced, Invalid, NotFound, from_status
+from pinnace.client.errors import ApiError, Conflict, Fenced, Invalid, NotFound, error_of, from_status
 from pinnace.cluster.spec import ELECTION
 
 SEIZED = "seized"
@@ -62,7 +62,7 @@ class Adversary:
         answer = await self._bind(victim, self._node(), deposed)
         self._count(answer, "bound_by_deposed", "fenced", Fenced)
         await self._remove(victim)
-        return answer.HasField("error") and isinstance(from_status(answer.error), Fenced)
+        return isinstance(error_of(answer), Fenced)
 
     async def clean_up(self) -> None:
         """Deletes what failed steps have left. Raises ApiError."""

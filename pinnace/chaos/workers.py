@@ -12,7 +12,7 @@ from typing import Protocol
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
-from pinnace.client.errors import ApiError, NotFound, from_status
+from pinnace.client.errors import ApiError, NotFound, error_of
 from pinnace.client.resource import delete_request
 
 LOAD, CONTESTED = "load", "contested"
@@ -192,4 +192,4 @@ class Rival:
 
 
 def _gone(deletion: BatchItem) -> bool:
-    return not deletion.HasField("error") or isinstance(from_status(deletion.error), NotFound)
+    return isinstance(error_of(deletion), NotFound | None)

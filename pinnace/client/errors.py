@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, Violation, decode
+from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import REQUEST_ID_KEY
 
 _NO_CONNECTION = "failed to connect to all addresses"
@@ -159,6 +160,11 @@ _BY_CODE: dict[Code, type[ApiError]] = {
 def from_status(status: status_pb2.Status) -> ApiError:
     """The error that a Status stands for: of a call, or of one item of a batch."""
     return from_refusal(decode(status))
+
+
+def error_of(item: BatchItem) -> ApiError | None:
+    """What became of one item of a batch; None: it was done."""
+    return from_status(item.error) if item.HasField("error") else None
 
 
 def from_refusal(refusal: Refusal) -> ApiError:

@@ -6,7 +6,7 @@ carried out by an attempt whose answer was lost, and then reports a Conflict or 
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -32,13 +32,15 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.client.connection import Connection
-from pinnace.client.errors import Conflict, Expired, NotFound, unavailable
+from pinnace.client.errors import ApiError, Conflict, Expired, NotFound, error_of, unavailable
 from pinnace.client.streams import Stream
 
 T = TypeVar("T", bound=Object)
+M = TypeVar("M", bound=Message)
 
 Outcomes: TypeAlias = list[BatchItem]
-"""One item for each of the request, in order: `item.HasField("error")`, see errors.from_status."""
+"""One item for each of the request, in order; see errors.error_of."""
+Send: TypeAlias = Callable[[Sequence[M]], Awaitable[Outcomes]]
 
 LIST_ATTEMPTS = 3
 """How often a paged list begins anew when its snapshot has expired between two pages."""
@@ -281,6 +283,15 @@ class ResourceClient(Generic[T]):
 
     def _method(self, verb: str) -> str:
         return f"/{self.resource.service}/{verb}"
+
+
+async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
+    """Sends a batch. What became of each of its items, in order; None: it was done. An error of the call is that of all."""
+    try:
+        outcomes = await send(items)
+    except ApiError as error:
+        return [error] * len(items)
+    return list(map(error_of, outcomes))
 
 
 def delete_request(

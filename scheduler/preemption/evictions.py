@@ -18,7 +18,6 @@ from typing import Protocol
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
 from pinnace.client.errors import (
-    ApiError,
     Conflict,
     Exhausted,
     Fenced,
@@ -26,9 +25,8 @@ from pinnace.client.errors import (
     NotFound,
     Unauthenticated,
     Unavailable,
-    from_status,
 )
-from pinnace.client.resource import delete_request
+from pinnace.client.resource import delete_request, errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
@@ -127,12 +125,7 @@ class Evictions:
 
     async def _evict(self, batch: Sequence[_Eviction]) -> list[_Eviction]:
         """Those that must be tried again."""
-        answers: list[ApiError | None]
-        try:
-            items = await self._pods.delete_batch([_deletion(each) for each in batch])
-            answers = [from_status(item.error) if item.HasField("error") else None for item in items]
-        except ApiError as error:
-            answers = [error] * len(batch)
+        answers = await errors_of(self._pods.delete_batch, [_deletion(each) for each in batch])
         left = []
         for each, answer in zip(batch, answers, strict=True):
             if answer is None:

@@ -17,7 +17,7 @@ from pinnace.cli.changes.apply_decisions import CONFIGURED, CREATED, UNCHANGED, 
 from pinnace.cli.objects.query import AT_ONCE
 from pinnace.cli.objects.targets import reference
 from pinnace.client.client import Client
-from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, OutcomeUnknown, from_status
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, OutcomeUnknown, error_of
 from pinnace.printers.ages import is_set
 
 BATCHED = (PODS, NODES)
@@ -154,7 +154,7 @@ class Applier:
                 item.settle(CREATED, error)
             return
         for item, result in zip(items, results, strict=True):
-            item.settle(CREATED, from_status(result.error) if result.HasField("error") else None)
+            item.settle(CREATED, error_of(result))
 
     async def _create_one(self, item: Item) -> None:
         client = self._client.of(item.desired.resource)

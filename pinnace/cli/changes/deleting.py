@@ -11,7 +11,7 @@ from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import out
 from pinnace.cli.terminal.table import one_line
 from pinnace.cli.waiting.gone import Doomed, wait_until_gone
-from pinnace.client.errors import ApiError, Conflict, NotFound, from_status
+from pinnace.client.errors import ApiError, Conflict, NotFound, error_of
 from pinnace.client.resource import delete_request
 
 BATCHED = (PODS, NODES)
@@ -60,7 +60,7 @@ async def _delete(session: Session, batch: Sequence[Doomed], how: How) -> list[s
         ]
         items = await session.client.of(resource).delete_batch(requests)
         return [
-            _outcome(one, from_status(item.error)) if item.HasField("error") else item.uid
+            _outcome(one, error) if (error := error_of(item)) is not None else item.uid
             for one, item in zip(batch, items, strict=True)
         ]
 

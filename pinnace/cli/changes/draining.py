@@ -18,7 +18,7 @@ from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err, out
 from pinnace.cli.waiting.gone import Doomed, wait_until_gone
-from pinnace.client.errors import ApiError, Conflict, Exhausted, Forbidden, NotFound, from_status
+from pinnace.client.errors import ApiError, Conflict, Exhausted, Forbidden, NotFound, error_of
 from pinnace.client.resource import delete_request
 
 REMINDER = 10.0
@@ -129,7 +129,7 @@ async def _asked(session: Session, pods: Sequence[Pod], how: How) -> list[ApiErr
         if len(pods) == 1:
             return [error]
         return [each for pod in pods for each in await _asked(session, [pod], how)]
-    return [from_status(outcome.error) if outcome.HasField("error") else None for outcome in outcomes]
+    return list(map(error_of, outcomes))
 
 
 class _Refusals:

@@ -21,7 +21,7 @@ from pinnace.cli.output.showing import Style, show
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
-from pinnace.client.errors import from_status
+from pinnace.client.errors import error_of
 from pinnace.printers.columns import View
 
 BATCH = 200
@@ -92,8 +92,8 @@ async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None
             batch = names[start : start + BATCH]
             outcomes = await session.client.nodes.create_batch([new_node(name, owner, capacity) for name in batch])
             for name, outcome in zip(batch, outcomes, strict=True):
-                if outcome.HasField("error"):
-                    session.failed(from_status(outcome.error))
+                if (error := error_of(outcome)) is not None:
+                    session.failed(error)
                 else:
                     out(f"{reference(NODES, name)} created\n")
             advance(len(batch))

@@ -1,4 +1,4 @@
-"""Every plugin's opinion on every node: `Framework.filter` and `Framework.score` in slow motion, with nothing left out.
+"""Every plugin's opinion on every node: `Framework.judge` and `Framework.score` in slow motion, with nothing left out.
 
 The sum is the same (tests/unit/scheduler/test_survey.py): what the framework adds up is kept apart here, and a PreFilter that
 refuses the pod everywhere does not keep the other plugins from saying what they have against it.
@@ -6,7 +6,6 @@ refuses the pod everywhere does not keep the other plugins from saying what they
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,8 @@ from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.interface import NormalizePlugin, PreScorePlugin
-from scheduler.framework.points import Point, is_built_in
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, PluginError, Status
+from scheduler.framework.filtering import run_filter
+from scheduler.framework.results import SKIP, CycleState, FilterResult, PluginError, Status
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.node_unschedulable import TAINT, NodeUnschedulable
 from scheduler.plugins.taint_toleration import HARD, TaintToleration
@@ -79,7 +77,7 @@ def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTab
     refusals = []
     said = set[str]()
     nowhere = None
-    for plugin in _at(framework, Point.PRE_FILTER):
+    for plugin in framework.pre_filters:
         try:
             status = plugin.pre_filter(state, pod, nodes)
         except Exception as error:
@@ -90,15 +88,8 @@ def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTab
             said.add(status.reason)
             refusals.append((plugin.name, FilterResult.refusing(np.ones(len(nodes), np.bool_), status.reason)))
             nowhere = nowhere or (plugin.name, status.reason)
-    for plugin in _at(framework, Point.FILTER):
-        if plugin.name not in skipped:
-            try:
-                result = plugin.filter(state, pod, nodes)
-                if result.passed.shape != (len(nodes),) or result.passed.dtype != np.bool_:
-                    raise ValueError(f"`passed` must be {len(nodes)} booleans")
-                refusals.append((plugin.name, result))
-            except Exception as error:
-                raise PluginError(plugin.name, "Filter", error) from error
+    filters = [each for each in framework.filters if each.name not in skipped]
+    refusals += [(each.name, run_filter(each, state, pod, nodes)) for each in filters]
     return Survey(nodes, refusals, _cordoned(refusals, pod, nodes), nowhere)
 
 
@@ -116,26 +107,9 @@ def scores(
     framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray
 ) -> Iterator[tuple[str, float, FloatArray]]:
     """(plugin, weight, score of every node) of those that do not skip the pod. Raises PluginError."""
-    for enabled in framework.profile.get(Point.SCORE, ()):
-        plugin: Any = enabled.plugin
-        if not enabled.weight:
-            continue
-        try:
-            if isinstance(plugin, PreScorePlugin) and plugin.pre_score(state, pod, nodes, feasible) is SKIP:
-                continue
-            found = plugin.score(state, pod, nodes, feasible)
-            if isinstance(plugin, NormalizePlugin):
-                found = plugin.normalize(state, found, feasible)
-            among = found[feasible]
-            if not is_built_in(type(plugin)) and not (among.min() >= 0 and among.max() <= MAX_SCORE):
-                raise ValueError(f"scores must be from 0 to {MAX_SCORE:.0f}, got {among.min()} to {among.max()}")
-        except Exception as error:
-            raise PluginError(plugin.name, "Score", error) from error
-        yield plugin.name, enabled.weight, found
-
-
-def _at(framework: Framework, point: Point) -> list[Any]:
-    return [enabled.plugin for enabled in framework.profile.get(point, ())]
+    for scorer in framework.scorers:
+        if not scorer.skips(state, pod, nodes, feasible):
+            yield scorer.plugin.name, scorer.weight, scorer.scores(state, pod, nodes, feasible)
 
 
 def _by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:

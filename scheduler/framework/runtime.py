@@ -44,13 +44,18 @@ class Scorer:
     """Its scores are checked; those of this project's own plugins are not."""
 
     def skips(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> bool:
-        """Raises PluginError, as `weighted`."""
+        """Raises PluginError, as `scores`."""
         try:
             return self.pre_score is not None and self.pre_score.pre_score(state, pod, nodes, feasible) is SKIP
         except Exception as error:
             raise PluginError(self.plugin.name, "PreScore", error) from error
 
     def weighted(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        scores = self.scores(state, pod, nodes, feasible)
+        return scores if self.weight == 1 else self.weight * scores
+
+    def scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        """Of every node, without the weight."""
         point = "Score"
         try:
             scores = self.plugin.score(state, pod, nodes, feasible)
@@ -59,7 +64,7 @@ class Scorer:
                 scores = self.normalize.normalize(state, scores, feasible)
             if self.checked and np.count_nonzero(feasible):
                 _check(scores[feasible])
-            return scores if self.weight == 1 else self.weight * scores
+            return scores
         except Exception as error:
             raise PluginError(self.plugin.name, point, error) from error
 

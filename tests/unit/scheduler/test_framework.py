@@ -9,6 +9,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.explain import survey
 from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, PodInfo, Status
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.points import Point
@@ -211,9 +212,12 @@ def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
     ],
 )
 def test_a_score_that_fails_is_named(plugin: Custom, message: str) -> None:
+    failing = framework(Enabled(plugin))
     with pytest.raises(PluginError) as raised:
-        framework(Enabled(plugin)).score({}, POD, NODES, BOTH)
-    assert message in str(raised.value)
+        failing.score({}, POD, NODES, BOTH)
+    with pytest.raises(PluginError) as explained:
+        list(survey.scores(failing, {}, POD, NODES, BOTH))
+    assert message in str(raised.value) == str(explained.value)
 
 
 def test_a_plugin_keeps_its_own_array() -> None:

@@ -2,7 +2,7 @@
 
 from kubelet.delayqueue import DelayQueue
 from pinnace.client.errors import ApiError
-from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.backoff import Backoffs
 from pinnace.runtime.clock import Clock
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
@@ -16,9 +16,8 @@ class Refused:
 
     def __init__(self, clock: Clock, longest: float = LONGEST_PAUSE) -> None:
         self._clock = clock
-        self._longest = longest
         self._errors: dict[str, ApiError] = {}
-        self._pauses: dict[str, Backoff] = {}
+        self._pauses = Backoffs(FIRST_PAUSE, longest)
         self._later = DelayQueue(clock)
 
     @property
@@ -28,8 +27,7 @@ class Refused:
 
     def add(self, key: str, error: ApiError) -> None:
         self._errors[key] = error
-        pause = self._pauses.setdefault(key, Backoff(FIRST_PAUSE, self._longest)).next()
-        self._later.add_at(key, self._clock.monotonic() + pause)
+        self._later.add_at(key, self._clock.monotonic() + self._pauses.next(key))
 
     def tried(self, key: str) -> None:
         """It is, now: no need to wait."""
@@ -39,7 +37,7 @@ class Refused:
     def settle(self, key: str) -> None:
         """It was done, or there is nothing to do any more."""
         if self._errors.pop(key, None) is not None:
-            del self._pauses[key]
+            self._pauses.forget(key)
             self._later.discard(key)
 
     async def take(self, limit: int) -> list[str]:

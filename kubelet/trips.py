@@ -9,15 +9,13 @@ from collections.abc import Callable
 
 from kubelet import metrics
 from kubelet.delayqueue import DelayQueue
+from kubelet.refused import FIRST_PAUSE, LONGEST_PAUSE
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.backoff import Backoffs
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.supervise import describe
 
 log = logging.getLogger(__name__)
-
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds until such a pod is looked at again; they double each time."""
 
 
 class Trips:
@@ -27,13 +25,12 @@ class Trips:
         self._tell = tell
         self._queue = queue
         self._clock = clock
-        self._pauses: dict[str, Backoff] = {}
-        """By uid, from the first bug in a row."""
+        self._pauses = Backoffs(FIRST_PAUSE, LONGEST_PAUSE)
 
     def trip(self, pod: Pod, error: Exception) -> None:
         """Looking at the pod, or hearing of it, has come upon a bug."""
         uid = pod.metadata.uid
-        pause = self._pauses.setdefault(uid, Backoff(FIRST_PAUSE, LONGEST_PAUSE)).next()
+        pause = self._pauses.next(uid)
         metrics.TRIPPED.inc()
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         log.error("pod %s trips a bug; again in %.3g s", name, pause, exc_info=error)
@@ -42,5 +39,4 @@ class Trips:
 
     def over(self, uid: str) -> None:
         """The pod has been looked at without a bug, or is gone."""
-        if self._pauses:
-            self._pauses.pop(uid, None)
+        self._pauses.forget(uid)

@@ -26,3 +26,23 @@ class Backoff:
 
     def reset(self) -> None:
         self.failures = 0
+
+
+class Backoffs:
+    """A Backoff for each key, from its first failure in a row on."""
+
+    def __init__(self, initial: float, maximum: float) -> None:
+        self._initial = initial
+        self._maximum = maximum
+        self._failing: dict[str, Backoff] = {}
+
+    def next(self, key: str) -> float:
+        """The seconds to wait before the key's next attempt."""
+        backoff = self._failing.get(key)
+        if backoff is None:
+            backoff = self._failing[key] = Backoff(self._initial, self._maximum)
+        return backoff.next()
+
+    def forget(self, key: str) -> None:
+        """After a success, or when the key is gone."""
+        self._failing.pop(key, None)

@@ -6,6 +6,7 @@ alive, however well its thread can answer.
 
 import asyncio
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -21,12 +22,13 @@ Check = Callable[[], str | None]
 Page = Callable[[], object]
 """Called on the event loop, which it holds up. What it returns is shown as JSON."""
 LOOP_DEADLINE = 2.0
+_PORT = re.compile("[0-9]{1,5}")
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """HOST:PORT as command lines take it. Raises ValueError."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise ValueError(f'"{text}" is not HOST:PORT')
     return host, int(port)
 

@@ -16,6 +16,12 @@ SIZE = 1 << 24
 """More than the buffers of a connection take."""
 
 
+@pytest.mark.parametrize("port", ["²", "٣", "9" * 5000, "65536", "-1", ""])
+def test_what_is_no_port(port: str) -> None:
+    with pytest.raises(ValueError, match="is not HOST:PORT"):
+        parse_address(f"127.0.0.1:{port}")
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[StatusServer]:
     def broken() -> object:

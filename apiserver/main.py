@@ -123,7 +123,7 @@ def main(
     tracing_sampling_rate_per_million: int,
     **settings: Any,
 ) -> None:
-    """The API server: the one door to the cluster's state, and the only one that talks to etcd."""
+    """The API server: the one door to the cluster's state, which is in etcd."""
     if profile_stages:
         stages.profile()
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]

@@ -30,7 +30,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.results import FilterResult, PluginError, Proposed, Refused
 from scheduler.framework.reuse import Best, Passes, equal_best
 from scheduler.framework.runtime import Framework
-from scheduler.preemption.rules import Victims
+from scheduler.framework.victims import Victims
 
 NO_CANDIDATE = "no candidate node for preemption"
 

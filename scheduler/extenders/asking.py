@@ -11,7 +11,8 @@ from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
 from scheduler.extenders.opinion import Objections, Opinion
 from scheduler.extenders.transport import Demanded, Sacrifice
-from scheduler.preemption.rules import Victims, by_importance
+from scheduler.framework.victims import Victims
+from scheduler.preemption.rules import by_importance
 
 
 async def ask_about_nodes(extenders: Sequence[Extender], pod: PodInfo, nodes: Sequence[Node]) -> Opinion:

@@ -17,6 +17,7 @@ all nodes at once, with arrays. For a first plugin, or one that is easier to say
 
     interface/         what a plugin may do, at each extension point; points.py: these by name, in their order
     results.py         what it answers; handle.py: what it may use; shown.py: the same, but nothing can be changed
+    victims.py         who would go from a node to make room, and where that takes the least
     per_node.py        the plain form of a plugin, made native
     loader.py          finding, making and checking plugins, all at the start
     profile.py         who takes part where, and whether that can work; profiles.py: several, which sort the queue alike

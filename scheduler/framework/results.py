@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray
-from scheduler.preemption.rules import Victims
+from scheduler.framework.victims import Victims
 
 MAX_SCORE = 100.0
 

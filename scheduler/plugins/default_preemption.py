@@ -27,11 +27,11 @@ from scheduler.framework import (
 )
 from scheduler.framework.handle import Preemption
 from scheduler.framework.results import Proposed
+from scheduler.framework.victims import Victims, choose
 from scheduler.plugins.arguments import check_names, whole_number
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.preemption.candidates import Bounds, Candidates
 from scheduler.preemption.found import Found
-from scheduler.preemption.rules import Victims, choose
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."

@@ -31,8 +31,9 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.filtering import OneByOne
 from scheduler.framework.handle import Filters
 from scheduler.framework.results import FilterResult
+from scheduler.framework.victims import Victims
 from scheduler.preemption.found import Found
-from scheduler.preemption.rules import Victims, select_victims
+from scheduler.preemption.rules import select_victims
 from scheduler.preemption.search import Search
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import overload
 
 from pinnace.fit.table import IntArray
-from scheduler.preemption.rules import Rank, Victims
+from scheduler.framework.victims import Rank, Victims
 
 
 class Found(Sequence[Victims]):

@@ -1,61 +1,20 @@
-"""The rules of preemption: which pods of a node must go, and which node is best. They are Kubernetes'.
+"""The rules of preemption: which pods of a node must go. They are Kubernetes'.
 
 A node's victims: all pods of a lower priority are thought away; if the pod fits then, as many as possible are reprieved again,
 the most important first, but before them those whose loss would violate a PodDisruptionBudget. Important is who has the higher
 priority, and of equals who started earlier.
 
-The best node, each rule among those that the rules before it leave:
-
-1. the fewest violations of budgets;
-2. the most important victim has the lowest priority;
-3. the smallest sum of the victims' priorities;
-4. the fewest victims;
-5. the victims of the highest priority started last;
-6. the first in the order in which they were tried.
-
-Source: SelectVictimsOnNode and pickOneNodeForPreemption in k8s.io/kubernetes/pkg/scheduler/framework/preemption and plugins/
-defaultpreemption.
+Source: SelectVictimsOnNode in k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from pinnace.api import selectors
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from scheduler.cache.freed import Freed
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.what_if import WhatIf
-
-Rank = tuple[int, int, int, int, float]
-RULES = 5
-"""Of which a rank is made."""
-_OFFSET = 1 << 31
-"""Makes every priority positive, so that more victims have a larger sum."""
-
-
-@dataclass(frozen=True)
-class Victims:
-    """What preemption on one node would take."""
-
-    node: str
-    pods: Sequence[PlacedPod]
-    """At least one; the most important first."""
-    violations: int = 0
-    """How many of them a PodDisruptionBudget protects."""
-
-    @cached_property
-    def rank(self) -> Rank:
-        """The least is the best."""
-        highest = self.pods[0].priority
-        started = min(pod.started for pod in self.pods if pod.priority == highest)
-        total = sum(pod.priority + _OFFSET for pod in self.pods)
-        return self.violations, highest, total, len(self.pods), -started
-
-
-def choose(candidates: Iterable[Victims]) -> Victims:
-    """The best of them, at least one; of equals the first."""
-    return min(candidates, key=lambda each: each.rank)
+from scheduler.framework.victims import Victims
 
 
 def select_victims(

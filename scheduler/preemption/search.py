@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.columns import Rows
 from scheduler.cache.pod_info import PodInfo
+from scheduler.framework.victims import Rank, Victims
 from scheduler.preemption.found import Found
-from scheduler.preemption.rules import Rank, Victims
 
 _ALL = slice(None)
 _NEVER = -1

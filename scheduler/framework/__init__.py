@@ -26,7 +26,7 @@ all nodes at once, with arrays. For a first plugin, or one that is easier to say
     filtering.py       asking filters about all nodes, or about some rows; faults.py: those who fail, in the log
     diagnosis.py       why a pod has no place, in kube-scheduler's sentence
     reuse.py           pods that are alike: what may have changed since the last is asked, and the outcome is the same
-    refusal.py         why no node takes them, for as long as it is true
+    remembered.py      why no node takes them, for as long as it is true
     binding_cycle.py   from the choice to the bind; whoever is given up is unreserved
     waiting.py         who waits in Permit: an entry, no task
 """

@@ -33,7 +33,7 @@ from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.filtering import BY_ROWS, RowFilters, run_filter, sees
 from scheduler.framework.interface import FilterPlugin, PreFilterPlugin, Sees
-from scheduler.framework.refusal import Refusal
+from scheduler.framework.remembered import RememberedDiagnosis
 from scheduler.framework.results import SKIP, CycleState
 from scheduler.framework.runtime import Framework, Scorer
 
@@ -139,16 +139,16 @@ class _Pass:
         self._can_look_ahead = all(each in (Sees.NODES, Sees.ROOM) for each in seen)
         self._ahead = _Ahead()
         self._misses = 0
-        self._refusal: Refusal | None = None
+        self._remembered: RememberedDiagnosis | None = None
         self._ask_about(_ALL, pod, nodes)
 
     def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Best | Diagnosis | None:
         if self._position != nodes.touched.position and not self._still_refused(pod, nodes):
-            self._refusal = None
+            self._remembered = None
             self._catch_up(pod, nodes)
-        if self._refusal is not None:
-            state.update(self._refusal.state)
-            return self._refusal.diagnosis
+        if self._remembered is not None:
+            state.update(self._remembered.state)
+            return self._remembered.diagnosis
         feasible = self._filter_for(state, pod, nodes)
         if feasible is None:
             return None
@@ -169,17 +169,17 @@ class _Pass:
 
     def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
         if not self._pre_filters and not self._filters:
-            self._refusal = Refusal(dict(state), diagnosis, self._row_filters)
+            self._remembered = RememberedDiagnosis(dict(state), diagnosis, self._row_filters)
 
     # --- what is kept
 
     def _still_refused(self, pod: PodInfo, nodes: NodeTable) -> bool:
         """All that was touched is refused as before: so is everything."""
         touched = nodes.touched.since(self._position)
-        if self._refusal is None or touched is None:
+        if self._remembered is None or touched is None:
             return False
         rows = {row for row, _ in touched}
-        if len(rows) > _FEW or not self._refusal.holds(sorted(rows), pod, nodes):
+        if len(rows) > _FEW or not self._remembered.holds(sorted(rows), pod, nodes):
             return False
         self._ahead.known -= rows
         self._position = nodes.touched.position

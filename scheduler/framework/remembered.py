@@ -17,7 +17,7 @@ from scheduler.framework.filtering import RowFilters
 from scheduler.framework.results import CycleState, Verdicts
 
 
-class Refusal:
+class RememberedDiagnosis:
     def __init__(self, state: CycleState, diagnosis: Diagnosis, by_rows: RowFilters) -> None:
         """`by_rows`: the filters whose answers change with rows. What others said is to hold. Raises what plugins raise."""
         self.state = state

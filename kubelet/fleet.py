@@ -29,6 +29,7 @@ from kubelet.registration import CHUNK, Refusals, Registrar
 from kubelet.runtime import Runtime
 from kubelet.stats import Declared, Meter, Stats
 from kubelet.taken import Taken
+from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import Volumes
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.verbs_pb2 import DELETED
@@ -75,18 +76,19 @@ class Fleet:
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)
+        self._nodes = VirtualNodes(local=machine.local)
         self._pods = Pods(
+            self._nodes,
             client.pods,
             runtime,
             self._recorder,
             volumes=volumes,
-            local=machine.local,
             nodes_known=lambda: self._informer.revision,
             clock=clock,
             tracer=tracer,
         )
-        self._housekeeping = Housekeeping(self._pods, on_change=self._look_at, clock=clock)
-        self.stats = Stats(self._pods, self._housekeeping.beside, meter or Declared(clock), clock)
+        self._housekeeping = Housekeeping(self._nodes, self._pods, on_change=self._look_at, clock=clock)
+        self.stats = Stats(self._nodes, self._pods.what_runs, self._housekeeping.beside, meter or Declared(clock), clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._registered = not own  # tried, at least
         self._due = set(own)  # to be created now
@@ -220,7 +222,7 @@ class Fleet:
         silent = touched - played
         self._session.release(silent)
         self._housekeeping.forget(silent)
-        self._pods.freeze({name for name in silent if there.get(name) is Fault.FROZEN})
+        self._nodes.freeze({name for name in silent if there.get(name) is Fault.FROZEN})
         if failed := {name for name in silent if there.get(name) is Fault.FAILED}:
             self._pods.power_off(failed)
         if gone := silent - there.keys():

@@ -7,7 +7,7 @@ Only nodes that are told to be short of something, or that have a pod that decla
 what their pods request, because they admit no more.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from kubelet.eviction import (
@@ -22,6 +22,7 @@ from kubelet.eviction import (
     used,
     victim,
 )
+from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -35,19 +36,8 @@ push again. The kubelet's eviction-pressure-transition-period is 5 minutes."""
 class Tenants(Protocol):
     """What this needs of kubelet.pods.Pods."""
 
-    @property
-    def consuming(self) -> Collection[str]:
-        """Nodes with pods that declare what they use."""
-        ...
-
-    def tenants(self, node: str) -> Sequence[Pod]:
+    def staying(self, node: str) -> Sequence[Pod]:
         """The pods that use something of the node, and are to stay."""
-        ...
-
-    def allocatable(self, node: str) -> Mapping[str, int]: ...
-
-    def press(self, node: str, pressures: Sequence[Kind]) -> None:
-        """What the node is short of from now on."""
         ...
 
     def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
@@ -58,7 +48,15 @@ class Tenants(Protocol):
 class Housekeeping:
     """`on_change(nodes)`: what these are short of has changed."""
 
-    def __init__(self, tenants: Tenants, *, on_change: Callable[[Collection[str]], None], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        nodes: VirtualNodes,
+        tenants: Tenants,
+        *,
+        on_change: Callable[[Collection[str]], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._nodes = nodes
         self._tenants = tenants
         self._on_change = on_change
         self._clock = clock
@@ -93,7 +91,7 @@ class Housekeeping:
         """Until cancelled."""
         while True:
             await self._clock.sleep(HOUSEKEEPING)
-            concerned = {*self._told, *self._until, *self._tenants.consuming}
+            concerned = {*self._told, *self._until, *self._nodes.consuming}
             changed = [name for name in sorted(concerned) if self._look(name, evict=True)]
             if changed:
                 self._on_change(changed)
@@ -102,7 +100,7 @@ class Housekeeping:
         """Has what it is short of changed?"""
         before, now = self.pressures(name), self._clock.monotonic()
         held = {kind: until for kind, until in self._until.get(name, {}).items() if until > now}
-        pods = self._tenants.tenants(name)
+        pods = self._tenants.staying(name)
         gone: str | None = None
         for pod in pods if evict else ():
             if message := over_limit(pod):
@@ -117,12 +115,12 @@ class Housekeeping:
         self._until[name] = held
         if not held:
             del self._until[name]
-        self._tenants.press(name, self.pressures(name))
+        self._nodes.press(name, self.pressures(name))
         return self.pressures(name) != before
 
     def _short(self, name: str, kind: Kind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
         """Is it short of it, and how much is left, where that is known?"""
-        told, capacity = self._told.get(name, {}), self._tenants.allocatable(name).get(RESOURCES[kind])
+        told, capacity = self._told.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
         if kind in told and told[kind] is None:
             return True, None
         if capacity is None:

@@ -25,7 +25,7 @@ Events are recorded for what goes wrong and for what is stopped: a Started event
 
 import asyncio
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol
@@ -34,7 +34,6 @@ from kubelet import lifecycle, metrics
 from kubelet.admission import Admission
 from kubelet.declared import declares_usage
 from kubelet.delayqueue import DelayQueue
-from kubelet.eviction import Kind
 from kubelet.faults import crashes, rebooted
 from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step, Stop
 from kubelet.preemption import PREEMPTED, PREEMPTING
@@ -70,31 +69,29 @@ class Pods:
 
     def __init__(
         self,
+        nodes: VirtualNodes,
         writer: PodWriter,
         runtime: Runtime,
         events: EventSink,
         *,
         volumes: Volumes | None = None,
-        local: bool = False,
         nodes_known: Callable[[], int] = lambda: sys.maxsize,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
     ) -> None:
-        """`volumes`: pretended ones, that are there at once, unless given. `local`: see kubelet.virtualnode. `nodes_known`: the
-        revision up to which `set_node` has told."""
+        """`volumes`: pretended ones, that are there at once, unless given. `nodes_known`: the revision up to which
+        `set_node` has told."""
+        self._nodes = nodes
         self._traces = PodTraces(clock, tracer)
         self._runtime = runtime
         self._events = events
         self._clock = clock
-        self._nodes = VirtualNodes(local=local)
         self._records: dict[str, Record] = {}
         self._returning: dict[str, Pod] = {}  # accepted by an earlier process; to be adopted
         self._arriving: dict[str, Pod] = {}  # new; to be admitted
         self._queue = DelayQueue(clock)
         self._trips = Trips(self._event, self._queue, clock)
-        self._admission = Admission(self._nodes, runtime, volumes or FakeVolumes(), nodes_known, self.tenants, self._preempt)
-        self.consuming: set[str] = set()
-        """Nodes that have, or had, pods that declare what they use."""
+        self._admission = Admission(self._nodes, runtime, volumes or FakeVolumes(), nodes_known, self.staying, self._preempt)
         runtime.listen(self._queue.add)
         self._reports = Reports(writer, self._records, self._nodes.silences, self._forget, self._traces, clock)
 
@@ -132,7 +129,6 @@ class Pods:
     def drop_nodes(self, names: Collection[str]) -> None:
         """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
         self._nodes.drop(names)
-        self.consuming.difference_update(names)
         for uid, pod in self._all():
             if pod.spec.nodeName in names:
                 self._forget(uid)
@@ -143,28 +139,15 @@ class Pods:
         self._nodes.power_off(names)
         self._runtime.retain(names, ())
 
-    def freeze(self, names: Collection[str]) -> None:
-        """These nodes lose their network, if they have power; `set_node` thaws them. Then their pods must be brought again."""
-        self._nodes.freeze(names)
-
     def _thaw(self, name: str) -> None:
         for uid, record in self._records.items():
             if record.pod.spec.nodeName == name:
                 self._reports.thawed(uid, record)
 
-    def tenants(self, node: str) -> list[Pod]:
+    def staying(self, node: str) -> list[Pod]:
         """The pods that use something of the node, and are to stay."""
-        records = [self._records[uid] for uid in self.counted(node)]
+        records = [self._records[uid] for uid in self._nodes.tenants(node)]
         return [each.pod for each in records if each.want.grace is None and not (each.state and each.state.ending)]
-
-    def counted(self, node: str) -> Collection[str]:
-        """The uids of the pods that use something of the node."""
-        found = self._nodes.get(node)
-        return found.tenants if found is not None else ()
-
-    def plays(self, node: str) -> bool:
-        """Can anything be said of the node?"""
-        return node in self._nodes and node not in self._nodes.frozen
 
     def what_runs(self, uid: str) -> Running | None:
         """What of a pod runs; None: nothing, or its node is cut off."""
@@ -172,14 +155,6 @@ class Pods:
         if record is None or self._nodes.silences(record.pod) or not (names := record.running):
             return None
         return Running(record.pod, names)
-
-    def allocatable(self, node: str) -> Mapping[str, int]:
-        found = self._nodes.get(node)
-        return found.allocatable if found is not None else {}
-
-    def press(self, node: str, pressures: Sequence[Kind]) -> None:
-        """What the node is short of from now on; it does not admit everybody then."""
-        self._nodes.press(node, pressures)
 
     def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
         """`disrupts`: see lifecycle.Ending."""
@@ -260,7 +235,7 @@ class Pods:
             return
         try:
             if declares_usage(pod):
-                self.consuming.add(pod.spec.nodeName)
+                self._nodes.consuming.add(pod.spec.nodeName)
             for container, attempt, code in crashes(pod):
                 self._runtime.crash(uid, container, attempt, code, read(self._clock))
                 self._queue.add(uid)

@@ -1,14 +1,15 @@
 """What nodes and containers use at present, for API servers that ask: see NodeMetrics and PodMetrics in proto/.
 
-    StatsRequest: nodes, uids --> what runs of them (kubelet.pods) --> Meter --> StatsResponse
+    StatsRequest: nodes, uids --> what runs of them --> Meter --> StatsResponse
 
 Nothing is measured while nobody asks.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kubelet.declared import usage
+from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
@@ -46,22 +47,6 @@ class Meter(Protocol):
         ...
 
 
-class Tenants(Protocol):
-    """What this needs of kubelet.pods.Pods."""
-
-    def plays(self, node: str) -> bool:
-        """Can anything be said of the node?"""
-        ...
-
-    def counted(self, node: str) -> Collection[str]:
-        """The uids of the pods that use something of the node."""
-        ...
-
-    def what_runs(self, uid: str) -> Running | None:
-        """What of a pod runs; None: nothing that is known."""
-        ...
-
-
 class Declared:
     """Of pretended containers."""
 
@@ -82,23 +67,32 @@ def _declared(running: Running) -> Mapping[str, Usage]:
 
 
 class Stats:
-    """`beside`: bytes of memory that are used on a node beside its pods."""
+    """`what_runs`: of a pod, by its uid; None: nothing that is known. `beside`: bytes of memory that are used on a node beside
+    its pods."""
 
-    def __init__(self, pods: Tenants, beside: Callable[[str], int], meter: Meter, clock: Clock) -> None:
-        self._pods = pods
+    def __init__(
+        self,
+        nodes: VirtualNodes,
+        what_runs: Callable[[str], Running | None],
+        beside: Callable[[str], int],
+        meter: Meter,
+        clock: Clock,
+    ) -> None:
+        self._nodes = nodes
+        self._what_runs = what_runs
         self._beside = beside
         self._meter = meter
         self._clock = clock
 
     async def answer(self, request: StatsRequest) -> StatsResponse:
-        of_nodes = {name: tuple(self._pods.counted(name)) for name in request.nodes if self._pods.plays(name)}
+        of_nodes = {name: tuple(self._nodes.tenants(name)) for name in request.nodes if self._nodes.is_played(name)}
         wanted = dict.fromkeys(request.pods)
-        uids = {*wanted, *(uid for counted in of_nodes.values() for uid in counted)}
-        running = {uid: found for uid in uids if (found := self._pods.what_runs(uid)) is not None}
+        uids = {*wanted, *(uid for tenants in of_nodes.values() for uid in tenants)}
+        running = {uid: found for uid in uids if (found := self._what_runs(uid)) is not None}
         measured = dict(zip(running, await self._meter.measure(list(running.values())), strict=True))
         now, response = self._clock.time(), StatsResponse()
-        for name, counted in of_nodes.items():
-            used = _sum(each for uid in counted if uid in measured for each in measured[uid].values())
+        for name, tenants in of_nodes.items():
+            used = _sum(each for uid in tenants if uid in measured for each in measured[uid].values())
             _fill(response.nodes.add(), name, used._replace(memory=used.memory + self._beside(name)), now)
         for uid in wanted:
             if containers := measured.get(uid):

@@ -4,7 +4,7 @@ played --freeze--> frozen: nothing is written or heard of its pods --set--> play
        --power_off--> off: it has no pods --set--> booted: what ran is brought, and runs no more --settle--> played
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kubelet.eviction import Kind
 from kubelet.virtualnode import VirtualNode
@@ -20,6 +20,8 @@ class VirtualNodes:
         self._booted: set[str] = set()
         self._pressures: dict[str, Sequence[Kind]] = {}
         self.frozen: set[str] = set()
+        self.consuming: set[str] = set()
+        """Nodes that have, or had, pods that declare what they use."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
@@ -27,8 +29,19 @@ class VirtualNodes:
     def of(self, pod: Pod) -> VirtualNode | None:
         return self._nodes.get(pod.spec.nodeName)
 
-    def get(self, name: str) -> VirtualNode | None:
-        return self._nodes.get(name)
+    def is_played(self, name: str) -> bool:
+        """Can anything be said of the node?"""
+        return name in self._nodes and name not in self.frozen
+
+    def tenants(self, name: str) -> Collection[str]:
+        """The uids of the pods that use something of the node."""
+        found = self._nodes.get(name)
+        return found.tenants if found is not None else ()
+
+    def allocatable(self, name: str) -> Mapping[str, int]:
+        """What the node's pods may use, by resource name."""
+        found = self._nodes.get(name)
+        return found.allocatable if found is not None else {}
 
     def set(self, node: Node) -> bool:
         """Takes a node up, or learns what has changed of it. Has it thawed by that?"""
@@ -45,7 +58,7 @@ class VirtualNodes:
         return thawed
 
     def drop(self, names: Collection[str]) -> None:
-        for known in (self.frozen, self._off, self._booted):
+        for known in (self.frozen, self.consuming, self._off, self._booted):
             known.difference_update(names)
         for name in names:
             self._nodes.pop(name, None)
@@ -56,7 +69,7 @@ class VirtualNodes:
         self._off.update(names)
 
     def freeze(self, names: Collection[str]) -> None:
-        """Those that have power."""
+        """These lose their network, if they have power. When they have thawed their pods must be brought again."""
         self.frozen.update(name for name in names if name in self._nodes)
 
     def silences(self, pod: Pod) -> bool:
@@ -72,7 +85,7 @@ class VirtualNodes:
         self._booted.difference_update(names)
 
     def press(self, name: str, pressures: Sequence[Kind]) -> None:
-        """What the node is short of from now on."""
+        """What the node is short of from now on; it does not admit everybody then."""
         self._pressures[name] = pressures
 
     def pressures(self, pod: Pod) -> Sequence[Kind]:

@@ -15,6 +15,7 @@ from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
+from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
@@ -66,7 +67,8 @@ async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lag
         assert (await client.pods.list(resource_version="0")).items[0].spec.nodeName == "node-1", "it does not lag"
 
         restarted = Client(connect(bad, good))
-        fleet = Pods(restarted.pods, FakeRuntime(Behaviour()), Recorder(restarted.events, "kubelet", "fleet"))
+        recorder = Recorder(restarted.events, "kubelet", "fleet")
+        fleet = Pods(VirtualNodes(), restarted.pods, FakeRuntime(Behaviour()), recorder)
         fleet.set_node(make_node("node-1").build())
         watch = PodWatch(restarted.pods, fleet)
         watch.follow(["node-1"])

@@ -11,6 +11,7 @@ from kubelet.fake import NO_STAGES, FakeRuntime
 from kubelet.lifecycle import Phase
 from kubelet.pods import Pods
 from kubelet.stages import Stages
+from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal, encode
@@ -49,6 +50,7 @@ class FakeApi:
         self._revision = 100
         self._undelivered: list[Delta[Pod]] = []
         self._process: asyncio.Task[None] | None = None
+        self.nodes: VirtualNodes
         self.fleet: Pods
         self.runtime: FakeRuntime
 
@@ -63,7 +65,8 @@ class FakeApi:
         self.restarts = False
         self._undelivered.clear()
         self.runtime = FakeRuntime(default, stages)
-        self.fleet = Pods(self, self.runtime, self, nodes_known=lambda: self.nodes_known, clock=self.clock)
+        self.nodes = VirtualNodes()
+        self.fleet = Pods(self.nodes, self, self.runtime, self, nodes_known=lambda: self.nodes_known, clock=self.clock)
         for node in nodes or (make_node("n").build(),):
             self.fleet.set_node(node)
         self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])

@@ -28,7 +28,7 @@ def container(api: FakeApi, name: str) -> ContainerStatus:
 async def test_a_frozen_node_writes_nothing_and_its_containers_go_on(api: FakeApi) -> None:
     api.create(small("a").declare(run_seconds="5", exit_code="1"))
     await api.clock.advance(0.0)
-    api.fleet.freeze(["n"])
+    api.nodes.freeze(["n"])
     await api.clock.advance(7.0)
     assert api.history == [("a", "Running")]
     assert api.events == [], "nor does it tell of the crash"
@@ -41,7 +41,7 @@ async def test_a_frozen_node_hears_nothing(api: FakeApi) -> None:
     api.create(small("deleted"))
     api.create(small("removed"))
     await api.clock.advance(0.0)
-    api.fleet.freeze(["n"])
+    api.nodes.freeze(["n"])
     api.create(small("new"))
     api.delete("deleted")
     api.remove("removed")
@@ -58,7 +58,7 @@ async def test_what_a_thawed_node_reports_takes_into_account_what_others_have_sa
     api.create(small("a").restart_policy("Never").declare(run_seconds="5"))
     api.create(small("b"))
     await api.clock.advance(0.0)
-    api.fleet.freeze(["n"])
+    api.nodes.freeze(["n"])
     await api.clock.advance(5.0)
     api.say_not_ready("a")
     api.say_not_ready("b")
@@ -98,9 +98,9 @@ async def test_a_pod_is_restarted_by_one_boot_only(api: FakeApi) -> None:
 async def test_a_node_that_freezes_and_then_fails_loses_its_containers(api: FakeApi) -> None:
     api.create(small("a"))
     await api.clock.advance(0.0)
-    api.fleet.freeze(["n"])
+    api.nodes.freeze(["n"])
     api.fleet.power_off(["n"])
-    api.fleet.freeze(["n"])
+    api.nodes.freeze(["n"])
     assert len(api.fleet) == 0
     await recover(api)
     assert container(api, "a").restartCount == 1

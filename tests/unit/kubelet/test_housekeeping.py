@@ -23,7 +23,7 @@ class House:
     def __init__(self, api: FakeApi) -> None:
         self.api = api
         self.changes: list[str] = []
-        self.keeping = Housekeeping(api.fleet, on_change=self._changed, clock=api.clock)
+        self.keeping = Housekeeping(api.nodes, api.fleet, on_change=self._changed, clock=api.clock)
         self.running = asyncio.create_task(self.keeping.run())
 
     def _changed(self, nodes: Collection[str]) -> None:
@@ -141,7 +141,7 @@ async def test_evicted_pods_are_gone_with_their_containers(house: House) -> None
     house.tell("pid")
     await house.pass_()
     assert house.api.phases("a") == ["Running", "Failed"]
-    assert house.api.fleet.tenants("n") == [], "at once, without a grace"
+    assert house.api.fleet.staying("n") == [], "at once, without a grace"
 
 
 async def test_what_pods_have_requested_is_asked_only_when_one_is_to_go(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

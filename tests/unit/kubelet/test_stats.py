@@ -19,7 +19,7 @@ def web(name: str = "web") -> PodBuilder:
 
 
 async def ask(api: FakeApi, *pods: str, nodes: Sequence[str] = (), beside: int = 0) -> StatsResponse:
-    stats = Stats(api.fleet, lambda node: beside, Declared(api.clock), api.clock)
+    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: beside, Declared(api.clock), api.clock)
     return await stats.answer(StatsRequest(nodes=nodes, pods=[api.pod(name).metadata.uid for name in pods]))
 
 
@@ -71,7 +71,7 @@ async def test_only_what_runs_uses_something(api: FakeApi) -> None:
 
 
 async def test_nodes_that_are_not_played_and_pods_that_are_not_here_are_left_out(api: FakeApi) -> None:
-    stats = Stats(api.fleet, lambda node: 0, Declared(api.clock), api.clock)
+    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, Declared(api.clock), api.clock)
     response = await stats.answer(StatsRequest(nodes=["other"], pods=["nobody"]))
     assert (list(response.nodes), list(response.pods)) == ([], [])
 
@@ -79,7 +79,7 @@ async def test_nodes_that_are_not_played_and_pods_that_are_not_here_are_left_out
 async def test_a_node_that_is_cut_off_says_nothing(api: FakeApi) -> None:
     api.create(web())
     await api.clock.advance(0.0)
-    api.fleet.freeze(["n"])
+    api.nodes.freeze(["n"])
     response = await ask(api, "web", nodes=["n"])
     assert (list(response.nodes), list(response.pods)) == ([], [])
     api.fleet.set_node(make_node("n").build())
@@ -96,7 +96,7 @@ class Measured:
 async def test_what_is_measured_is_told_exactly_and_with_its_window(api: FakeApi) -> None:
     api.create(web())
     await api.clock.advance(0.0)
-    stats = Stats(api.fleet, lambda node: 0, Measured(), api.clock)
+    stats = Stats(api.nodes, api.fleet.what_runs, lambda node: 0, Measured(), api.clock)
     response = await stats.answer(StatsRequest(nodes=["n"], pods=[api.pod("web").metadata.uid]))
     (node,), (pod,) = response.nodes, response.pods
     assert [(each.name, each.usage["cpu"].string, each.usage["memory"].string) for each in pod.containers] == [

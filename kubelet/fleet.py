@@ -16,7 +16,7 @@ and pods stay as they are, and the next process of that name takes them up.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kubelet import metrics
 from kubelet.faults import Fault, fault_of
@@ -24,8 +24,7 @@ from kubelet.housekeeping import Housekeeping
 from kubelet.nodes import Machine
 from kubelet.pods import Pods
 from kubelet.podwatch import PodWatch
-from kubelet.refused import Refused
-from kubelet.registration import CHUNK, Refusals, Registrar
+from kubelet.registration import Registrar, Registration
 from kubelet.runtime import Runtime
 from kubelet.stats import Declared, Meter, Stats
 from kubelet.taken import Taken
@@ -48,8 +47,6 @@ log = logging.getLogger(__name__)
 
 SESSION_POLL = 0.02
 """Seconds between looks at a session that is being opened."""
-LONGEST_PAUSE = 7.0
-"""Seconds until a node that is refused is tried again, at most: those of the kubelet's tryRegisterWithAPIServer."""
 
 
 class Fleet:
@@ -69,10 +66,8 @@ class Fleet:
         tracer: Tracer = NO_TRACER,
     ) -> None:
         """`meter`: of what its containers use; what is declared of them, unless given."""
-        self._own = own
         self._clock = clock
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
-        self._registrar = Registrar(client.nodes, self._recorder, name, machine, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)
@@ -90,10 +85,14 @@ class Fleet:
         self._housekeeping = Housekeeping(self._nodes, self._pods, on_change=self._look_at, clock=clock)
         self.stats = Stats(self._nodes, self._pods.what_runs, self._housekeeping.beside, meter or Declared(clock), clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
-        self._registered = not own  # tried, at least
-        self._due = set(own)  # to be created now
-        self._uncreated: set[str] = set()  # to be tried again
-        self._refused = Refused(clock, LONGEST_PAUSE)
+        self._registration = Registration(
+            Registrar(client.nodes, self._recorder, name, machine, clock=clock),
+            own,
+            self._informer.store,
+            pressures=self._housekeeping.pressures,
+            on_due=self._look_at,
+            clock=clock,
+        )
         self._played: set[str] = set()
         self._taken = Taken(client.leases, is_ours=self._session.holds, on_free=self._look_at, clock=clock)
         self._touched: set[str] = set()  # nodes that have changed since they were reconciled
@@ -120,16 +119,15 @@ class Fleet:
         async with asyncio.TaskGroup() as group:
             for activity in (
                 self._session.run(), self._informer.run(), self._watch.run(), self._pods.run(), self._recorder.run(),
-                self._taken.run(), self._housekeeping.run(), reconciling,
-                self._repeat(),
+                self._taken.run(), self._housekeeping.run(), self._registration.run(),
+                reconciling,
             ):  # fmt: skip
                 group.create_task(activity)
 
     def _nodes_healthy(self) -> str | None:
-        if not self._registered:
+        if not self._registration.tried:
             return "the fleet's nodes are not registered yet"
-        refused = self._refused.told()
-        return self._informer.healthy or (f"the API server refuses nodes: {refused}" if refused else None)
+        return self._informer.healthy or self._registration.healthy
 
     async def close(self) -> None:
         """Ends the session, so that everybody knows at once that the nodes are not played any more."""
@@ -164,47 +162,14 @@ class Fleet:
                 await self._clock.sleep(SESSION_POLL)
                 continue
             try:
-                await self._make_ready(touched)
-                await self._create()
+                await self._registration.make_ready(touched, touched & self._played)
+                await self._registration.create()
             except ApiError:
                 self._touched |= touched
                 raise
-            if not (self._touched or self._due):
+            if not (self._touched or self._registration.pending):
                 self._work.clear()
                 await self._work.wait()
-
-    async def _make_ready(self, touched: set[str]) -> None:
-        store = self._informer.store
-        self._uncreated = {name for name in self._uncreated if name not in store}  # somebody else has created them
-        tried = touched - self._uncreated
-        nodes = [store[name] for name in sorted(touched & self._played)]
-        self._tell(tried, await self._registrar.make_ready(nodes, self._housekeeping.pressures))
-
-    async def _create(self) -> None:
-        """Those of the fleet's own nodes that are due, and not there."""
-        due = [name for name in self._own if name in self._due] if self._due else []
-        missing = [name for name in due if name not in self._informer.store]
-        refused = await self._registrar.create(missing)
-        self._due.difference_update(due)
-        self._uncreated = self._uncreated.difference(missing) | refused.keys()
-        self._tell(missing, refused)
-        self._registered = True
-
-    async def _repeat(self) -> None:
-        """What was refused."""
-        while True:
-            names = set(await self._refused.take(CHUNK))
-            self._due |= names & self._uncreated
-            self._look_at(names - self._uncreated)
-
-    def _tell(self, tried: Iterable[str], refused: Refusals) -> None:
-        for name in tried:
-            if name in refused:
-                self._refused.add(name, refused[name])
-            else:
-                self._refused.settle(name)
-        if refused:
-            log.error("%d nodes are refused, and tried again: %s", len(refused), self._refused.told())
 
     def _learn(self, node: Node) -> None:
         self._pods.set_node(node)

@@ -1,17 +1,20 @@
 """Bringing node objects to where a fleet needs them: created, Ready, free of the not-ready taint.
 
 Every step looks at what is there and does what is missing, so it may be repeated after any failure, including a write whose
-answer was lost. A node that is refused, by a webhook say, keeps no other waiting.
+answer was lost. A node that is refused, by a webhook say, keeps no other waiting, and is tried again, ever later.
+
+    Registration   what is to be written, and when --> Registrar   the calls
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence, Set
 from typing import Any, Protocol, TypeAlias
 
 from kubelet import nodes
 from kubelet.eviction import Kind
 from kubelet.nodes import Machine
+from kubelet.refused import Refused
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.portions import portions
 from pinnace.api.verbs_pb2 import BatchItem
@@ -23,6 +26,8 @@ log = logging.getLogger(__name__)
 
 CHUNK = 500
 """Nodes of one batch call, at most."""
+LONGEST_PAUSE = 7.0
+"""Seconds until a node that is refused is tried again, at most: those of the kubelet's tryRegisterWithAPIServer."""
 CONCURRENCY = 16
 """Calls for single nodes that are under way at once."""
 
@@ -100,6 +105,76 @@ class Registrar:
 
     async def _free(self, node: Node) -> None:
         await self._client.update(nodes.with_spec(node, self._fleet, self._machine))
+
+
+class Registration:
+    """What is to be written of a fleet's nodes, and when. `own`: names of those that the fleet creates; `there`: those of the
+    fleet that there are. `on_due(nodes)`: these are to be made ready again, or `create` has something to do."""
+
+    def __init__(
+        self,
+        registrar: Registrar,
+        own: Sequence[str],
+        there: Mapping[str, Node],
+        *,
+        pressures: Callable[[str], Collection[Kind]],
+        on_due: Callable[[Collection[str]], None],
+        clock: Clock,
+    ) -> None:
+        self._registrar = registrar
+        self._own = own
+        self._there = there
+        self._pressures = pressures
+        self._on_due = on_due
+        self._due = set(own)  # to be created now
+        self._uncreated: set[str] = set()  # to be tried again
+        self._refused = Refused(clock, LONGEST_PAUSE)
+        self.tried = not own
+        """Each of its own nodes is there, or was refused."""
+
+    @property
+    def pending(self) -> bool:
+        """Has `create` something to do?"""
+        return bool(self._due)
+
+    @property
+    def healthy(self) -> str | None:
+        """None, or what is wrong, for /readyz."""
+        refused = self._refused.told()
+        return f"the API server refuses nodes: {refused}" if refused else None
+
+    async def make_ready(self, touched: Set[str], played: Set[str]) -> None:
+        """`touched`: nodes that have changed; `played`: those of them that are there, and the fleet's. Raises Unavailable."""
+        self._uncreated = {name for name in self._uncreated if name not in self._there}  # somebody else has created them
+        tried = touched - self._uncreated
+        nodes = [self._there[name] for name in sorted(played)]
+        self._tell(tried, await self._registrar.make_ready(nodes, self._pressures))
+
+    async def create(self) -> None:
+        """Those of the fleet's own nodes that are due, and not there. Raises Unavailable."""
+        due = [name for name in self._own if name in self._due] if self._due else []
+        missing = [name for name in due if name not in self._there]
+        refused = await self._registrar.create(missing)
+        self._due.difference_update(due)
+        self._uncreated = self._uncreated.difference(missing) | refused.keys()
+        self._tell(missing, refused)
+        self.tried = True
+
+    async def run(self) -> None:
+        """Has what was refused tried again, until cancelled."""
+        while True:
+            names = set(await self._refused.take(CHUNK))
+            self._due |= names & self._uncreated
+            self._on_due(names - self._uncreated)
+
+    def _tell(self, tried: Iterable[str], refused: Refusals) -> None:
+        for name in tried:
+            if name in refused:
+                self._refused.add(name, refused[name])
+            else:
+                self._refused.settle(name)
+        if refused:
+            log.error("%d nodes are refused, and tried again: %s", len(refused), self._refused.told())
 
 
 async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> Refusals:

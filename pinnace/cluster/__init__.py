@@ -9,7 +9,8 @@ certificates.py  who its parts are to each other
 ports.py         addresses that are free and stay so
 state.py         what is remembered of a cluster (pure); folder.py keeps it, locks it, and removes what is left
 processes.py     starting them, and ending them in order; strays.py: those whose state is gone
-ready.py         what a process says of itself; startup.py: what a cluster still lacks; view.py: what it looks like
+ready.py         what a process says of itself; startup.py: what a cluster still lacks, and waiting for it
+view.py          what it looks like
 cluster.py       Cluster: up, status, kill, start, down
 follow.py        what changes, a line each; progress.py: where long work is
 errors.py        what can go wrong, in a line for a person

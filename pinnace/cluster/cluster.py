@@ -22,8 +22,8 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.cluster import certificates, processes, startup, strays, view
-from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, StartTimeout, joined
-from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd, lost_member
+from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, joined
+from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import Ports
@@ -40,7 +40,6 @@ from pinnace.cluster.spec import (
     pki_folder,
     plan,
 )
-from pinnace.cluster.startup import Missing
 from pinnace.cluster.state import ClusterState, ProcessRecord, planned
 from pinnace.cluster.view import ProcessStatus
 from pinnace.pki.folder import ADMIN
@@ -48,7 +47,6 @@ from pinnace.runtime import procfs
 from pinnace.runtime.tls import TlsFiles
 
 START_TIMEOUT = 60.0
-POLL = 0.05
 NODES_POLL = 0.2
 STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET))
 """What starts together, once what it needs is ready."""
@@ -65,7 +63,7 @@ class Cluster:
         self._state: ClusterState | None = None
         self._ports = Ports()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._missing = Missing("its processes to start", "")
+        self._waiting = startup.Waiting(self.folder)
 
     @classmethod
     def load(cls, data_dir: Path) -> "Cluster":
@@ -122,7 +120,7 @@ class Cluster:
                 try:
                     with self.folder.usable():
                         certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec))
-                    async with self._deadline(timeout):
+                    async with self._waiting.deadline(timeout):
                         await self._start_all(progress, with_etcd)
                 except BaseException as error:
                     await self._to_the_end(self._stop_and_remove())
@@ -224,7 +222,7 @@ class Cluster:
             self.state.find(name)
         failures: list[StartFailed] = []
         try:
-            async with self._deadline(timeout):
+            async with self._waiting.deadline(timeout):
                 await self._restart_stages(names, failures, progress)
         except StartFailed as last:
             failures.append(last)
@@ -246,7 +244,7 @@ class Cluster:
             here = [name for name in names if self.state.find(name).component in stage]
             if not here:
                 continue
-            await self._until(partial(startup.service, needed), drop, progress)
+            await self._waiting.until(partial(startup.service, needed), drop, progress)
             for name in here:
                 try:
                     self.revive([name])
@@ -256,7 +254,7 @@ class Cluster:
                     left.append(name)
             needed = self._staged(stage)
         needed = ()
-        await self._until(lambda: startup.readiness(list(map(self.state.find, left))), drop, progress)
+        await self._waiting.until(lambda: startup.readiness(list(map(self.state.find, left))), drop, progress)
         if left:
             progress.done(f"{', '.join(left)} ready")
 
@@ -304,10 +302,10 @@ class Cluster:
         all_run = partial(self._all_run, [record.name for record in self.state.processes])
         async with self.client() as client:
             if self.spec.nodes:
-                await self._until(lambda: startup.nodes(client, self.spec.nodes), all_run, progress, poll=NODES_POLL)
+                await self._waiting.until(lambda: startup.nodes(client, self.spec.nodes), all_run, progress, poll=NODES_POLL)
                 progress.done(f"{self.spec.nodes:,} nodes are Ready")
             if self.spec.schedulers:
-                await self._until(lambda: startup.leader(client), all_run, progress)
+                await self._waiting.until(lambda: startup.leader(client), all_run, progress)
                 if election := await view.try_leader(client):
                     progress.done(f"{election.holder} leads (token {election.token})")
 
@@ -315,7 +313,7 @@ class Cluster:
         names = [record.name for record in self._staged(components)]
         for name in names:
             self._spawn(name)
-        await self._until(lambda: startup.readiness(self._staged(components)), partial(self._all_run, names), progress)
+        await self._waiting.until(lambda: startup.readiness(self._staged(components)), partial(self._all_run, names), progress)
         if names:
             progress.done(f"{', '.join(names)} ready")
 
@@ -334,33 +332,6 @@ class Cluster:
         self._state = self.state.with_process(name, process)
         self.folder.write(self._state)
 
-    async def _until(
-        self,
-        question: Callable[[], Awaitable[Missing | None]],
-        look: Callable[[], None],
-        progress: Progress,
-        *,
-        poll: float = POLL,
-    ) -> None:
-        """Returns when nothing is missing. `look` is called as long as something is, and raises what makes it hopeless."""
-        while missing := await question():
-            look()
-            self._missing = missing
-            progress.waiting(missing.what)
-            await asyncio.sleep(poll)
-
-    @asynccontextmanager
-    async def _deadline(self, seconds: float) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError:
-            raise StartTimeout(
-                f"still waiting after {seconds:g} s for {self._missing.what}",
-                logs={self._missing.process: self.folder.log_tail(self._missing.process)},
-                hint="give it more time with --timeout",
-            ) from None
-
     def _all_run(self, names: Sequence[str]) -> None:
         """Raises StartFailed."""
         for name in names:
@@ -368,11 +339,7 @@ class Cluster:
                 raise self._ended(name)
 
     def _ended(self, name: str) -> StartFailed:
-        child = self._children.get(name)
-        code = child.poll() if child else None
-        how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        tail = self.folder.log_tail(name)
-        return StartFailed(f"{name} {how} while it was starting", logs={name: tail}, hint=lost_member(name, tail))
+        return startup.ended(name, self.exit_code(name), self.folder.log_tail(name))
 
     async def _stop_and_remove(self, grace: float = processes.GRACE) -> list[str]:
         killed = await processes.stop(self.state.processes, grace)

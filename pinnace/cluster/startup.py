@@ -1,16 +1,23 @@
-"""What a cluster that starts still lacks. Each question answers None when nothing is missing any more."""
+"""What a cluster that starts still lacks, and waiting for it. Each question answers None when nothing is missing any more."""
 
 import asyncio
-from collections.abc import Sequence
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.cluster import view
-from pinnace.cluster.errors import StartFailed
+from pinnace.cluster.errors import StartFailed, StartTimeout
+from pinnace.cluster.etcd import lost_member
+from pinnace.cluster.folder import Folder
 from pinnace.cluster.processes import running
+from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER
 from pinnace.cluster.state import ProcessRecord
+
+POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +26,48 @@ class Missing:
 
     what: str
     process: str
+
+
+class Waiting:
+    """By whoever starts the cluster in this folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._missing = Missing("its processes to start", "")
+
+    async def until(
+        self,
+        question: Callable[[], Awaitable[Missing | None]],
+        look: Callable[[], None],
+        progress: Progress,
+        *,
+        poll: float = POLL,
+    ) -> None:
+        """Returns when nothing is missing. `look` is called as long as something is, and raises what makes it hopeless."""
+        while missing := await question():
+            look()
+            self._missing = missing
+            progress.waiting(missing.what)
+            await asyncio.sleep(poll)
+
+    @asynccontextmanager
+    async def deadline(self, seconds: float) -> AsyncIterator[None]:
+        """Raises StartTimeout, with what was missing last."""
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            raise StartTimeout(
+                f"still waiting after {seconds:g} s for {self._missing.what}",
+                logs={self._missing.process: self._folder.log_tail(self._missing.process)},
+                hint="give it more time with --timeout",
+            ) from None
+
+
+def ended(name: str, code: int | None, log_tail: Sequence[str]) -> StartFailed:
+    """That a process has ended which was to start. `code`: None, where it is not known (see Cluster.exit_code)."""
+    how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+    return StartFailed(f"{name} {how} while it was starting", logs={name: log_tail}, hint=lost_member(name, log_tail))
 
 
 async def readiness(records: Sequence[ProcessRecord]) -> Missing | None:

@@ -4,6 +4,7 @@ assembly.py   all parts of a server and how they are joined, without a transport
 main.py       its flags, and what the process does until its last breath; flags.py: those of its way to kubelets
 server.py     the assembly behind gRPC, with health and reflection
 lines.py      one port and several gRPC servers behind it: a client who sends much delays those of his own line
+opening.py    when calls are taken: not before what was loaded is what it should be, also after a restore of etcd
 bootstrap.py  what every cluster must have, made by the first server that finds it missing
 
 services/     the methods of the API: what is asked, what is answered, in which words

@@ -32,6 +32,7 @@ from apiserver.auth.rbac import Rbac
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS, FlowControl
+from apiserver.opening import Opening
 from apiserver.quota.quotas import Quotas
 from apiserver.registry.events import EventRegistry, Expiring
 from apiserver.registry.mutation import Mutator
@@ -43,7 +44,6 @@ from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
 from apiserver.services.authorization import AuthorizationService
 from apiserver.services.elections import ElectionsService
-from apiserver.services.errors import not_loaded, shutting_down
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.kubelets import Kubelets, NoKubelets
@@ -81,7 +81,6 @@ from pinnace.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from pinnace.api.status import Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -108,7 +107,7 @@ DEFAULTS = Settings()
 
 
 class Assembly:
-    """`run` until cancelled; `drain` before that, when there is time. `bootstrapped`: what every cluster has is there."""
+    """`run` until cancelled; `drain` before that, when there is time. `opening`: whether it takes calls."""
 
     def __init__(
         self,
@@ -128,30 +127,25 @@ class Assembly:
         """Lanes of its own: however many writes of objects wait, an election does not."""
         self._sweeper = Sweeper(storage, clock)
         self._compactor = Compactor(storage, clock, settings.compaction_interval)
-        self.bootstrapped = asyncio.Event()
-        self._loaded = asyncio.Event()
-        self._restored = False
-        self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng, on_load=self._reload)
+        self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
         self._quotas = Quotas(storage, self.cacher, self._committer, self._refresh, clock, self._rng)
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._policy = Policy(self._rbac, self._nodes, self._refresh, settings.audit)
-        self._tenures = Tenures(self._policy, self._roles, settings.min_request_timeout, clock, self._rng)
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         metrics.show(self._flow.levels, self.cacher)
         self._elections = ElectionsService(
             storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
         )
-        self._restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng)
         admission = self._admission()
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
-        self._bootstrap = Bootstrap(self._stores, self.cacher, clock)
-        self._stopping = False
-        self.turned_away = 0
-        """Calls since `drain`: each was told to go on with another server."""
+        bootstrap = Bootstrap(self._stores, self.cacher, clock)
+        restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
+        self.opening = Opening(self.cacher, bootstrap, restores, self._elections)
+        self._tenures = Tenures(self._policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
         self.methods = self._methods()
 
     async def run(self) -> None:
@@ -168,56 +162,36 @@ class Assembly:
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._quotas.run(), name="quotas")
             tasks.create_task(self._elections.run(), name="elections")
-            tasks.create_task(self._provide(), name="bootstrap")
+            tasks.create_task(self.opening.run(), name="opening")
 
     async def drain(self) -> None:
         """Takes no more calls, and sends everybody on to another server: watches, candidates and fleets."""
-        self._stopping = True
+        self.opening.drain()
         self._elections.drain()
         self._heartbeats.drain()
         await self.cacher.drain()
 
-    def readiness(self) -> str | None:
-        """Why the server is not ready; None: it is."""
-        if not self.cacher.ready:
-            return "the watch cache is not loaded, or its watch of etcd is broken"
-        return None if self.bootstrapped.is_set() else "the default namespaces and roles are not made yet"
-
-    def _closed(self) -> Refusal | None:
-        """Why no call is taken now."""
-        if self._stopping:
-            self.turned_away += 1
-            return shutting_down()
-        return None if self.bootstrapped.is_set() else not_loaded()
-
     def _methods(self) -> Mapping[str, Method]:
-        of_resources = self._services()
+        of_resources, opening = self._services(), self.opening
         services: list[tuple[ServiceDescriptor, object, Gate]] = [
-            (resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]], service, self._gate(resource))
-            for resource, service in of_resources.items()
+            (_descriptor(resource), service, opening.gate(resource)) for resource, service in of_resources.items()
         ]
         tables = TablesService(of_resources, self._clock)
-        services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, self._closed))
+        services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, opening.refusal))
         usage = metrics_pb2.DESCRIPTOR.services_by_name
         surveyor = Surveyor(self._settings.kubelets)
         of_nodes = NodeMetricsService(of_resources[NODES], surveyor)
         of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), surveyor)
-        services.append((usage["NodeMetrics"], of_nodes, self._gate(NODES)))
-        services.append((usage["PodMetrics"], of_pods, self._gate(PODS)))
-        services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, self._closed))
-        services.append((
-            authorization_pb2.DESCRIPTOR.services_by_name["Authorization"], AuthorizationService(self._policy), self._closed
-        ))  # fmt: skip
-        services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), self._closed))
+        services.append((usage["NodeMetrics"], of_nodes, opening.gate(NODES)))
+        services.append((usage["PodMetrics"], of_pods, opening.gate(PODS)))
+        services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
+        authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
+        services.append((authorization, AuthorizationService(self._policy), opening.refusal))
+        services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))
         methods: dict[str, Method] = {}
         for descriptor, service, gate in services:
             methods.update(methods_of(descriptor, service, gate, self._flow, self._policy, self._tenures))
         return methods
-
-    def _gate(self, resource: Resource[Any]) -> Gate:
-        """Why no call about the resource is taken now."""
-        cache = self.cacher.of(resource)
-        return lambda: self._closed() or (None if cache.loaded else not_loaded())
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
         stores, audit = self._stores, self._settings.audit
@@ -263,31 +237,15 @@ class Assembly:
         strategy, clock, rng = self._strategies[resource.plural], self._clock, self._rng
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
 
-    def _roles(self) -> Hashable | None:
+    def _role_versions(self) -> Hashable | None:
         """None while there may be none of those that every cluster has."""
-        return self._rbac.versions if self.readiness() is None else None
+        return self._rbac.versions if self.opening.readiness() is None else None
 
     async def _refresh(self) -> None:
         await self.cacher.fresh(READ_TIMEOUT)
 
-    async def _provide(self) -> None:
-        """Makes what every cluster has, as soon as etcd can be reached, and again when it may have been lost."""
-        while True:
-            await self._loaded.wait()
-            self._loaded.clear()
-            if self._restored:
-                self._restored = False
-                self._elections.restored()
-                await self._restores.end_terms()
-            await self._bootstrap.run()
-            if not self._loaded.is_set():
-                self.bootstrapped.set()
 
-    def _reload(self) -> None:
-        """The state was read anew: it may be that of a store that was restored, and lack everything. Until it does not, no call
-        is taken: without roles all would be forbidden, and who is told so gives up; by an old token somebody would lead."""
-        self.bootstrapped.clear()
-        if self.cacher.restored:
-            self._restored = True
-            self._restores.part()
-        self._loaded.set()
+def _descriptor(resource: Resource[Any]) -> ServiceDescriptor:
+    """Of the resource's service."""
+    found: ServiceDescriptor = resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]]
+    return found

@@ -93,15 +93,15 @@ class ApiServer:
         await self._assembly.drain()
         deadline = SYSTEM_CLOCK.monotonic() + LONGEST_FAREWELL
         came = -1
-        while came != self._assembly.turned_away and SYSTEM_CLOCK.monotonic() < deadline:
-            came = self._assembly.turned_away
+        while came != self._assembly.opening.turned_away and SYSTEM_CLOCK.monotonic() < deadline:
+            came = self._assembly.opening.turned_away
             await SYSTEM_CLOCK.sleep(FAREWELL)
         await self._lines.stop(STOP_GRACE)
 
     def readiness(self) -> str | None:
         """Why the server is not ready; None: it is."""
-        return self._assembly.readiness()
+        return self._assembly.opening.readiness()
 
     async def _announce(self) -> None:
-        await self._assembly.bootstrapped.wait()
+        await self._assembly.opening.bootstrapped.wait()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)

@@ -53,8 +53,7 @@ TURN = 0.01
 
 class Cacher:
     """`ring_events` and `ring_bytes` bound the past of each resource. `bookmark_interval`: the seconds after which a live
-    watcher that heard nothing is told the revision. `on_load` is called when the state has been replaced, before
-    anybody can look at it."""
+    watcher that heard nothing is told the revision."""
 
     def __init__(
         self,
@@ -66,11 +65,10 @@ class Cacher:
         ring_events: int = 100_000,
         ring_bytes: int = 128 << 20,
         bookmark_interval: float = 2.0,
-        on_load: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._bookmark_interval = bookmark_interval
-        self._on_load = on_load
+        self._on_load: list[Callable[[], None]] = []
         self.loads = 0
         """How often the state has been replaced."""
         self.late = tuple(resource.prefix for resource in resources if resource in LATE)
@@ -154,6 +152,10 @@ class Cacher:
         called. It must not block or raise."""
         return self._raw.subscribe(prefix, callback)
 
+    def on_load(self, callback: Callable[[], None]) -> None:
+        """`callback` is called when the state has been replaced, before anybody can look at it."""
+        self._on_load.append(callback)
+
     async def drain(self) -> None:
         """Ends every watch with ShuttingDown, after what already waits for its reader; new ones are refused likewise."""
         for cache in self._caches.values():
@@ -180,7 +182,8 @@ class Cacher:
         self._marks.reset(revision, markers)
         self._markers.reset(markers)
         self.loads += 1
-        self._on_load()
+        for callback in self._on_load:
+            callback()
         self._progress.advance(revision)
         self._raw.tell()
 

@@ -97,23 +97,23 @@ class Tenure:
 
 
 class Tenures:
-    """Those of a server. `roles` are compared: whether they have changed; None: nobody can say now."""
+    """Those of a server. `role_versions` are compared: whether roles have changed; None: nobody can say now."""
 
     def __init__(
         self,
         authorizer: Authorizer,
-        roles: Callable[[], Hashable | None],
+        role_versions: Callable[[], Hashable | None],
         min_timeout: float,
         clock: Clock,
         rng: random.Random,
     ) -> None:
         self._authorizer = authorizer
-        self._roles = roles
+        self._role_versions = role_versions
         self._min_timeout = min_timeout
         self._clock = clock
         self._rng = rng
         self._open: dict[Tenure, None] = {}
-        self._asked = roles()
+        self._asked = role_versions()
 
     @contextmanager
     def hold(
@@ -143,8 +143,8 @@ class Tenures:
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
             self._identify()
-            if (roles := self._roles()) is not None and roles != self._asked and await self._ask():
-                self._asked = roles
+            if (versions := self._role_versions()) is not None and versions != self._asked and await self._ask():
+                self._asked = versions
 
     def _identify(self) -> None:
         known: dict[Credential, User | Refusal] = {}

@@ -32,8 +32,8 @@ async def server() -> AsyncIterator[tuple[Assembly, FlakyStorage]]:
     assembly = Assembly(storage)
     running = asyncio.ensure_future(assembly.run())
     async with asyncio.timeout(PATIENCE):
-        await assembly.bootstrapped.wait()
-    await eventually(lambda: assembly.readiness() is None)
+        await assembly.opening.bootstrapped.wait()
+    await eventually(lambda: assembly.opening.readiness() is None)
     yield assembly, storage
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -53,7 +53,7 @@ async def servers(storage: MemoryStorage, *versions: str) -> AsyncIterator[list[
     try:
         async with asyncio.timeout(PATIENCE):
             for assembly in assemblies:
-                await assembly.bootstrapped.wait()
+                await assembly.opening.bootstrapped.wait()
         yield assemblies
     finally:
         for task in running:
@@ -139,10 +139,10 @@ async def test_a_store_that_comes_back_empty_is_given_what_every_cluster_has(ser
     assembly, storage = server
     before = await namespaces(assembly, SCHEDULER)
     storage.leave()
-    await eventually(lambda: assembly.readiness() is not None)
+    await eventually(lambda: assembly.opening.readiness() is not None)
     storage.restore(MemoryStorage())
     storage.come_back()
-    await eventually(lambda: assembly.readiness() is None)
+    await eventually(lambda: assembly.opening.readiness() is None)
     assert "default" in before and await namespaces(assembly, SCHEDULER) == before
 
 
@@ -150,7 +150,7 @@ async def test_no_call_is_taken_before_that(server: tuple[Assembly, FlakyStorage
     """It would be told that it is forbidden, and give up."""
     assembly, _ = server
     assembly.cacher.install(1, ())
-    assert assembly.readiness() is not None
+    assert assembly.opening.readiness() is not None
     with pytest.raises(Rejected) as rejected:
         await namespaces(assembly, SCHEDULER)
     assert rejected.value.refusal.code is Code.UNAVAILABLE and rejected.value.refusal.reason == "NotReady"

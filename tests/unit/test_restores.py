@@ -55,7 +55,7 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        return self.assembly.readiness() is None
+        return self.assembly.opening.readiness() is None
 
     async def told_of(self, key: str) -> None:
         await eventually(lambda: self.assembly.cacher.raw(key) is not None)
@@ -85,7 +85,7 @@ async def two(store: MemoryStorage) -> AsyncIterator[tuple[Server, Server]]:
     try:
         async with asyncio.timeout(PATIENCE):
             for server in servers:
-                await server.assembly.bootstrapped.wait()
+                await server.assembly.opening.bootstrapped.wait()
         await eventually(lambda: all(server.ready for server in servers))
         yield servers
     finally:

@@ -78,7 +78,7 @@ async def serving(storage: Storage | None = None) -> AsyncIterator[Assembly]:
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):
-            await assembly.bootstrapped.wait()
+            await assembly.opening.bootstrapped.wait()
         for namespace, node in ((OWN, OWN_NODE), (OTHER, OTHER_NODE)):
             await _create(assembly, "Namespaces", _named(Namespace(), namespace))
             await _create(assembly, "Nodes", _node(node))

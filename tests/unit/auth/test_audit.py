@@ -124,7 +124,7 @@ async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
     notes = Notes()
     assembly = Assembly(MemoryStorage(), Settings(audit=notes))
     running = asyncio.ensure_future(assembly.run())
-    await assembly.bootstrapped.wait()
+    await assembly.opening.bootstrapped.wait()
 
     async def call(method: str, user: User, **fields: Any) -> None:
         found: Method = assembly.methods[f"/pinnace.v1.Pods/{method}"]
@@ -207,7 +207,7 @@ async def test_who_leaves_before_the_answer_is_noted_too(
         return asyncio.ensure_future(found.call(type(found.parse(b""))(**fields), admin))
 
     async with asyncio.timeout(10):
-        await assembly.bootstrapped.wait()
+        await assembly.opening.bootstrapped.wait()
         await call("Create", {"object": make_pod("a").req(cpu="1").new()})
         notes.taken.clear()
         storage.let.clear()

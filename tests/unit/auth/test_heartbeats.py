@@ -141,7 +141,7 @@ async def door() -> AsyncIterator[Door]:
     assembly = Assembly(storage)
     running = asyncio.ensure_future(assembly.run())
     async with asyncio.timeout(PATIENCE):
-        await assembly.bootstrapped.wait()
+        await assembly.opening.bootstrapped.wait()
     door = Door(assembly, storage)
     yield door
     ending = [running, *(talk.running for talk in door.talks)]

@@ -35,7 +35,7 @@ async def test_every_event_expires_whichever_verb_wrote_it() -> None:
     storage = MemoryStorage()
     assembly = Assembly(storage)
     running = asyncio.ensure_future(assembly.run())
-    await assembly.bootstrapped.wait()
+    await assembly.opening.bootstrapped.wait()
     event = Event(reason="Failed", message="no", type="Warning", count=1)
     event.metadata.namespace, event.metadata.name = "default", "a.1"
     event.involvedObject.kind, event.involvedObject.namespace, event.involvedObject.name = "Pod", "default", "a"

@@ -77,7 +77,7 @@ async def world() -> AsyncIterator[World]:
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):
-            await assembly.bootstrapped.wait()
+            await assembly.opening.bootstrapped.wait()
             world = World(assembly, storage)
             namespace = Namespace()
             namespace.metadata.name = TEAM

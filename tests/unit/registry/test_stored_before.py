@@ -190,7 +190,7 @@ async def serving(*stored: tuple[Resource[Any], Any], storage: MemoryStorage | N
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):
-            await assembly.bootstrapped.wait()
+            await assembly.opening.bootstrapped.wait()
             yield assembly
     finally:
         running.cancel()

@@ -28,7 +28,7 @@ def value(name: str, **labels: str) -> float:
 async def assembly() -> AsyncIterator[Assembly]:
     made = Assembly(MemoryStorage())
     running = asyncio.ensure_future(made.run())
-    await made.bootstrapped.wait()
+    await made.opening.bootstrapped.wait()
     yield made
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -40,7 +40,7 @@ async def server() -> AsyncIterator[tuple[Assembly, Held]]:
     assembly = Assembly(storage)
     running = asyncio.ensure_future(assembly.run())
     async with asyncio.timeout(PATIENCE):
-        await assembly.bootstrapped.wait()
+        await assembly.opening.bootstrapped.wait()
         event = Event(reason="Tested", involvedObject={"kind": "Pod", "name": "p", "namespace": "default"})
         event.metadata.name, event.metadata.namespace = "e", "default"
         await assembly.methods["/pinnace.v1.Events/Create"].call(CreateEventRequest(object=event), ADMIN)

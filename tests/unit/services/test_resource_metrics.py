@@ -78,7 +78,7 @@ async def _serving(kubelets: Kubelets) -> AsyncIterator[Assembly]:
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):
-            await assembly.bootstrapped.wait()
+            await assembly.opening.bootstrapped.wait()
         yield assembly
     finally:
         running.cancel()

@@ -34,7 +34,7 @@ async def servers(count: int) -> AsyncIterator[list[Assembly]]:
     try:
         async with asyncio.timeout(PATIENCE):
             for assembly in assemblies:
-                await assembly.bootstrapped.wait()
+                await assembly.opening.bootstrapped.wait()
         yield assemblies
     finally:
         for task in running:

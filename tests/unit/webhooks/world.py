@@ -122,7 +122,7 @@ async def serving(*webhooks: Webhook, **more: Any) -> AsyncIterator[Server]:
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):
-            await assembly.bootstrapped.wait()
+            await assembly.opening.bootstrapped.wait()
         yield Server(assembly)
     finally:
         running.cancel()

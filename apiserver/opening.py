@@ -1,0 +1,82 @@
+"""When an API server takes calls: once its state is loaded and has what every cluster has, until it stops.
+
+    closed --loaded--> the terms of before a restore end --> what every cluster has is made --> open --drain--> stopping
+       ^                                                                                          |
+       '------------------------------------- loaded anew ----------------------------------------'
+
+State that was read anew may be that of a store that was restored, and lack everything. Until it does not, no call is taken:
+without roles all would be forbidden, and who is told so gives up; by an old token somebody would lead.
+"""
+
+import asyncio
+from typing import Any
+
+from apiserver.bootstrap import Bootstrap
+from apiserver.cacher.cacher import Cacher
+from apiserver.services.elections import ElectionsService
+from apiserver.services.errors import not_loaded, shutting_down
+from apiserver.services.methods import Gate
+from apiserver.services.restores import Restores
+from pinnace.api.resources import Resource
+from pinnace.api.status import Refusal
+
+
+class Opening:
+    """`run` it beside the cacher. `bootstrapped`: what every cluster has is there."""
+
+    def __init__(self, cacher: Cacher, bootstrap: Bootstrap, restores: Restores, elections: ElectionsService) -> None:
+        self._cacher = cacher
+        self._bootstrap = bootstrap
+        self._restores = restores
+        self._elections = elections
+        self.bootstrapped = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._restored = False
+        self._stopping = False
+        self.turned_away = 0
+        """Calls since `drain`: each was told to go on with another server."""
+        cacher.on_load(self._close)
+
+    async def run(self) -> None:
+        """Makes what every cluster has, as soon as etcd can be reached, and again when it may have been lost. Until
+        cancelled."""
+        while True:
+            await self._loaded.wait()
+            self._loaded.clear()
+            if self._restored:
+                self._restored = False
+                self._elections.restored()
+                await self._restores.end_terms()
+            await self._bootstrap.run()
+            if not self._loaded.is_set():
+                self.bootstrapped.set()
+
+    def drain(self) -> None:
+        """Takes no more calls."""
+        self._stopping = True
+
+    def readiness(self) -> str | None:
+        """Why the server is not ready; None: it is."""
+        if not self._cacher.ready:
+            return "the watch cache is not loaded, or its watch of etcd is broken"
+        return None if self.bootstrapped.is_set() else "the default namespaces and roles are not made yet"
+
+    def refusal(self) -> Refusal | None:
+        """The gate: why no call is taken now."""
+        if self._stopping:
+            self.turned_away += 1
+            return shutting_down()
+        return None if self.bootstrapped.is_set() else not_loaded()
+
+    def gate(self, resource: Resource[Any]) -> Gate:
+        """Why no call about the resource is taken now: some are loaded late."""
+        cache = self._cacher.of(resource)
+        return lambda: self.refusal() or (None if cache.loaded else not_loaded())
+
+    def _close(self) -> None:
+        """The state was read anew."""
+        self.bootstrapped.clear()
+        if self._cacher.restored:
+            self._restored = True
+            self._restores.part()
+        self._loaded.set()
